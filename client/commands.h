@@ -1,5 +1,5 @@
-// What callers and the engine say to each other: commands down, through a bounded queue; events up,
-// through two small listeners that the engine's thread calls. Nothing here locks or blocks.
+// Messages between callers and the engine: commands through a bounded queue, and events through two
+// small listeners that the engine's thread calls. Nothing here locks or blocks.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,20 @@
 
 namespace phub::client {
 
-// Hears of the rounds of one key. Called on the engine's thread: short, and without waiting.
+// Receives the events of one key's rounds. Called on the engine's thread: must be short and must
+// not block.
 class RoundListener {
  public:
   virtual ~RoundListener() = default;
-  // The round's parameters have arrived whole; its memory is the caller's again. skipped: they are
-  // the ones from before (apply=iteration).
+  // All parameters of the round have arrived; the engine no longer uses the round's memory.
+  // skipped: the parameters did not change (apply=iteration).
   virtual void OnRoundComplete(std::uint64_t ticket, Iteration iteration, bool skipped) = 0;
-  // Answers kCancel. withdrawn: the round never happened, its memory is the caller's again.
+  // Answers kCancel. withdrawn: nothing was sent; the engine no longer uses the round's memory.
   virtual void OnCancelAnswered(std::uint64_t ticket, bool withdrawn) = 0;
 };
 
-// A key as the engine needs it. Owned by the submitter; the engine only reads it, while it executes
-// kAddKeys.
+// The engine's description of a key. Owned by the submitter. The engine reads it only while it
+// executes kAddKeys.
 struct KeyPlan {
   KeyLayout layout;
   numeric::ElementType type = numeric::ElementType::kF32;
@@ -34,7 +35,7 @@ struct KeyPlan {
   std::uint64_t first_iteration = 0;         // the job's iteration when the key was added
   std::int32_t priority = 0;                 // higher first; ties go to the key added first
   wire::HyperParameters hyper_parameters{};  // version 1, which both sides know
-  RoundListener* listener = nullptr;         // outlives the engine
+  RoundListener* listener = nullptr;         // must outlive the engine
 };
 struct KeyBatch {
   std::vector<KeyPlan> keys;
@@ -43,23 +44,21 @@ struct KeyBatch {
 struct Command {
   enum class Kind : std::uint8_t {
     kNone,
-    kAttachLane,          // lane, transport_index, connection (the submitter's, alive until
-                          // OnLaneClosed). For a lane that is not attached: the first time, or to
-                          // replace one that was closed; then every chunk without a reply is sent
-                          // again.
+    kAttachLane,          // lane, transport_index, connection (owned by the submitter, alive until
+                          // OnLaneClosed). REQUIRES: the lane is detached. After a reconnection,
+                          // every chunk without a reply is sent again.
     kAddKeys,             // batch
-    kPush,                // key, ticket, operation, root, payload_type, gradients, parameters; of
-                          // kLoad also reductions and first_iteration. At most one round per key:
-                          // REQUIRES that the last one was completed or withdrawn. With
-                          // EngineConfig::restart a reduction is held back until every key has
-                          // completed the iteration before.
-    kResume,              // key, ticket, version, reductions, first_iteration, record,
-                          // hyper_parameters, parameters: a new process in the place of one that
-                          // died. Pulls that version of every chunk, then reports as for a push;
-                          // the next push is version + 1. REQUIRES that the key was never pushed.
-    kSetHyperParameters,  // key, hyper_parameters: from the next push on
+    kPush,                // key, ticket, operation, root, payload_type, gradients, parameters; for
+                          // kLoad also reductions and first_iteration. REQUIRES: the key's last
+                          // round was completed or withdrawn. With EngineConfig::restart a
+                          // reduction waits until every key has completed the previous iteration.
+    kResume,              // key, ticket, version, reductions, first_iteration, hyper_version,
+                          // hyper_parameters, parameters. For a process that replaces a dead one:
+                          // pulls that version of every chunk, then reports as for a push. The next
+                          // push is version + 1. REQUIRES: the key was never pushed.
+    kSetHyperParameters,  // key, hyper_parameters: used from the next push on
     kCancel,              // key, ticket
-    kStop,                // closes every lane; OnStopped follows, and no memory is touched after it
+    kStop,                // closes every lane. After OnStopped the engine uses no memory of callers
   };
   Kind kind = Kind::kNone;
   wire::RoundOperation operation = wire::RoundOperation::kReduce;
@@ -67,49 +66,49 @@ struct Command {
   std::uint32_t lane = 0;
   KeyIndex key{};
   Rank root{};
-  numeric::ElementType payload_type = numeric::ElementType::kF32;  // of what the root sends
-  std::uint64_t ticket = 0;  // the caller's name for the round
+  numeric::ElementType payload_type = numeric::ElementType::kF32;  // type of the pushed elements
+  std::uint64_t ticket = 0;  // identifies the round to the listener
   Iteration version{};       // kResume
-  // kResume: how many of the rounds up to `version` were reductions. kLoad: of the saved state.
+  // kResume: number of reductions among the rounds up to `version`. kLoad: the checkpoint's number.
   std::uint64_t reductions = 0;
-  std::uint64_t first_iteration = 0;  // kResume, kLoad: the job's iteration, less `reductions`
+  std::uint64_t first_iteration = 0;  // kResume, kLoad: the job's iteration minus `reductions`
   HyperVersion hyper_version{};       // kResume; 0: no round has named one yet
-  const std::byte* gradients =
-      nullptr;  // null: this rank pushes no payload (kAssign, not the root)
+  // Null: this rank pushes no payload (kAssign, not the root).
+  const std::byte* gradients = nullptr;
   std::byte* parameters = nullptr;
-  bool parameters_shared = false;  // they are the shared parameters: nothing is to be written there
-  bool skip = false;               // kPush: asks that the iteration be skipped
+  bool parameters_shared = false;  // `parameters` are the shared ones: read-only
+  bool skip = false;               // kPush: requests that the iteration be skipped
   const KeyBatch* batch = nullptr;
   transport::Connection* connection = nullptr;
   wire::HyperParameters hyper_parameters{};
 };
 
-// How the daemon broke the lane's rules, where the transport could not see it.
+// A violation of the lane protocol by the daemon that the transport cannot detect.
 enum class LaneFault : std::uint8_t {
   kNone,
   kUnexpectedKind,  // a message that only workers send
   kWrongJob,        // another incarnation or membership epoch
   kChunkRange,      // a chunk that this lane does not have
   kSlotRange,       // a staging slot that this lane does not have
-  kNotAsked,        // a reply to a chunk that is not under way
-  kIteration,       // a reply of another iteration than the one under way
-  kType,            // a reply in elements of another type than the key's parameters
-  kPayloadBytes,    // a reply of another size than the chunk's
-  kNotDecided,      // a reply to a chunk of an iteration that this worker has not decided
+  kNotAsked,        // a reply for a chunk that is not in flight
+  kIteration,       // a reply for another iteration than the one in flight
+  kType,            // a reply with another element type than the key's parameters
+  kPayloadBytes,    // a reply with another size than the chunk's
+  kNotDecided,      // a reply for a chunk of an iteration that this worker has not decided
 };
 const char* ToString(LaneFault fault);
 
 struct LaneClosed {
   std::uint32_t lane = 0;
-  LaneFault fault = LaneFault::kNone;  // not kNone: the engine closed the lane because of it
+  LaneFault fault = LaneFault::kNone;  // not kNone: the reason why the engine closed the lane
   transport::TransportError error = transport::TransportError::kNone;
   transport::ProtocolError protocol_error = transport::ProtocolError::kNone;
-  ChunkIndex chunk{};  // with a fault: what the message named
+  ChunkIndex chunk{};  // with a fault: chunk and iteration in the message
   Iteration iteration{};
   transport::Connection* connection = nullptr;  // may be destroyed now
 };
 
-// Hears of the lanes. Called on the engine's thread: short, and without waiting.
+// Receives the events of lanes. Called on the engine's thread: must be short and must not block.
 class EngineListener {
  public:
   virtual ~EngineListener() = default;

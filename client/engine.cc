@@ -13,14 +13,14 @@ const char* ToString(LaneFault fault) {
   switch (fault) {
     case LaneFault::kNone: return "none";
     case LaneFault::kUnexpectedKind: return "a message that only workers send";
-    case LaneFault::kWrongJob: return "a message of another job or membership epoch";
-    case LaneFault::kChunkRange: return "a message about a chunk that the lane does not have";
+    case LaneFault::kWrongJob: return "a message for another job or membership epoch";
+    case LaneFault::kChunkRange: return "a message for a chunk that the lane does not have";
     case LaneFault::kSlotRange: return "a credit for a slot that the lane does not have";
-    case LaneFault::kNotAsked: return "a reply to a chunk that is not under way";
-    case LaneFault::kIteration: return "a reply of another iteration than the one under way";
-    case LaneFault::kType: return "a reply of elements of another type than the key's";
-    case LaneFault::kPayloadBytes: return "a reply of another size than the chunk's";
-    case LaneFault::kNotDecided: return "a reply of an iteration that this worker has not decided";
+    case LaneFault::kNotAsked: return "a reply for a chunk that is not in flight";
+    case LaneFault::kIteration: return "a reply for another iteration than the one in flight";
+    case LaneFault::kType: return "a reply with another element type than the key's";
+    case LaneFault::kPayloadBytes: return "a reply with another size than the chunk's";
+    case LaneFault::kNotDecided: return "a reply for an iteration that this worker has not decided";
   }
   return "unknown";
 }
@@ -66,9 +66,10 @@ bool Engine::RunOnce() {
   return busy;
 }
 
-// All that is under way, if that is not much: what completes a round is mostly the last of it.
-// Where slots or pulls run out, a quarter of those: meanwhile the daemon works on the rest. Whole
-// iterations are decided in between, by whoever is told first.
+// Number of messages to gather before the engine wakes:
+// - all chunks in flight, at most kAwaitedMax, since mostly the last one completes a round;
+// - if slots or pulls have run out, a quarter of them: the daemon works on the others meanwhile;
+// - with apply_iteration 1, since the engine must decide the iteration before replies arrive.
 void Engine::AwaitReplies() {
   constexpr std::uint32_t kAwaitedMax = 64;
   const auto waits = [](const Lane& lane, SendWay way) {
@@ -166,7 +167,7 @@ void Engine::Impl::Take(std::size_t transport_index, const transport::Completion
       if (lane.state == Lane::State::kOpen) TakeMessage(lane, completion.message->header);
       break;
     case transport::CompletionKind::kSent:
-      break;  // not asked for: a reply says that a gradient was sent
+      break;  // never requested: the reply shows that the gradient was sent
     case transport::CompletionKind::kClosed: TakeClosed(lane, completion); break;
   }
 }

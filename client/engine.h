@@ -1,22 +1,22 @@
-// The data side of a worker: pushes chunks, takes replies, on one thread and without locks. The
-// mirror image of the server's core loop; open engine.cc: RunOnce() is the table of contents.
+// The data path of a worker: pushes chunks and receives replies, on one thread and without locks.
+// It is the counterpart of the server's core loop. Read RunOnce() in engine.cc first.
 //
-// It takes clock and transports through interfaces, knows nothing of threads, gRPC or names, and
-// does no I/O of its own: the same object runs on libphub's engine thread and in the simulation.
+// It uses clock and transports through interfaces, does not depend on threads, gRPC or names, and
+// does no I/O itself. The same object runs on libphub's engine thread and in the simulation.
 //
-// Protocol, per lane (one connection to one core loop): a chunk's gradient is sent when one of the
-// lane's staging slots is free. The slot comes back with the reply (the chunk's new parameters,
-// received straight into the caller's memory) or before it with a credit (the daemon folded the
-// gradient). The next iteration of a chunk is pushed only after its reply has arrived whole, since
-// a key has one round in flight. A gradient is the caller's again at the reply, never at the
-// credit: until then a lost lane may need those bytes again.
+// Protocol of a lane (one connection to one core loop). A chunk's gradient is sent when one of the
+// lane's staging slots is free. The reply (the chunk's new parameters, received into the caller's
+// memory) frees the slot; a credit (the daemon has folded the gradient) frees it earlier. The next
+// iteration of a chunk is pushed only after its reply has arrived completely, since a key has one
+// round in flight. The caller may reuse the gradient after the reply, not after the credit: a lost
+// lane may need those bytes again.
 //
-// Where the lane's transport shares memory with the daemon, less is moved: a gradient that lies
-// there is sent from where it lies, and takes no slot; another is copied once, into its slot; new
-// parameters are written by the daemon where the caller wants them, or are shared and only read.
+// If the lane's transport shares memory with the daemon, less data is copied. A gradient in shared
+// memory is sent in place and needs no slot; other gradients are copied once, into the slot. The
+// daemon writes new parameters directly to the caller's memory, or shares them read-only.
 //
-// Threads: RunOnce() and everything it calls belong to one thread; Submit() to one thread at a
-// time, which may be another (libphub puts a mutex around it). Rounds allocate nothing.
+// Threads: RunOnce() and everything it calls run on one thread. Submit() may run on another thread,
+// one at a time (libphub uses a mutex). Rounds allocate nothing.
 #pragma once
 
 #include <cstdint>
@@ -33,30 +33,31 @@ namespace phub::client {
 
 class Engine {
  public:
-  // Everything given outlives the engine.
+  // All arguments must outlive the engine.
   Engine(const EngineConfig& config, const Clock& clock,
          std::span<transport::Transport* const> transports, EngineListener& listener);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // False when the queue is full: run the engine, and submit again.
+  // False if the queue is full: run the engine, then submit again.
   [[nodiscard]] bool Submit(const Command& command);
-  // Nothing submitted is waiting. Any thread; may be stale by the time it is read.
+  // True if no submitted command is waiting. Any thread; the result may already be stale.
   bool CommandsEmpty() const;
 
-  // Does what is there to do, in bounded time. True if it did anything.
+  // Does the pending work, in bounded time. True if there was any.
   bool RunOnce();
-  // Before blocking: tells the transports how much is to come before this thread is needed.
+  // Before blocking: sets how many messages the transports gather before they wake this thread.
   void AwaitReplies();
 
   const EngineCounters& counters() const;
-  // The least over all keys of first_iteration + the reductions that are complete. Any thread;
-  // never behind what a RoundListener has heard.
+  // The minimum over all keys of first_iteration + completed reductions. Any thread. Never older
+  // than the last event of a RoundListener.
   std::uint64_t job_iteration() const;
-  // With EngineConfig::apply_iteration. Any thread; never behind what a RoundListener has heard.
+  // With EngineConfig::apply_iteration. Any thread. Never older than the last event of a
+  // RoundListener.
   IterationDecider::Outcome outcome() const;
-  // Staging slots of a lane that hold nothing: slots_per_lane when nothing is under way.
+  // Free staging slots of a lane: slots_per_lane if nothing is in flight.
   std::size_t free_slots(std::uint32_t lane) const;
 
  private:

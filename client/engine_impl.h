@@ -1,4 +1,5 @@
-// What an Engine is made of: for engine.cc (commands, lanes) and engine_rounds.cc (keys, rounds).
+// The implementation of Engine, for engine.cc (commands, lanes) and engine_rounds.cc (keys,
+// rounds).
 #pragma once
 
 #include <array>
@@ -17,9 +18,9 @@
 namespace phub::client {
 
 struct Engine::Impl {
-  // Room for a push of every layer of a deep model at once; when full, submitters wait their turn.
+  // Enough for a push of every layer of a deep model at once. Submitters wait while it is full.
   static constexpr std::size_t kCommandsMax = 1024;
-  // Bounds one RunOnce, so that lanes are polled between bursts of commands.
+  // Limit per RunOnce(), so that lanes are polled between bursts of commands.
   static constexpr std::size_t kCommandsPerRun = 256;
   static constexpr std::size_t kCompletionsPerPoll = 64;
 
@@ -62,7 +63,7 @@ struct Engine::Impl {
   std::vector<Lane> lanes;
   std::vector<std::unique_ptr<EngineKey>> owned_keys;
   std::vector<EngineKey*> keys;
-  // [transport][connection index]: the lane, which checks the generation itself.
+  // [transport][connection index]: the lane. Take() compares the whole connection id.
   std::vector<std::vector<std::uint32_t>> lane_of_connection;
   EngineCounters counters;
   Sender sender;

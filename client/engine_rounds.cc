@@ -1,4 +1,4 @@
-// Keys and their rounds, from the command that starts one to the listener that hears of its end.
+// Keys and their rounds, from the command that starts a round to the event of its completion.
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -26,7 +26,7 @@ void Engine::Impl::AddKeys(const KeyBatch& batch) {
   decider.AddKeys(batch);
 }
 
-// Growing replaces the landing table under a connection that may be receiving.
+// The connection may be receiving, so it must switch to the new landing table.
 void Engine::Impl::GrowLane(Lane& lane, std::size_t chunks_added, std::size_t keys_added) {
   if (chunks_added == 0) return;
   lane.chunks.reserve(lane.chunks.size() + chunks_added);
@@ -87,7 +87,7 @@ EngineKey& Engine::Impl::BeginRound(const Command& command) {
 }
 
 void Engine::Impl::Push(const Command& command) {
-  if (stopping) return;  // whoever stopped the engine tells the callers why
+  if (stopping) return;  // callers get the verdict of the job
   EngineKey& pushed = BeginRound(command);
   pushed.pulling = false;
   pushed.iteration = Iteration{pushed.completed.value + 1};
@@ -137,7 +137,7 @@ void Engine::Impl::StartRound(EngineKey& started) {
   for (const EngineKey::Part& part : started.parts) {
     Lane& lane = lanes[part.lane];
     StartLaneKey(lane, part.lane_key);
-    // A lane that is away asks for what is ready when it is back.
+    // A detached lane queues its ready chunks when it is attached again.
     if (lane.state == Lane::State::kOpen)
       QueueUnsent(lane, keys, part.lane_key, *transports[lane.transport_index]);
   }
@@ -145,7 +145,8 @@ void Engine::Impl::StartRound(EngineKey& started) {
 
 void Engine::Impl::CompleteRound(EngineKey& completed) {
   const std::uint64_t before = completed.job_iteration();
-  // A reduction was decided before its replies came, and no other is before all have come.
+  // This reduction was decided before its replies arrived. The next one is decided only after all
+  // of them have arrived, so the last decision is the one for this round.
   const bool skipped = config.apply_iteration && !completed.pulling &&
                        completed.operation == wire::RoundOperation::kReduce &&
                        decider.last_skipped();

@@ -19,20 +19,21 @@ absl::StatusOr<KeyLayout> LayOut(const KeyPlacementView& view, std::uint32_t chu
   const std::uint64_t chunk_count = ChunkCount(view.element_count, chunk_elements);
   if (view.chunk_bins.size() != chunk_count)
     return absl::InternalError(fmt::format(
-        "the daemon placed {} chunks of key {}, which has {} ({} elements in chunks of {})",
+        "the daemon placed {} chunks of key {} instead of {} ({} elements in chunks of {})",
         view.chunk_bins.size(), view.name, chunk_count, view.element_count, chunk_elements));
   KeyLayout layout{.key = view.key, .element_count = view.element_count, .chunks = {}};
   layout.chunks.reserve(chunk_count);
   std::uint64_t offset = 0;
   for (const std::uint32_t lane : view.chunk_bins) {
     if (lane >= next_chunk.size())
-      return absl::InternalError(
-          fmt::format("the daemon placed a chunk of key {} on core loop {}, the rack has {}",
-                      view.name, lane, next_chunk.size()));
+      return absl::InternalError(fmt::format(
+          "the daemon placed a chunk of key {} on core loop {}, but the rack has only {}",
+          view.name, lane, next_chunk.size()));
     if (next_chunk[lane] == kChunksPerShardMax)
       return absl::ResourceExhaustedError(
-          fmt::format("key {} brings core loop {} over {} chunks; use larger chunks", view.name,
-                      lane, kChunksPerShardMax));
+          fmt::format("key {} would exceed the limit of core loop {}, {} chunks; use a larger "
+                      "chunk_bytes",
+                      view.name, lane, kChunksPerShardMax));
     const std::uint64_t count =
         std::min<std::uint64_t>(chunk_elements, view.element_count - offset);
     layout.chunks.push_back({.lane = lane,
@@ -62,7 +63,7 @@ absl::StatusOr<std::vector<KeyLayout>> LaneLayout::AddKeys(std::span<const KeyPl
   for (const KeyPlacementView& view : keys) {
     const std::uint64_t expected = key_count_ + layouts.size();
     if (view.key.value != expected)
-      return absl::InternalError(fmt::format("the daemon gave key {} the index {} instead of {}",
+      return absl::InternalError(fmt::format("the daemon gave key {} index {} instead of {}",
                                              view.name, view.key.value, expected));
     absl::StatusOr<KeyLayout> layout = LayOut(view, chunk_bytes_, next_chunk);
     if (!layout.ok()) return layout.status();

@@ -1,6 +1,6 @@
-// Which chunk of which key travels on which lane, under which number: the client's half of the
-// numbering that common/base/ids.h defines at ChunkIndex. Pure; shared by libphub and the
-// simulation. A lane is named by its bin: core loops numbered through all daemons of the rack.
+// Assigns each chunk of a key to a lane and numbers it there: the client's half of the numbering
+// that common/base/ids.h defines at ChunkIndex. Pure; shared by libphub and the simulation. A
+// lane's number is its bin: core loops are numbered through all daemons of the rack.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct ChunkPlace {
   std::uint32_t lane = 0;
   ChunkIndex chunk{};                // on that lane
   std::uint64_t element_offset = 0;  // in the key
-  std::uint32_t element_count = 0;   // chunk_bytes in the key's type, less for the last one
+  std::uint32_t element_count = 0;   // chunk_bytes in the key's type; fewer in the last chunk
 };
 
 struct KeyLayout {
@@ -26,26 +26,26 @@ struct KeyLayout {
   std::vector<ChunkPlace> chunks;  // in order of offset; they tile [0, element_count)
 };
 
-// What is known of one key before it is laid out.
+// The input for the layout of one key.
 struct KeyPlacementView {
   std::string name;  // for messages
   KeyIndex key{};
   std::uint64_t element_count = 0;
-  std::uint32_t element_bytes = 4;            // of the key's type: chunks are cut by it
-  std::span<const std::uint32_t> chunk_bins;  // as the daemon sent it
+  std::uint32_t element_bytes = 4;            // size of the key's type, which determines chunks
+  std::span<const std::uint32_t> chunk_bins;  // as sent by the daemon
 };
 
-// How many chunks a key of that many elements has.
+// The number of chunks of a key with `elements` elements.
 std::uint64_t ChunkCount(std::uint64_t elements, std::uint32_t chunk_elements);
 
-// Lays out batch after batch. One thread at a time.
+// Lays out batches of keys, one after the other. One thread at a time.
 class LaneLayout {
  public:
-  // chunk_bytes: a multiple of every element's size.
+  // chunk_bytes: a multiple of the size of every element type.
   LaneLayout(std::uint32_t chunk_bytes, std::uint32_t lane_count);
 
-  // Lays out a batch; on an error none of it counts. What it checks comes from the daemon: key
-  // indices in sequence, a known bin for every chunk, and as many chunks as the key has.
+  // Lays out a batch; changes nothing if it fails. Checks the daemon's data: key indices in
+  // sequence, a known bin for every chunk, and the right number of chunks.
   absl::StatusOr<std::vector<KeyLayout>> AddKeys(std::span<const KeyPlacementView> keys);
 
   std::uint32_t lane_count() const { return static_cast<std::uint32_t>(next_chunk_.size()); }

@@ -5,7 +5,7 @@
 namespace phub::client {
 namespace {
 
-// A key over all daemons.
+// The progress of a key, over all daemons.
 struct Merged {
   bool has_chunks = false;
   std::uint64_t first_iteration = 0;
@@ -31,7 +31,7 @@ std::vector<Merged> Merge(std::span<const v1::GetVersionsResponse> versions) {
   return keys;
 }
 
-// False if there was no answer before, or it was of another run.
+// False if there is no earlier answer, or it is from another run.
 bool GoesOnFrom(std::span<const Merged> before, std::span<const Merged> now) {
   for (std::size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
     if (before[i].reductions_max > now[i].reductions_max) return false;
@@ -39,11 +39,11 @@ bool GoesOnFrom(std::span<const Merged> before, std::span<const Merged> now) {
   return !before.empty() && before.size() <= now.size();
 }
 
-// Whether, at some moment after the answers before and before those of now, all chunks can have
-// been within one iteration of each other.
+// True if at some moment between the answers `before` and `now` all chunks can have been within one
+// iteration of each other.
 bool CanBeInLockstep(std::span<const Merged> now, std::span<const Merged> before) {
-  std::uint64_t highest = 0;          // at least, at that moment
-  std::uint64_t lowest = UINT64_MAX;  // at most
+  std::uint64_t highest = 0;          // lower bound of the highest iteration at that moment
+  std::uint64_t lowest = UINT64_MAX;  // upper bound of the lowest iteration at that moment
   for (std::size_t i = 0; i < now.size(); ++i) {
     if (!now[i].has_chunks) continue;
     lowest = std::min(lowest, now[i].first_iteration + now[i].reductions_min);
@@ -60,7 +60,7 @@ absl::StatusOr<Boundary> ChooseBoundary(std::span<const v1::GetVersionsResponse>
                                         std::uint64_t margin) {
   for (const v1::GetVersionsResponse& daemon : versions) {
     if (daemon.keys_size() != versions.front().keys_size()) {
-      return absl::AbortedError("keys are being added to the job");
+      return absl::AbortedError("keys are being added to the job; try again");
     }
   }
   const std::vector<Merged> keys = Merge(versions);
@@ -72,14 +72,15 @@ absl::StatusOr<Boundary> ChooseBoundary(std::span<const v1::GetVersionsResponse>
   }
   boundary.lockstep = CanBeInLockstep(keys, keys);
   if (!boundary.lockstep) {
-    if (!GoesOnFrom(earlier, keys)) return absl::AbortedError("keys look apart");
+    if (!GoesOnFrom(earlier, keys))
+      return absl::AbortedError("the keys are at different iterations; try again");
     boundary.lockstep = CanBeInLockstep(keys, earlier);
   }
   if (boundary.lockstep) boundary.iteration += margin;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const Merged& key = keys[i];
     if (boundary.lockstep) {
-      // A key that is younger than the boundary has no rounds before it.
+      // A key that was added after the boundary has target 0.
       boundary.targets.push_back(boundary.iteration -
                                  std::min(boundary.iteration, key.first_iteration));
       continue;

@@ -1,9 +1,9 @@
-// Saved state on its way between daemons and a directory: what Job::SaveCheckpoint, Job::LoadState
-// and `phubctl job save` have in common. Knows the control plane's calls and common/checkpoint,
-// nothing of engines, sessions' threads or terminals.
+// Transfers checkpoints between daemons and a directory. Shared by Job::SaveCheckpoint,
+// Job::LoadCheckpoint and `phubctl job save`. Depends only on the control plane's calls and
+// common/checkpoint, not on engines, session threads or terminals.
 //
-// Calls block; one thread each, never the engine's or the heartbeat's. They keep nothing when they
-// return: a snapshot that was begun is given back, a half-written directory is removed.
+// Calls block, each on one thread, never the engine's or heartbeat thread. When a call returns,
+// its snapshots are released, and an incomplete directory is removed.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,21 @@
 
 namespace phub::client {
 
-// One daemon of the job's rack; of a job that spans racks, of the rack that asks. The stubs outlive
-// the call.
+// One daemon of the job's rack, or of the caller's rack if the job spans racks. The stubs must
+// outlive the call.
 struct CheckpointDaemon {
-  std::string endpoint;                           // to name it in errors and in the saved state
-  v1::Admin::StubInterface* admin = nullptr;      // saving
-  v1::Session::StubInterface* session = nullptr;  // loading
-  std::string session_id;                         // loading: of this rank at this daemon
-  std::optional<std::uint32_t> rack = {};         // whose part is meant, asked for through `admin`
+  std::string endpoint;                           // its name in errors and in the checkpoint
+  v1::Admin::StubInterface* admin = nullptr;      // for saving
+  v1::Session::StubInterface* session = nullptr;  // for loading
+  std::string session_id;                         // for loading: this rank's session
+  std::optional<std::uint32_t> rack = {};         // call this rack's counterpart through `admin`
 };
 
 struct TransferProgress {
   enum class Phase : std::uint8_t {
-    kChoosing,  // asking for versions, choosing the boundary; `attempt` counts from 1
-    kMoving,    // bytes of bytes_max
-    kSyncing,   // saving: to disk
+    kChoosing,  // asks for versions and chooses the boundary; `attempt` counts from 1
+    kMoving,    // transferred `bytes` of bytes_max
+    kSyncing,   // saving: writes to disk
   };
   Phase phase = Phase::kChoosing;
   std::uint32_t attempt = 0;
@@ -45,13 +45,13 @@ struct TransferProgress {
 
 struct TransferOptions {
   DurationNs call_timeout = 30 * kSecond;  // of one unary call
-  // How long nothing may move: a boundary that no round reaches, a daemon that is stuck.
+  // Limit of time without progress: no round reaches the boundary, or a daemon is stuck.
   DurationNs idle_timeout = 60 * kSecond;
-  // From the calling thread, often. False: give up (kCancelled).
+  // Called often, on the calling thread. Returns false to cancel (kCancelled).
   std::function<bool(const TransferProgress&)> progress;
 };
 
-// As it is told to daemons: absolute, on this host, and printable.
+// The place of a checkpoint as reported to daemons: absolute path, this host, printable.
 v1::SavedState WhereSaved(std::uint64_t iteration, const std::string& directory);
 
 // ---- Saving ------------------------------------------------------------------------------------
@@ -59,46 +59,46 @@ v1::SavedState WhereSaved(std::uint64_t iteration, const std::string& directory)
 struct SaveRequest {
   std::string tenant;  // empty: "default"
   std::string job;
-  std::uint64_t incarnation = 0;  // 0: whichever runs
+  std::uint64_t incarnation = 0;  // 0: any
   std::string directory;
 };
 struct SavedCheckpoint {
-  std::uint64_t iteration = 0;  // the boundary; with lockstep false, the highest over the keys
-  bool lockstep = true;         // false: keys are at iterations of their own, each at its highest
+  std::uint64_t iteration = 0;  // the boundary; without lockstep the maximum over the keys
+  bool lockstep = true;         // false: each key was saved at its own highest iteration
   std::uint32_t world_size = 0;
   std::uint32_t key_count = 0;
   std::uint64_t bytes = 0;
-  std::uint32_t attempts = 0;  // boundaries that were tried
-  // Whether every daemon was told, so that the job's workers can name it when the job ends. It is
-  // on disk, and whole, all the same.
+  std::uint32_t attempts = 0;  // number of boundaries tried
+  // OK if every daemon was notified, so that the errors of the job's workers can name the
+  // checkpoint. The checkpoint is complete on disk even if this failed.
   absl::Status told;
 };
-// All daemons of the rack, in its order; one that holds no chunk of the job takes part too. Of a
-// job that spans racks it asks the other racks' daemons, through those that are given.
+// daemons: all daemons of the rack in its order, including those without chunks of the job. If the
+// job spans racks, the daemons of other racks are called through these.
 absl::StatusOr<SavedCheckpoint> SaveCheckpoint(std::span<const CheckpointDaemon> daemons,
                                                const SaveRequest& request,
                                                const TransferOptions& options);
 
 // ---- Loading -----------------------------------------------------------------------------------
 
-// A key of the running job, and who has which part of it.
+// A key of the running job, and the daemons that hold its chunks.
 struct LoadKey {
   struct Chunk {
     std::uint32_t daemon = 0;  // position in `daemons`
     std::uint64_t element_offset = 0;
     std::uint32_t element_count = 0;
   };
-  v1::KeySpec spec;           // as it was added
+  v1::KeySpec spec;           // as added
   std::vector<Chunk> chunks;  // in order of offset; they tile the key
 };
 struct LoadedCheckpoint {
   std::uint64_t iteration = 0;
-  std::uint32_t world_size = 0;  // of the job that was saved
-  v1::LoadedState state;         // as GetLoadedState answers the other ranks
+  std::uint32_t world_size = 0;  // the saved job's
+  v1::LoadedState state;         // as GetLoadedState returns it to the other ranks
 };
-// keys: all keys of the job, [key index]. Reads and checks the whole state before the first daemon
-// is told of any of it. When this returns OK every daemon holds its part, and rounds of kLoad put
-// it in place; on an error no round of kLoad may be pushed.
+// keys: all keys of the job, [key index]. Reads and checks the whole checkpoint before it sends
+// anything to a daemon. OK: every daemon has its part, and kLoad rounds install it. On an error no
+// kLoad round may be pushed.
 absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(std::span<const CheckpointDaemon> daemons,
                                                 std::span<const LoadKey> keys,
                                                 const std::string& directory,

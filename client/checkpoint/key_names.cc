@@ -106,8 +106,8 @@ std::uint32_t TensorElementBytes(const checkpoint::SavedKey& key, v1::StateTenso
 
 absl::Status CheckSameKey(const checkpoint::SavedKey& saved, const checkpoint::SavedKey& running) {
   const auto differ = [&](const char* what, const std::string& theirs, const std::string& ours) {
-    return absl::InvalidArgumentError(fmt::format("key {}: the saved state has {} {}, the job {}",
-                                                  running.name, what, theirs, ours));
+    return absl::InvalidArgumentError(fmt::format(
+        "key {}: the checkpoint has {} {}, the job has {}", running.name, what, theirs, ours));
   };
   const auto types = [&](const char* what, ElementType theirs, ElementType ours) {
     return differ(what, numeric::ToString(theirs), numeric::ToString(ours));

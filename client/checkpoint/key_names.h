@@ -1,4 +1,4 @@
-// Keys as the control plane writes them and as saved state does. Pure functions.
+// Converts keys between the control plane and checkpoints. Pure functions.
 #pragma once
 
 #include <map>
@@ -14,18 +14,18 @@ namespace phub::client {
 const char* OperationName(v1::Operation operation);      // "sum", ...
 const char* OptimizerName(v1::OptimizerKind optimizer);  // "none", "sgd", ...
 std::map<std::string, double> HyperParameterMap(const v1::HyperParameters& values);
-// What the map says; what it does not say is 0.
+// Values that the map lacks are 0.
 v1::HyperParameters HyperParametersOf(const std::map<std::string, double>& values);
 
-// A key's description, without what changes while it trains.
+// A key's description, without the values that change during training.
 checkpoint::SavedKey DescribeKey(const v1::KeySpec& spec);
-// A key's tensor in the file; empty: the key has no such tensor.
+// The name of a key's tensor in the file; empty: the key has no such tensor.
 std::string TensorName(const checkpoint::SavedKey& key, v1::StateTensor tensor);
-// Of one element of that tensor. REQUIRES: the key has it.
+// The size of one element of that tensor. REQUIRES: the key has it.
 std::uint32_t TensorElementBytes(const checkpoint::SavedKey& key, v1::StateTensor tensor);
-// Tensors of a key that has parameters, in the order of the enum.
+// The tensors of an initialized key, in the order of the enum.
 std::vector<v1::StateTensor> StateTensors(const checkpoint::SavedKey& key);
-// Can state saved of `saved` become that of `running`? Says what differs.
+// OK if the checkpoint of `saved` can be loaded into `running`; the error says what differs.
 absl::Status CheckSameKey(const checkpoint::SavedKey& saved, const checkpoint::SavedKey& running);
 
 }  // namespace phub::client

@@ -1,4 +1,4 @@
-// Loading: read and check the saved state, then send every daemon its chunks' part of it.
+// Loads a checkpoint: reads and checks it, then sends every daemon the state of its chunks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 namespace phub::client {
 namespace {
 
-constexpr std::size_t kMessageBytes = 1 << 20;  // and so of a piece
+constexpr std::size_t kMessageBytes = 1 << 20;  // limit of a message, and so of a piece
 
 using Writer = grpc::ClientWriterInterface<v1::LoadStateRequest>;
 
-// The saved key of every key of the job; the error says which is missing, or different.
+// Finds the saved key for every key of the job; the error names the missing or different one.
 absl::StatusOr<std::vector<const checkpoint::SavedKey*>> Match(
     std::span<const LoadKey> keys, const checkpoint::CheckpointDescription& saved,
     const std::string& directory) {
@@ -27,12 +27,14 @@ absl::StatusOr<std::vector<const checkpoint::SavedKey*>> Match(
     const auto found = by_name.find(key.spec.name());
     if (found == by_name.end()) {
       return absl::InvalidArgumentError(
-          fmt::format("the state in {} was saved of job {} and has no key {}; it is of other keys",
+          fmt::format("the checkpoint in {} (of job {}) has no key {}; add the keys that it was "
+                      "saved with",
                       directory, saved.job, key.spec.name()));
     }
     if (absl::Status status = CheckSameKey(*found->second, DescribeKey(key.spec)); !status.ok()) {
-      return absl::InvalidArgumentError(fmt::format("the state in {} does not fit: {}", directory,
-                                                    std::string(status.message())));
+      return absl::InvalidArgumentError(
+          fmt::format("the checkpoint in {} does not match the job: {}", directory,
+                      std::string(status.message())));
     }
     matched.push_back(found->second);
   }
@@ -43,7 +45,8 @@ absl::StatusOr<std::vector<const checkpoint::SavedKey*>> Match(
     });
     if (is_there) continue;
     return absl::InvalidArgumentError(
-        fmt::format("the state in {} has key {}, which the job does not have; it is of other keys",
+        fmt::format("the checkpoint in {} has key {}, which the job does not have; add the keys "
+                    "that it was saved with",
                     directory, key.name));
   }
   return absl::InternalError("a key was matched twice");
@@ -63,13 +66,13 @@ v1::LoadedState DescribeLoaded(std::span<const checkpoint::SavedKey* const> save
   return loaded;
 }
 
-// One daemon's stream.
+// The stream to one daemon.
 class Sending {
  public:
   Sending(const checkpoint::CheckpointReader& reader, Writer& writer, Transfer& transfer)
       : reader_(reader), writer_(writer), transfer_(transfer) {}
 
-  // False: the stream broke; its end says why.
+  // False: the stream broke; Finish() returns the reason.
   absl::StatusOr<bool> Send(std::uint32_t key_index, const checkpoint::SavedKey& key,
                             const LoadKey::Chunk& chunk) {
     for (const v1::StateTensor tensor : StateTensors(key)) {
@@ -153,7 +156,7 @@ absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(std::span<const CheckpointDaemon
         const absl::StatusOr<bool> sent = sending.Send(key, *(*saved)[key], chunk);
         if (!sent.ok()) {
           transfer.context(daemon).TryCancel();
-          writer->Finish();  // cancelled, as asked
+          writer->Finish();  // returns CANCELLED
           return sent.status();
         }
         open = *sent;

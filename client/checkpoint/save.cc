@@ -1,4 +1,5 @@
-// Saving: choose a boundary, have every daemon begin a snapshot at it, write what they send.
+// Saves a checkpoint: chooses a boundary, begins a snapshot there at every daemon, and writes the
+// data that they send.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 constexpr std::uint32_t kAttemptsMax = 16;
 constexpr auto kPause = std::chrono::milliseconds(20);
 
-// 0, 1, 2, 4, ...: a job that was past the boundary is given more of a head start.
+// 0, 1, 2, 4, ...: if a job had already passed the boundary, the next one is further ahead.
 std::uint64_t MarginOf(std::uint32_t attempt) {
   return attempt == 1 ? 0 : std::uint64_t{1} << std::min(attempt - 2, 10u);
 }
@@ -31,14 +32,14 @@ using Versions = std::vector<v1::GetVersionsResponse>;  // [daemon]
 using Daemons = std::span<const CheckpointDaemon>;
 using Reader = grpc::ClientReaderInterface<v1::SnapshotPart>;
 
-// Of a request to a daemon that is one of several racks'.
+// Sets the rack in a request if the job spans racks.
 template <typename Request>
 void ChooseRack(const CheckpointDaemon& daemon, Request& request) {
   if (daemon.rack) request.mutable_rack()->set_rack(*daemon.rack);
 }
 
-// Every rack's daemons have a part of a job that spans them. They are asked through those that were
-// named: each knows its counterparts in the other racks, and they know it.
+// If a job spans racks, the daemons of every rack hold a part of it. They are called through the
+// given daemons: each has connections to its counterparts in the other racks.
 std::vector<CheckpointDaemon> SpreadOverRacks(const std::vector<CheckpointDaemon>& daemons,
                                               const Versions& versions) {
   std::vector<CheckpointDaemon> spread;
@@ -77,8 +78,8 @@ std::vector<std::string> IdsOf(const Snapshots& snapshots) {
   return ids;
 }
 
-// Waits until each is free for another saver. One that is gone already is an error that means
-// nothing here.
+// Releases the snapshots and waits until each daemon is free for another snapshot. Ignores errors:
+// a snapshot may be gone already.
 void GiveBack(Daemons daemons, const std::vector<std::string>& ids,
               const TransferOptions& options) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -95,7 +96,7 @@ void GiveBack(Daemons daemons, const std::vector<std::string>& ids,
   }
 }
 
-// A snapshot at every daemon, or at none.
+// Begins a snapshot at every daemon, or at none.
 absl::StatusOr<Snapshots> Begin(Daemons daemons, const SaveRequest& request,
                                 const Boundary& boundary, const TransferOptions& options) {
   v1::BeginSnapshotRequest question;
@@ -118,13 +119,13 @@ absl::StatusOr<Snapshots> Begin(Daemons daemons, const SaveRequest& request,
       GiveBack(daemons, IdsOf(snapshots), options);
       return FromGrpc(status, daemon.endpoint);
     }
-    question.set_incarnation(snapshot.incarnation());  // the others' must be the same run
+    question.set_incarnation(snapshot.incarnation());  // the other daemons must have the same run
     snapshots.push_back(std::move(snapshot));
   }
   return snapshots;
 }
 
-// What all daemons said of the keys at the boundary, as one description.
+// Merges the daemons' descriptions of the keys at the boundary.
 absl::StatusOr<checkpoint::CheckpointDescription> Describe(Daemons daemons,
                                                            const Snapshots& snapshots,
                                                            const Boundary& boundary) {
@@ -148,11 +149,11 @@ absl::StatusOr<checkpoint::CheckpointDescription> Describe(Daemons daemons,
       if (snapshot.keys_size() != snapshots.front().keys_size() ||
           snapshot.keys(index).spec().name() != key.name ||
           snapshot.keys(index).reductions() != from.reductions()) {
-        return absl::InternalError(
-            fmt::format("the daemons disagree on key {} of job {}", key.name, description.job));
+        return absl::InternalError(fmt::format(
+            "the daemons have different snapshots of key {} of job {}", key.name, description.job));
       }
       const v1::SnapshotKey& here = snapshot.keys(index);
-      if (!here.has_hyper_parameters()) continue;  // no chunk of it is there
+      if (!here.has_hyper_parameters()) continue;  // this daemon has no chunk of the key
       applied = std::min(applied, here.applied());
       key.hyper_parameters = HyperParameterMap(here.hyper_parameters());
     }
@@ -162,8 +163,8 @@ absl::StatusOr<checkpoint::CheckpointDescription> Describe(Daemons daemons,
   return description;
 }
 
-// One save under way: every daemon's thread first reads what the keys are; the last to know opens
-// the writer; then all write.
+// The state of one save. Every daemon's thread first reads the description of the keys. The last
+// thread opens the writer, then all write.
 class Saving {
  public:
   Saving(Daemons daemons, const SaveRequest& request, const Boundary& boundary, Snapshots snapshots,
@@ -181,7 +182,7 @@ class Saving {
     const std::unique_ptr<Reader> reader =
         daemons_[daemon].admin->ReadSnapshot(&transfer_.context(daemon), question);
     v1::SnapshotPart part;
-    if (!reader->Read(&part)) return Finish(*reader, daemon, "nothing was sent");
+    if (!reader->Read(&part)) return Finish(*reader, daemon, "the snapshot is empty");
     *snapshots_[daemon].mutable_keys() = part.keys();
     transfer_.Moved(0);
     if (absl::Status status = OpenWriter(); !status.ok()) return status;
@@ -192,7 +193,7 @@ class Saving {
     }
     return Finish(*reader, daemon, "");
   }
-  // A daemon's thread is over: nobody waits for it.
+  // A daemon's thread has failed: the other threads must not wait for it.
   void Leave() {
     const std::lock_guard lock(mutex_);
     left_ = true;
@@ -212,7 +213,7 @@ class Saving {
     if (++ready_ < daemons_.size()) {
       opened_.wait(lock, [&] { return left_ || writer_ != nullptr || !failed_.ok(); });
       if (writer_ != nullptr || !failed_.ok()) return failed_;
-      return absl::CancelledError("another daemon's part of the state failed");
+      return absl::CancelledError("the transfer from another daemon failed");
     }
     auto description = Describe(daemons_, snapshots_, boundary_);
     failed_ = description.status();
@@ -232,8 +233,7 @@ class Saving {
         piece.key_index() < keys.size() ? TensorName(keys[piece.key_index()], piece.tensor()) : "";
     if (tensor.empty()) {
       return absl::InternalError(
-          fmt::format("daemon {} sends a tensor that key number {} does not "
-                      "have",
+          fmt::format("daemon {} sent a tensor that key number {} does not have",
                       daemons_[daemon].endpoint, piece.key_index()));
     }
     transfer_.Moved(piece.elements().size());
@@ -245,10 +245,10 @@ class Saving {
   const Daemons daemons_;
   const SaveRequest& request_;
   const Boundary& boundary_;
-  Snapshots snapshots_;  // each written by its daemon's thread, before it counts in ready_
+  Snapshots snapshots_;  // each is written by its daemon's thread before it counts in ready_
   Transfer& transfer_;
 
-  std::mutex mutex_;  // over what follows; writer_ does not change once it is there
+  std::mutex mutex_;  // protects the members below; writer_ does not change after it was set
   std::condition_variable opened_;
   std::size_t ready_ = 0;
   bool left_ = false;
@@ -256,8 +256,8 @@ class Saving {
   std::unique_ptr<checkpoint::CheckpointWriter> writer_;
 };
 
-// Every daemon, so that whichever goes first is survived by workers who know. The state is on disk
-// whatever comes of it.
+// Reports the checkpoint to every daemon, so that the workers know of it whichever daemon dies
+// first. The checkpoint is already on disk, so failures do not matter for it.
 absl::Status Report(Daemons daemons, const SaveRequest& request, std::uint64_t iteration,
                     const std::vector<std::string>& ids, const TransferOptions& options) {
   const v1::SavedState where = WhereSaved(iteration, request.directory);
@@ -305,7 +305,7 @@ absl::StatusOr<SavedCheckpoint> Fetch(Daemons daemons, const SaveRequest& reques
     return status;
   }
   if (!Tell(options, {TransferProgress::Phase::kSyncing, 0, saved.bytes, saved.bytes})) {
-    return absl::CancelledError("given up as asked");
+    return absl::CancelledError("the save was cancelled");
   }
   if (status = saving.writer().Commit(); !status.ok()) return status;
   saved.told = Report(daemons, request, saved.iteration, ids, options);
@@ -317,12 +317,12 @@ absl::StatusOr<SavedCheckpoint> Fetch(Daemons daemons, const SaveRequest& reques
 absl::StatusOr<SavedCheckpoint> SaveCheckpoint(std::span<const CheckpointDaemon> named,
                                                const SaveRequest& request,
                                                const TransferOptions& options) {
-  if (named.empty()) return absl::InvalidArgumentError("no daemon to save from is named");
+  if (named.empty()) return absl::InvalidArgumentError("no daemon was given to save from");
   std::vector<CheckpointDaemon> daemons(named.begin(), named.end());
   Versions before;
   for (std::uint32_t attempt = 1;; ++attempt) {
     if (!Tell(options, {TransferProgress::Phase::kChoosing, attempt, 0, 0})) {
-      return absl::CancelledError("given up as asked");
+      return absl::CancelledError("the save was cancelled");
     }
     absl::StatusOr<Versions> versions = AskVersions(daemons, request, options);
     if (!versions.ok()) return versions.status();
@@ -341,7 +341,8 @@ absl::StatusOr<SavedCheckpoint> SaveCheckpoint(std::span<const CheckpointDaemon>
       }
       status = snapshots.status();
     }
-    // Past the boundary, keys come, or the last attempt is being given back.
+    // Retry if the job had passed the boundary, keys are being added, or the snapshot of the last
+    // attempt is still being released.
     const bool again = status.code() == absl::StatusCode::kAborted || absl::IsUnavailable(status);
     if (!again || attempt == kAttemptsMax) return status;
     before = *std::move(versions);

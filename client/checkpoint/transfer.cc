@@ -33,7 +33,7 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& endpoint) {
 
 v1::SavedState WhereSaved(std::uint64_t iteration, const std::string& directory) {
   constexpr std::size_t kDirectoryBytesMax = 1024;
-  std::error_code gone;  // the working directory, perhaps
+  std::error_code gone;  // set if the working directory does not exist
   const std::filesystem::path absolute = std::filesystem::absolute(directory, gone);
   v1::SavedState state;
   state.set_iteration(iteration);
@@ -67,10 +67,10 @@ void Transfer::CancelAll() {
 absl::Status Transfer::Run(const std::function<absl::Status(std::size_t daemon)>& move) {
   std::mutex mutex;
   std::condition_variable changed;
-  std::size_t running = contexts_.size();  // these three under the mutex
+  std::size_t running = contexts_.size();  // protected by `mutex`, like the next two
   absl::Status first;
   bool cancelled = false;
-  const auto fail = [&](const absl::Status& status) {  // under the mutex
+  const auto fail = [&](const absl::Status& status) {  // REQUIRES: `mutex` is held
     if (first.ok()) first = status;
     if (!std::exchange(cancelled, true)) CancelAll();
   };
@@ -93,13 +93,14 @@ absl::Status Transfer::Run(const std::function<absl::Status(std::size_t daemon)>
     if (moves != std::exchange(moves_seen, moves)) moved_at = now;
     if (now - moved_at > std::chrono::nanoseconds(options_.idle_timeout)) {
       fail(absl::DeadlineExceededError(
-          fmt::format("nothing moved for {:.1f} s",
+          fmt::format("no data was transferred for {:.1f} s; probably no round completed, or a "
+                      "daemon is stuck",
                       static_cast<double>(options_.idle_timeout) / static_cast<double>(kSecond))));
     }
     if (!options_.progress) continue;
     const TransferProgress progress{TransferProgress::Phase::kMoving, 0,
                                     bytes_.load(std::memory_order_relaxed), bytes_max_};
-    if (!options_.progress(progress)) fail(absl::CancelledError("given up as asked"));
+    if (!options_.progress(progress)) fail(absl::CancelledError("the transfer was cancelled"));
   }
   for (std::thread& thread : threads) thread.join();
   return first;

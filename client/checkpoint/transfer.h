@@ -1,5 +1,5 @@
-// Moving bytes to or from several daemons at once: a thread for each, and one that watches over
-// them. Private to client/checkpoint.
+// Transfers bytes to or from several daemons at once: one thread per daemon, while the calling
+// thread monitors progress. Private to client/checkpoint.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -15,7 +15,7 @@
 
 namespace phub::client {
 
-// A failed call, with the daemon's name where the daemon itself did not say anything.
+// The status of a call. Adds the daemon's name if the error is not the daemon's own answer.
 absl::Status FromGrpc(const grpc::Status& status, const std::string& endpoint);
 // Sets the deadline of one unary call.
 void Prepare(grpc::ClientContext& context, const TransferOptions& options);
@@ -25,12 +25,12 @@ class Transfer {
   Transfer(std::size_t daemon_count, std::uint64_t bytes_max, const TransferOptions& options);
 
   grpc::ClientContext& context(std::size_t daemon) { return *contexts_[daemon]; }
-  // From the moving threads: something moved.
+  // Called by the transferring threads after they transferred bytes.
   void Moved(std::uint64_t bytes);
 
-  // Runs `move` for every daemon, each on a thread of its own, until all have returned. When one
-  // fails, when nothing moves for idle_timeout, or progress() says so, all calls are cancelled; the
-  // first failure is returned.
+  // Runs `move` for every daemon, each on its own thread, and waits for all. Cancels all calls if
+  // one fails, if there is no progress for idle_timeout, or if progress() returns false. Returns
+  // the first failure.
   absl::Status Run(const std::function<absl::Status(std::size_t daemon)>& move);
 
  private:

@@ -1,4 +1,4 @@
-// phubctl audit tail: who changed what.
+// phubctl audit tail: administrative changes and their authors.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ struct Tail {
   bool follow = false;
 };
 
-// One line per entry, so that `tail -f` habits and grep work.
+// One line per entry, for grep.
 std::string Line(const v1::AuditRecord& entry) {
   std::string line = fmt::format("{}  {}  {}", entry.sequence(), DateText(entry.at_ns()),
                                  Printable(entry.action()));
@@ -58,7 +58,7 @@ int ShowTail(const Options& options, const Tail& tail) {
     if (response.entries_size() > 0) {
       request.set_after(response.entries(response.entries_size() - 1).sequence());
     }
-    request.set_newest(false);  // from here on, none is left out
+    request.set_newest(false);  // from now on return all new entries
     std::this_thread::sleep_for(kFollowInterval);
   }
 }
@@ -66,14 +66,14 @@ int ShowTail(const Options& options, const Tail& tail) {
 }  // namespace
 
 void AddAudit(Subcommand parent, const Options& options, Command& command) {
-  const Subcommand audit = parent.AddSubcommand("audit", "The log of administrative changes");
-  const Subcommand tail = audit.AddSubcommand("tail", "Its last entries, oldest first");
+  const Subcommand audit = parent.AddSubcommand("audit", "Show the log of administrative changes");
+  const Subcommand tail = audit.AddSubcommand("tail", "Show the last entries, oldest first");
   const auto request = std::make_shared<Tail>();
-  tail.AddOption("-n,--lines", request->count, "How many")
+  tail.AddOption("-n,--lines", request->count, "Number of entries")
       .TypeName("COUNT")
       .InRange(1, 1000)
       .ShowDefault();
-  tail.AddFlag("-f,--follow", request->follow, "Go on with those that come, until interrupted");
+  tail.AddFlag("-f,--follow", request->follow, "Keep printing new entries until interrupted");
   tail.OnNamed([&, request] { command = [&, request] { return ShowTail(options, *request); }; });
 }
 

@@ -15,7 +15,7 @@
 namespace phub::client::cli {
 namespace {
 
-constexpr int kSerialBits = 127;      // positive, and unguessable
+constexpr int kSerialBits = 127;      // positive and unpredictable
 constexpr long kClockSkew = -5 * 60;  // other hosts' clocks may be behind
 constexpr long kSecondsPerDay = 24 * 3600;
 
@@ -66,7 +66,7 @@ bool SetSerial(X509* certificate) {
          BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate)) != nullptr;
 }
 
-// Version, serial number, name, times and key: what every certificate has.
+// Sets version, serial number, name, times and key, which every certificate has.
 bool SetBasics(X509* certificate, EVP_PKEY* key, const std::string& common_name, long seconds) {
   X509_NAME* const name = X509_get_subject_name(certificate);
   return X509_set_version(certificate, 2) == 1 && SetSerial(certificate) &&
@@ -108,7 +108,7 @@ absl::StatusOr<Pem> MakeAuthority(const std::string& trust_domain, int days) {
                     AddExtension(raw, raw, NID_subject_key_identifier, "hash") &&
                     AddExtension(raw, raw, NID_subject_alt_name, "URI:spiffe://" + trust_domain) &&
                     X509_sign(raw, key.get(), EVP_sha256()) > 0;
-  if (!made) return Failed("make the authority's certificate");
+  if (!made) return Failed("create the authority's certificate");
   return ToPem(raw, key.get());
 }
 
@@ -125,7 +125,7 @@ absl::StatusOr<Pem> MakeCertificate(const Pem& authority, const CertificateReque
       X509_check_private_key(issuer.get(), issuer_key.get()) != 1) {
     ERR_clear_error();
     return absl::InvalidArgumentError(
-        "the authority's certificate and key are not PEM, or not of one another");
+        "the authority's certificate and key are not valid PEM or do not match");
   }
   const Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
   const Owned<X509> certificate(X509_new());
@@ -143,7 +143,7 @@ absl::StatusOr<Pem> MakeCertificate(const Pem& authority, const CertificateReque
       AddExtension(raw, issuer.get(), NID_authority_key_identifier, "keyid") &&
       AddExtension(raw, issuer.get(), NID_subject_alt_name, AlternativeNames(request)) &&
       X509_sign(raw, issuer_key.get(), EVP_sha256()) > 0;
-  if (!made) return Failed("make the certificate");
+  if (!made) return Failed("create the certificate");
   return ToPem(raw, key.get());
 }
 

@@ -1,5 +1,5 @@
-// X.509 as `phubctl pki` makes it: one authority, certificates that it signs. ECDSA P-256, SHA-256.
-// Pure but for the generator of keys and the clock; any thread.
+// X.509 certificates for `phubctl pki`: one authority and certificates that it signs. ECDSA P-256,
+// SHA-256. Pure except for key generation and the clock; any thread.
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ absl::StatusOr<Pem> MakeAuthority(const std::string& trust_domain, int days);
 struct CertificateRequest {
   std::string uri;                 // "spiffe://phub/tenant/acme"
   std::vector<std::string> hosts;  // names and IP addresses; for daemons
-  int days = 0;                    // 0: `seconds` counts
-  long seconds = 0;                // negative: a certificate that is over already (tests)
+  int days = 0;                    // lifetime; 0: use `seconds`
+  long seconds = 0;                // negative: a certificate that has already expired (tests)
 };
-// A new key, and a certificate for it by the authority. INVALID_ARGUMENT if the authority's parts
-// are not what they should be.
+// Generates a key and issues a certificate for it. INVALID_ARGUMENT: the authority's certificate or
+// key is invalid.
 absl::StatusOr<Pem> MakeCertificate(const Pem& authority, const CertificateRequest& request);
 
 }  // namespace phub::client::cli

@@ -1,10 +1,10 @@
-// What phubctl's commands share: the options that every command has, exit codes, how a command is
-// registered. One file per noun: audit.cc, completion.cc, context.cc, doctor.cc, health.cc, job.cc,
-// job_changes.cc, man_page.cc, pki.cc, plan.cc, server.cc, stalls.cc, stats.cc, tenant.cc,
-// token.cc, top.cc, version.cc.
+// Shared by phubctl's commands: global options, exit codes, and how a command is registered. One
+// file per noun: audit.cc, completion.cc, context.cc, doctor.cc, health.cc, job.cc, job_changes.cc,
+// man_page.cc, pki.cc, plan.cc, server.cc, stalls.cc, stats.cc, tenant.cc, token.cc, top.cc,
+// version.cc.
 //
-// Standard output carries data only; everything else goes to standard error, so that
-// `phubctl ... -o json | jq` always works. One thread.
+// Standard output carries only data; messages go to standard error. So `phubctl ... -o json | jq`
+// always works. One thread.
 #pragma once
 
 #include <functional>
@@ -21,26 +21,26 @@ enum ExitCode : int {
   kFailure = 1,
   kUsage = 2,
   kNotFound = 3,
-  kRefused = 4,      // who asks is not known, or may not
-  kUnavailable = 5,  // nobody answers, or not in time
+  kRefused = 4,      // the caller is unknown or lacks permission
+  kUnavailable = 5,  // no answer, or not in time
 };
 
 enum class Output : std::uint8_t { kTable, kWide, kJson };
 
 struct Options {
   std::string endpoint;  // empty until ChooseDaemon() has found one
-  std::string context;   // by name, in the file of contexts
+  std::string context;   // name of a context in the contexts file
   Credentials credentials;
-  std::string tenant;  // empty: as the daemon decides (all, or "default")
+  std::string tenant;  // empty: the daemon decides (all, or "default")
   std::string output_text = "table";
   std::string timeout_text = "5s";
 
-  // From the texts, once they were checked.
+  // Parsed from the texts above after they were checked.
   Output output = Output::kTable;
   DurationNs timeout = 5 * kSecond;
 };
 
-// A command sets this when it is the one that was named; main() calls it then.
+// The command named on the command line sets this; main() then calls it.
 using Command = std::function<int()>;
 
 void AddHealth(Subcommand parent, const Options& options, Command& command);
@@ -49,7 +49,7 @@ void AddJob(Subcommand parent, const Options& options, Command& command);
 void AddJobEvict(Subcommand job, const Options& options, Command& command);
 void AddJobSave(Subcommand job, const Options& options, Command& command);
 void AddServer(Subcommand parent, const Options& options, Command& command);
-// Of all that `parent` has when the script, or the page, is asked for.
+// The output covers all commands that `parent` has when the command runs.
 void AddCompletion(Subcommand parent, Command& command);
 void AddManPage(Subcommand parent, Command& command);
 void AddStalls(Subcommand job, const Options& options, Command& command);  // under `job`

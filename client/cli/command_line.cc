@@ -8,7 +8,7 @@
 namespace phub::client::cli {
 namespace {
 
-// Global options may stand after any command, and every command's help says where they are.
+// Global options may follow any command. Every command's help says where they are described.
 class HelpFormatter final : public CLI::Formatter {
  public:
   explicit HelpFormatter(std::string footer) : footer_(std::move(footer)) {}
@@ -23,12 +23,12 @@ class HelpFormatter final : public CLI::Formatter {
 };
 
 void AllowExtras(CLI::App& app) {
-  app.allow_extras();  // reported by us, with a suggestion
+  app.allow_extras();  // phubctl reports them itself, with a suggestion
   app.fallthrough();   // global options may come after the command
   for (CLI::App* subcommand : app.get_subcommands(nullptr)) AllowExtras(*subcommand);
 }
 
-// The command that was named, as deep as it was understood.
+// The innermost command that was recognized.
 CLI::App* Deepest(CLI::App* app) {
   while (!app->get_subcommands().empty()) app = app->get_subcommands().back();
   return app;

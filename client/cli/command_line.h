@@ -1,11 +1,11 @@
-// The commands of phubctl and their options, as commands describe them: what they are called, where
-// values go, what is checked. The parser (CLI11) is behind this header and seen by command_line.cc
-// alone, since its own headers take longer to compile than most commands.
+// Describes the commands of phubctl and their options: names, variables for values, and checks.
+// Only command_line.cc includes the parser (CLI11), since its headers take longer to compile than
+// most commands.
 //   Subcommand get = job.AddSubcommand("get", "One job");
 //   get.AddOption("NAME", query->name, "Name of the job").Required().TypeName("");
 //   get.OnNamed([&, query] { command = [&, query] { return GetJob(options, *query); }; });
-// Subcommand and Argument are handles, copied freely and valid as long as their CommandLine; so
-// must the variables be that options write to. One thread.
+// Subcommand and Argument are handles that can be copied. They are valid as long as their
+// CommandLine. The variables that options write to must live as long. One thread.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +28,21 @@ class Argument {
   explicit Argument(CLI::Option* option) : option_(option) {}
 
   Argument Required() const;
-  Argument TypeName(const std::string& name) const;  // in help, in the value's place
+  Argument TypeName(const std::string& name) const;  // placeholder of the value in help
   Argument Environment(const std::string& variable) const;
-  Argument ShowDefault() const;  // the variable's value now
+  Argument ShowDefault() const;  // the variable's present value
   Argument ValueMayBeLeftOut(const std::string& instead) const;
   Argument OneOf(const std::vector<std::string>& values) const;
   Argument InRange(int least, int most) const;
-  // Returns what is wrong with a value; empty if nothing is.
+  // `check` returns what is wrong with a value; empty if the value is valid.
   Argument Check(const std::function<std::string(const std::string&)>& check) const;
   Argument Transform(const std::function<std::string(std::string)>& transform) const;
-  Argument Excludes(const std::string& other) const;  // which is there already
+  Argument Excludes(const std::string& other) const;  // `other` must already exist
 
   // For the manual page and the shell's completion.
-  std::vector<std::string> Names() const;  // "-o", "--output"; of a positional argument none
+  std::vector<std::string> Names() const;  // "-o", "--output"; empty: a positional argument
   std::string PositionalName() const;      // empty: an option or flag
-  std::string Placeholder() const;         // of its value, in help; empty: it takes none
+  std::string Placeholder() const;         // the value's, in help; empty: takes no value
   std::string EnvironmentName() const;
   std::string DefaultText() const;
   std::string Description() const;
@@ -67,8 +67,8 @@ class Subcommand {
   Argument AddOption(const std::string& names, std::uint64_t& value, const std::string& help) const;
   Argument AddFlag(const std::string& names, bool& value, const std::string& help) const;
   void SetFooter(const std::string& text) const;
-  void OnNamed(const std::function<void()>& call) const;  // called once all values are there
-  void Hide() const;                                      // not in help; see IsHidden()
+  void OnNamed(const std::function<void()>& call) const;  // called after all values were set
+  void Hide() const;                                      // hides it in help; see IsHidden()
 
   std::string Name() const;
   std::string Path() const;  // "phubctl job get"
@@ -85,9 +85,9 @@ class Subcommand {
 };
 
 // The result of parsing. At most one of these is set: `exit_code` (help or the version was
-// requested and printed), `error`, `extras` (words that no command knows).
+// requested and printed), `error`, `extras` (unknown words).
 struct Parsed {
-  Subcommand named;  // as deep as it was understood
+  Subcommand named;  // the innermost command that was recognized
   std::optional<int> exit_code;
   std::string error;
   std::vector<std::string> extras;
@@ -95,13 +95,13 @@ struct Parsed {
 
 class CommandLine {
  public:
-  // `help_footer`: for the end of every command's help but the program's own.
+  // `help_footer`: the end of every command's help, except the program's own.
   CommandLine(const std::string& name, const std::string& description, const std::string& version,
               const std::string& help_footer);
   ~CommandLine();
 
   Subcommand root() const;
-  // Once, after all commands were added. Options of the program itself may stand after any command.
+  // Call once, after all commands were added. Global options may follow any command.
   Parsed Parse(int argument_count, char** arguments);
 
  private:

@@ -1,5 +1,4 @@
-// phubctl completion bash|zsh: a script made from the commands themselves, so that it knows what
-// they know.
+// phubctl completion bash|zsh: a script generated from the command definitions.
 #include <fmt/format.h>
 
 #include <memory>
@@ -17,8 +16,7 @@ std::string OptionWords(Subcommand command) {
   return words;
 }
 
-// What the script asks about: which paths are commands, what may follow each, which options take a
-// value.
+// The script's tables: paths of commands, words that may follow each, and options with a value.
 struct Tables {
   std::string commands;  // patterns of a case, joined with |
   std::string follow;    // arms of a case
@@ -79,7 +77,7 @@ int PrintCompletion(Subcommand root, const std::string& shell) {
 
 void AddCompletion(Subcommand parent, Command& command) {
   const Subcommand completion =
-      parent.AddSubcommand("completion", "A script that completes phubctl's commands in a shell");
+      parent.AddSubcommand("completion", "Print a shell script that completes phubctl's commands");
   const auto shell = std::make_shared<std::string>();
   completion.AddOption("SHELL", *shell, "bash or zsh")
       .Required()

@@ -17,7 +17,7 @@ int Fail(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? kUsage : absl::IsNotFound(status) ? kNotFound : kFailure;
 }
 
-// Reads, changes, writes. `change` returns an exit code; other than kOk nothing is written.
+// Reads, changes and writes the contexts. Writes only if `change` returns kOk.
 int Edit(const std::function<int(Contexts&)>& change) {
   const std::string path = ContextsPath();
   absl::StatusOr<Contexts> contexts = ReadContexts(path);
@@ -28,7 +28,8 @@ int Edit(const std::function<int(Contexts&)>& change) {
 }
 
 int MissingContext(const std::string& name) {
-  return Fail(absl::NotFoundError(fmt::format("there is no context {}", name)));
+  return Fail(absl::NotFoundError(
+      fmt::format("no context {}; list them with `phubctl context list`", name)));
 }
 
 int SetContext(const Options& options, const std::string& name) {
@@ -41,9 +42,9 @@ int SetContext(const Options& options, const std::string& name) {
     const auto set = [&](const char* setting, const std::string& value) {
       if (!value.empty()) context[setting] = value;
     };
-    // A context is used from anywhere.
+    // Store absolute paths: a context is used from any directory.
     const auto set_file = [&](const char* setting, const std::string& path) {
-      std::error_code gone;  // the working directory, perhaps
+      std::error_code gone;  // set if the working directory does not exist
       const std::filesystem::path absolute = std::filesystem::absolute(path, gone);
       if (!path.empty()) context[setting] = gone ? path : absolute.lexically_normal().string();
     };
@@ -96,30 +97,31 @@ int ListContexts() {
 
 void AddContext(Subcommand parent, const Options& options, Command& command) {
   const Subcommand context =
-      parent.AddSubcommand("context", "Daemons by name, and who you are there");
+      parent.AddSubcommand("context", "Manage named daemons and your credentials for them");
   context.SetFooter(
       "Examples:\n"
       "  phubctl context set rack7 -e rack7:7700 --token-file ~/.phub/token --ca-file ca.crt\n"
       "  phubctl context use rack7\n"
-      "They are in PHUB_CONTEXTS, or ~/.config/phub/contexts.toml, which only you may read.");
+      "Contexts are stored in the file PHUB_CONTEXTS, or ~/.config/phub/contexts.toml. Only you\n"
+      "can read it.");
   const auto name = std::make_shared<std::string>();
   const auto add = [&](const char* verb, const char* help) {
     const Subcommand app = context.AddSubcommand(verb, help);
     app.AddOption("NAME", *name, "Name of the context").Required().TypeName("");
     return app;
   };
-  add("set", "Make or change one, of the options that are given").OnNamed([&, name] {
+  add("set", "Create or change a context from the given options").OnNamed([&, name] {
     command = [&, name] { return SetContext(options, *name); };
   });
-  add("use", "Take it when no other is named").OnNamed([&command, name] {
+  add("use", "Make a context the current one (the default)").OnNamed([&command, name] {
     command = [name] { return UseContext(*name); };
   });
-  const Subcommand remove = add("delete", "Forget it");
+  const Subcommand remove = add("delete", "Delete a context");
   const auto yes = std::make_shared<bool>(false);
-  remove.AddFlag("--yes", *yes, "Do not ask");
+  remove.AddFlag("--yes", *yes, "Do not ask for confirmation");
   remove.OnNamed(
       [&command, name, yes] { command = [name, yes] { return DeleteContext(*name, *yes); }; });
-  context.AddSubcommand("list", "All of them").OnNamed([&command] {
+  context.AddSubcommand("list", "List all contexts").OnNamed([&command] {
     command = [] { return ListContexts(); };
   });
 }

@@ -39,7 +39,7 @@ absl::Status Wrong(const std::string& path, const toml::node& node, const std::s
 
 absl::Status ReadContext(const std::string& path, const std::string& name, const toml::node& node,
                          Contexts& contexts) {
-  if (!node.is_table()) return Wrong(path, node, fmt::format("context {} is no table", name));
+  if (!node.is_table()) return Wrong(path, node, fmt::format("context {} must be a table", name));
   std::vector<std::string_view> known;
   for (const Field& field : kFields) known.push_back(field.name);
   auto& context = contexts.all[name];
@@ -47,10 +47,10 @@ absl::Status ReadContext(const std::string& path, const std::string& name, const
     const std::string setting(key.str());
     if (std::find(known.begin(), known.end(), setting) == known.end()) {
       return Wrong(path, value,
-                   fmt::format("unknown setting \"{}\" of context {}{}", setting, name,
+                   fmt::format("unknown setting \"{}\" in context {}{}", setting, name,
                                DidYouMean(setting, known)));
     }
-    if (!value.is_string()) return Wrong(path, value, fmt::format("{} must be text", setting));
+    if (!value.is_string()) return Wrong(path, value, fmt::format("{} must be a string", setting));
     context[setting] = value.as_string()->get();
   }
   return absl::OkStatus();
@@ -67,7 +67,7 @@ absl::Status ReadTable(const std::string& path, const toml::table& table, Contex
       }
     } else {
       return Wrong(path, node,
-                   fmt::format("\"{}\" is neither current = \"NAME\" nor "
+                   fmt::format("unexpected \"{}\"; allowed are current = \"NAME\" and "
                                "[contexts.NAME]",
                                std::string(key.str())));
     }
@@ -97,9 +97,9 @@ absl::StatusOr<Contexts> ReadContexts(const std::string& path) {
   try {
     const toml::table table = toml::parse(*text, std::string_view(path));
     if (absl::Status status = ReadTable(path, table, contexts); !status.ok()) return status;
-  } catch (const toml::parse_error& error) {  // as Debian builds toml++; it goes no further
-    return absl::InvalidArgumentError(
-        fmt::format("{}:{}: not TOML: {}", path, error.source().begin.line, error.description()));
+  } catch (const toml::parse_error& error) {  // Debian builds toml++ with exceptions
+    return absl::InvalidArgumentError(fmt::format("{}:{}: invalid TOML: {}", path,
+                                                  error.source().begin.line, error.description()));
   }
   return contexts;
 }
@@ -134,9 +134,8 @@ absl::Status ChooseDaemon(Options& options) {
     if (!name.empty()) {
       const auto found = contexts->all.find(name);
       if (found == contexts->all.end()) {
-        return absl::NotFoundError(
-            fmt::format("there is no context {} in {}; `phubctl context list` shows them", name,
-                        ContextsPath()));
+        return absl::NotFoundError(fmt::format(
+            "no context {} in {}; list them with `phubctl context list`", name, ContextsPath()));
       }
       for (const Field& field : kFields) {
         const auto value = found->second.find(field.name);

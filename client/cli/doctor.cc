@@ -1,4 +1,4 @@
-// phubctl doctor: what stands in the way of lanes over RDMA on this host, and how to mend it.
+// phubctl doctor: checks whether lanes over RDMA work on this host, and suggests fixes.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ struct DoctorArguments {
 };
 
 std::string FindingsText(const Findings& findings) {
-  Table table({{"SUBJECT"}, {"STATE"}, {"WHAT IS SO"}});
+  Table table({{"SUBJECT"}, {"STATE"}, {"FINDING"}});
   std::string fixes;
   for (const LaneFinding& finding : findings) {
     table.Add({finding.subject, ToString(finding.level), finding.text});
@@ -72,7 +72,7 @@ int Doctor(const DoctorArguments& arguments, const Options& options) {
     return finding.level == LaneFinding::Level::kBad;
   });
   if (arguments.required && usable == 0) {
-    fmt::print(stderr, "phubctl: lanes over RDMA were asked for, and no device can be used\n");
+    fmt::print(stderr, "phubctl: no usable RDMA device on this host (--required)\n");
     return kFailure;
   }
   return bad && !arguments.required ? kFailure : kOk;
@@ -82,32 +82,31 @@ int Doctor(const DoctorArguments& arguments, const Options& options) {
 
 void AddDoctor(Subcommand parent, const Options& options, Command& command) {
   const Subcommand doctor = parent.AddSubcommand(
-      "doctor", "What stands in the way of lanes over RDMA on this host, and how to mend it");
+      "doctor", "Check whether lanes over RDMA work on this host, and suggest fixes");
   const auto arguments = std::make_shared<DoctorArguments>();
   doctor
       .AddOption("--pin", arguments->pinned_text,
-                 "Memory that a process registers here: at a worker, gradients and parameters\n"
+                 "Memory that a process must register; for a worker, gradients and parameters\n"
                  "of its keys")
       .TypeName("SIZE")
       .Check([](const std::string& text) {
         return ParseBytes(text) ? std::string()
-                                : fmt::format("\"{}\" is not a size, like \"4GiB\"", text);
+                                : fmt::format("\"{}\" is not a size such as \"4GiB\"", text);
       })
       .ShowDefault();
-  doctor.AddOption("--peer", arguments->peer, "IP address of the other end, to choose ours by")
+  doctor.AddOption("--peer", arguments->peer, "IP address of the peer, to select the local one")
       .TypeName("ADDRESS")
       .Check([](const std::string& text) {
-        return IsAddress(text) ? std::string()
-                                         : fmt::format("\"{}\" is not an IP address", text);
+        return IsAddress(text) ? std::string() : fmt::format("\"{}\" is not an IP address", text);
       });
-  doctor.AddFlag("--daemon", arguments->daemon, "Judge for phubd, which needs memory windows");
-  doctor.AddFlag("--required", arguments->required, "Fail if no device can be used, and only then");
+  doctor.AddFlag("--daemon", arguments->daemon, "Check for phubd, which needs memory windows");
+  doctor.AddFlag("--required", arguments->required, "Fail only if no device is usable");
   doctor.SetFooter(
-      "Looks at devices and their files, ports, addresses (GIDs), MTU, the limit of pinned memory\n"
-      "and huge pages, as this user sees them. Asks no daemon. A host without RDMA devices is in\n"
-      "order: lanes go over tcp or shared memory.\n"
-      "\nExit codes: 0 nothing is wrong; 1 something is BAD. With --required: 0 a device can be\n"
-      "used, 1 none can.\n"
+      "Checks devices and their files, ports, addresses (GIDs), MTU, the limit of pinned memory\n"
+      "and huge pages, with the permissions of this user. Contacts no daemon. A host without RDMA\n"
+      "devices is not an error: lanes use tcp or shared memory.\n"
+      "\nExit codes: 0 no finding is BAD; 1 a finding is BAD. With --required: 0 a device is\n"
+      "usable, 1 no device is usable.\n"
       "\nExamples:\n"
       "  phubctl doctor --pin 8GiB\n"
       "  sudo -u phub phubctl doctor --daemon --required\n"

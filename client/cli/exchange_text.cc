@@ -30,7 +30,7 @@ std::string RacksText(const v1::ExchangeInfo& exchange) {
                      aggregators == 1 ? "" : "s");
 }
 
-// "-": there is none yet.
+// "-": not known yet.
 std::string TimeText(std::int64_t ns, bool known) { return known ? HumanDuration(ns) : "-"; }
 
 std::string MeanText(std::uint64_t ns, std::uint64_t count) {
@@ -49,7 +49,7 @@ std::string SpansTable(const v1::ExchangeInfo& exchange, bool wide) {
                {"HOME"},
                {"BYTES", Align::kRight},
                {"PREDICTED", Align::kRight},
-               {"LATELY", Align::kRight},
+               {"RECENT", Align::kRight},
                {"MEAN", Align::kRight},
                {"EXCHANGES", Align::kRight}});
   for (const v1::ExchangeSpan& span : exchange.spans()) {
@@ -65,7 +65,7 @@ std::string SpansTable(const v1::ExchangeInfo& exchange, bool wide) {
   return table.Text();
 }
 
-// By what they travel: the first words of what is said of each.
+// The transports of the lanes: the first word of each description.
 std::string LanesText(const v1::ExchangeLink& link) {
   std::set<std::string> kinds;
   for (const std::string& lane : link.lanes()) kinds.insert(lane.substr(0, lane.find(' ')));
@@ -102,7 +102,7 @@ std::string LinksTable(const v1::ExchangeInfo& exchange) {
   return table.Text();
 }
 
-// What goes up the trees and what comes down, one by one.
+// Partial sums (up the trees) and results (down the trees) in separate columns.
 std::string PayloadTable(const v1::ExchangeInfo& exchange) {
   Table table({{"RACK", Align::kRight},
                {"SUMS SENT", Align::kRight},
@@ -130,10 +130,10 @@ void AddExchange(const v1::ExchangeInfo& exchange, Table& facts) {
   const bool is_aggregator = IsAggregator(exchange, exchange.rack());
   facts.Add({is_aggregator ? "aggregator" : "rack",
              fmt::format("{} of {}, {}", exchange.rack(), RacksText(exchange), exchange.state())});
-  facts.Add({"ranks here", is_aggregator ? fmt::format("none, of {}", exchange.rank_count())
-                                         : fmt::format("from {}, of {}", exchange.first_rank(),
+  facts.Add({"ranks here", is_aggregator ? fmt::format("none of {}", exchange.rank_count())
+                                         : fmt::format("from rank {} of {}", exchange.first_rank(),
                                                        exchange.rank_count())});
-  facts.Add({"plan", fmt::format("{} (asked for: {}), {} trees on {}",
+  facts.Add({"plan", fmt::format("{} (requested: {}), {} trees on {}",
                                  Printable(exchange.planner()), Printable(exchange.asked()),
                                  exchange.trees(), Printable(exchange.topology()))});
   if (exchange.measured_unix_ns() != 0) {
@@ -148,9 +148,9 @@ void AddExchange(const v1::ExchangeInfo& exchange, Table& facts) {
                      HumanBytes(exchange.reference_bytes()))});
   }
   if (exchange.predicted_exchange_ns() > 0) {
-    facts.Add({"predicted", fmt::format("{} for {}, which is this job's",
-                                        HumanDuration(exchange.predicted_exchange_ns()),
-                                        HumanBytes(exchange.exchange_bytes()))});
+    facts.Add({"predicted",
+               fmt::format("{} for this job's {}", HumanDuration(exchange.predicted_exchange_ns()),
+                           HumanBytes(exchange.exchange_bytes()))});
   }
 }
 

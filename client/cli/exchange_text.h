@@ -1,4 +1,4 @@
-// How phubctl shows a job's exchange between racks. Pure functions.
+// Formats a job's exchange between racks. Pure functions.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace phub::client::cli {
 
-// Into the table of what is known of the job.
+// Adds rows to the job's table of facts.
 void AddExchange(const v1::ExchangeInfo& exchange, Table& facts);
-// Predicted and measured time by stage, and the lanes to other racks; empty before the first keys.
-// `wide`: each tree of the plan, and what went over the lanes by kind.
+// Predicted and measured time per stage, and the lanes to other racks; empty before the first keys.
+// `wide`: also each tree of the plan, and the lanes' traffic by kind.
 std::string ExchangeTables(const v1::ExchangeInfo& exchange, bool wide);
 
 }  // namespace phub::client::cli

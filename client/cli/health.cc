@@ -1,4 +1,4 @@
-// phubctl health: the standard gRPC health service, so that what it says is what orchestrators see.
+// phubctl health: calls the standard gRPC health service, as orchestrators do.
 #include <fmt/format.h>
 #include <google/protobuf/wrappers.pb.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -12,7 +12,7 @@ namespace phub::client::cli {
 namespace {
 
 // grpc.health.v1.Health/Check. HealthCheckRequest is one string and HealthCheckResponse one enum,
-// both field 1: on the wire they are these wrappers, and no copy of health.proto is needed.
+// both field 1. On the wire they equal these wrappers, so phub needs no copy of health.proto.
 using Request = google::protobuf::StringValue;  // the service; empty: the daemon as a whole
 using Response = google::protobuf::Int32Value;
 constexpr const char* kMethod = "/grpc.health.v1.Health/Check";
@@ -42,14 +42,15 @@ int Health(const Options& options) {
   } else {
     fmt::print("{}\n", word);
   }
-  if (!serving) fmt::print(stderr, "phubctl: {} takes no jobs: it drains\n", options.endpoint);
+  if (!serving)
+    fmt::print(stderr, "phubctl: {} is draining and accepts no new jobs\n", options.endpoint);
   return serving ? kOk : kFailure;
 }
 
 }  // namespace
 
 void AddHealth(Subcommand parent, const Options& options, Command& command) {
-  const Subcommand health = parent.AddSubcommand("health", "Is the daemon there and serving?");
+  const Subcommand health = parent.AddSubcommand("health", "Check that the daemon is serving");
   health.SetFooter(
       "Exit codes: 0 serving, 1 reached but not serving (draining), 5 not reached.\n"
       "\nExample:\n  phubctl health || echo 'no phubd here'");

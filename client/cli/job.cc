@@ -1,4 +1,5 @@
-// phubctl job list, phubctl job get; the other commands of `job` have files of their own.
+// phubctl job list, phubctl job get; the other commands of `job` are in stalls.cc and
+// job_changes.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -91,7 +92,7 @@ std::string WorkersTable(const v1::JobInfo& job) {
 }
 
 std::string AwaitedText(const v1::WorkerInfo& worker) {
-  return fmt::format("rank {} ({}) for another {}: {}", worker.rank(), worker.host(),
+  return fmt::format("rank {} ({}), at most {} more: {}", worker.rank(), worker.host(),
                      HumanDuration(worker.awaited_for_ns()), worker.loss());
 }
 
@@ -102,10 +103,10 @@ std::string ApplyText(const v1::JobInfo& job) {
   return text;
 }
 
-// "report: 3 sums were not finite (4 gradients), first: rank 2 (node5), key fc1, iteration 412"
+// "report: 3 sums not finite (4 gradients); first: rank 2 (node5), key fc1, iteration 412"
 std::string ScreeningText(const v1::JobInfo& job) {
   if (job.nonfinite_sums() == 0) return job.screening();
-  return fmt::format("{}: {} sums were not finite ({} gradients), first: {}", job.screening(),
+  return fmt::format("{}: {} sums not finite ({} gradients); first: {}", job.screening(),
                      job.nonfinite_sums(), job.nonfinite_gradients(), job.nonfinite_first());
 }
 
@@ -116,7 +117,7 @@ std::string CheckpointText(const v1::SavedState& state) {
                      HumanDuration(state.age_ns()));
 }
 
-// Behind an empty line; nothing once all lanes are gone.
+// Starts with an empty line. Empty if no lane is open.
 std::string LanesTable(const v1::JobInfo& job) {
   Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"LANE"}, {"WHY"}});
   for (const v1::WorkerInfo& worker : job.workers()) {
@@ -147,12 +148,12 @@ std::string JobText(const v1::JobInfo& job, bool wide) {
   facts.Add({"apply", ApplyText(job)});
   if (job.has_exchange()) AddExchange(job.exchange(), facts);
   for (const v1::WorkerInfo& worker : job.workers()) {
-    if (worker.state() == "lost") facts.Add({"awaited", AwaitedText(worker)});
+    if (worker.state() == "lost") facts.Add({"waiting for", AwaitedText(worker)});
   }
   for (const v1::WorkerInfo& worker : job.lost_elsewhere()) {
-    facts.Add({"awaited", AwaitedText(worker) + " (of another rack)"});
+    facts.Add({"waiting for", AwaitedText(worker) + " (in another rack)"});
   }
-  if (job.has_saved_state()) facts.Add({"saved state", CheckpointText(job.saved_state())});
+  if (job.has_saved_state()) facts.Add({"checkpoint", CheckpointText(job.saved_state())});
   if (!job.encryption().empty()) facts.Add({"encryption", job.encryption()});
   std::string text = facts.Text() + "\n";
   if (job.has_exchange()) {
@@ -179,8 +180,7 @@ int GetJob(const Options& options, const JobQuery& query) {
 }  // namespace
 
 void AddJob(Subcommand parent, const Options& options, Command& command) {
-  const Subcommand job =
-      parent.AddSubcommand("job", "Jobs: list them, look at one, save it, end it");
+  const Subcommand job = parent.AddSubcommand("job", "List, inspect, save and end jobs");
   job.SetFooter(
       "Examples:\n"
       "  phubctl job list\n"
@@ -188,14 +188,14 @@ void AddJob(Subcommand parent, const Options& options, Command& command) {
       "  phubctl job stalls digits --watch\n"
       "  phubctl job save digits /var/lib/phub/digits");
 
-  const Subcommand list = job.AddSubcommand("list", "Every job, running or lately ended");
+  const Subcommand list = job.AddSubcommand("list", "List running and recently ended jobs");
   const auto watch_text = std::make_shared<std::string>();
   AddWatch(list, *watch_text);
   list.OnNamed(
       [&, watch_text] { command = [&, watch_text] { return ListJobs(options, *watch_text); }; });
 
   const Subcommand get =
-      job.AddSubcommand("get", "One job, its workers, and how their lanes travel");
+      job.AddSubcommand("get", "Show a job, its workers, and the transports of their lanes");
   const auto query = std::make_shared<JobQuery>();
   get.AddOption("NAME", query->name, "Name of the job").Required().TypeName("");
   AddWatch(get, query->watch_text);

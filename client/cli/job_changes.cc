@@ -27,9 +27,9 @@ struct Save {
   std::string patience_text = "60s";
 };
 
-// At every daemon of the rack; one that does not have the job is none of its daemons.
+// Evicts the job at every daemon of the rack. Daemons that do not have the job are skipped.
 int Evict(const Options& options, const Eviction& eviction) {
-  if (!Confirmed(eviction.yes, fmt::format("End job {} at all its workers?", eviction.job))) {
+  if (!Confirmed(eviction.yes, fmt::format("End job {} for all its workers?", eviction.job))) {
     return kUsage;
   }
   std::vector<RackMember> daemons;
@@ -49,7 +49,7 @@ int Evict(const Options& options, const Eviction& eviction) {
       evicted = true;
       continue;
     }
-    // Workers leave the other daemons as soon as they hear of it from the first.
+    // Workers leave the other daemons as soon as the first one ends the job.
     const bool gone = status.error_code() == grpc::StatusCode::NOT_FOUND ||
                       status.error_code() == grpc::StatusCode::FAILED_PRECONDITION;
     if (!gone || (!evicted && &daemon == &daemons.back())) return Report(status, daemon.options);
@@ -62,7 +62,7 @@ int Evict(const Options& options, const Eviction& eviction) {
   return kOk;
 }
 
-// One line that is written over, on a terminal; else nothing until the end.
+// On a terminal, overwrites one line. Otherwise prints nothing.
 void PrintProgress(const TransferProgress& progress) {
   if (isatty(STDERR_FILENO) == 0) return;
   switch (progress.phase) {
@@ -114,15 +114,15 @@ int SaveJob(const Options& options, const Save& save) {
   }
   if (!saved->told.ok()) {
     fmt::print(stderr,
-               "phubctl: the state is saved, but the errors of the job's workers will not name it: "
-               "{}\n",
+               "phubctl: the checkpoint is saved, but the workers could not be notified, so their "
+               "errors will not name it: {}\n",
                Printable(MessageOf(saved->told)));
   }
   if (!saved->lockstep) {
-    fmt::print(
-        stderr,
-        "phubctl: the keys of job {} are at different iterations; each was saved at its own\n",
-        save.job);
+    fmt::print(stderr,
+               "phubctl: the keys of job {} are at different iterations; each was saved at its own "
+               "iteration\n",
+               save.job);
   }
   if (options.output == Output::kJson) {
     fmt::print(
@@ -140,35 +140,38 @@ int SaveJob(const Options& options, const Save& save) {
 
 void AddJobEvict(Subcommand job, const Options& options, Command& command) {
   const Subcommand evict =
-      job.AddSubcommand("evict", "End a job; its workers are told who asked and why");
+      job.AddSubcommand("evict", "End a job; its workers receive the caller's name and the reason");
   const auto eviction = std::make_shared<Eviction>();
   evict.AddOption("NAME", eviction->job, "Name of the job").Required().TypeName("");
-  evict.AddOption("--reason", eviction->reason, "What the workers are told").TypeName("TEXT");
-  evict.AddFlag("--yes", eviction->yes, "Do not ask");
-  evict.SetFooter("Returns once the job's memory is free again.");
+  evict.AddOption("--reason", eviction->reason, "Reason for the workers' error message")
+      .TypeName("TEXT");
+  evict.AddFlag("--yes", eviction->yes, "Do not ask for confirmation");
+  evict.SetFooter("Returns after the job's memory was freed.");
   evict.OnNamed([&, eviction] { command = [&, eviction] { return Evict(options, *eviction); }; });
 }
 
 void AddJobSave(Subcommand job, const Options& options, Command& command) {
   const Subcommand save =
-      job.AddSubcommand("save", "Save a running job's state while it trains on");
+      job.AddSubcommand("save", "Save a checkpoint of a running job while training continues");
   const auto request = std::make_shared<Save>();
   save.AddOption("NAME", request->job, "Name of the job").Required().TypeName("");
-  save.AddOption("DIRECTORY", request->directory, "Where to: created, or its state replaced")
+  save.AddOption("DIRECTORY", request->directory,
+                 "Directory for the checkpoint; created, or its checkpoint is replaced")
       .Required()
       .TypeName("");
   save.AddOption("--patience", request->patience_text,
-                 "Give up when nothing moves for so long; an iteration must fit in")
+                 "Fail after this time without progress; must exceed one iteration")
       .TypeName("DURATION")
       .ShowDefault()
       .Check([](const std::string& text) {
         const auto patience = ParseDuration(text);
         if (patience && *patience > 0) return std::string();
-        return fmt::format("\"{}\" is not a duration, like \"60s\"", text);
+        return fmt::format("\"{}\" is not a duration such as \"60s\"", text);
       });
   save.SetFooter(
-      "Parameters, masters, optimizer state and hyper-parameters of all keys, all as they were\n"
-      "after one iteration, as safetensors with a manifest.");
+      "The checkpoint has the parameters, masters, optimizer state and hyper-parameters of all "
+      "keys\n"
+      "after the same iteration, as safetensors files with a manifest.");
   save.OnNamed([&, request] { command = [&, request] { return SaveJob(options, *request); }; });
 }
 

@@ -1,4 +1,4 @@
-// phubctl: what operators ask a phub daemon.
+// phubctl: inspects and administers phub daemons.
 #include <fmt/format.h>
 #include <openssl/crypto.h>
 
@@ -20,49 +20,51 @@
 namespace phub::client::cli {
 namespace {
 
-// Secrets are named by their files: what is on a command line, everybody on the host may read.
+// Secrets are passed as files, since every user of the host can read command lines.
 void AddCredentials(Subcommand app, Credentials& credentials) {
   const auto add = [&](const char* name, std::string& path, const char* variable,
                        const char* help) {
     app.AddOption(name, path, help).Environment(variable).TypeName("FILE");
   };
-  add("--token-file", credentials.token_file, "PHUB_TOKEN_FILE", "Your token, mode 0600");
-  add("--ca-file", credentials.ca_file, "PHUB_CA_FILE", "TLS: who certifies the daemon (PEM)");
+  add("--token-file", credentials.token_file, "PHUB_TOKEN_FILE", "Your token (mode 0600)");
+  add("--ca-file", credentials.ca_file, "PHUB_CA_FILE",
+      "Certificate of the daemon's authority (PEM); enables TLS");
   add("--certificate", credentials.certificate, "PHUB_CERTIFICATE", "Your certificate (PEM)");
-  add("--key", credentials.key, "PHUB_KEY", "Its key (PEM), mode 0600");
+  add("--key", credentials.key, "PHUB_KEY", "Private key of your certificate (PEM, mode 0600)");
   app.AddOption("--server-name", credentials.server_name,
-                "The daemon's name in its certificate, if not the endpoint's host")
+                "Name in the daemon's certificate (default: the endpoint's host)")
       .Environment("PHUB_SERVER_NAME")
       .TypeName("NAME");
   app.AddFlag("--plaintext-token", credentials.plaintext_token,
-              "Send the token to another host without TLS");
+              "Allow sending the token to another host without TLS");
 }
 
 void AddGlobalOptions(Subcommand app, Options& options) {
-  app.AddOption("-e,--endpoint", options.endpoint,
-                "The daemon: host:port or unix:PATH; else the context's, this host's control\n"
-                "socket, or 127.0.0.1:7700")
+  app.AddOption(
+         "-e,--endpoint", options.endpoint,
+         "Daemon to call: host:port or unix:PATH (default: from the context, or this host's\n"
+         "control socket, or 127.0.0.1:7700)")
       .Environment("PHUB_ENDPOINT")
       .TypeName("ENDPOINT");
-  app.AddOption("--context", options.context, "The daemon by name: see `phubctl context`")
+  app.AddOption("--context", options.context, "Named daemon to call; see `phubctl context`")
       .Environment("PHUB_CONTEXT")
       .TypeName("NAME");
   AddCredentials(app, options.credentials);
-  app.AddOption("-o,--output", options.output_text, "table, wide (more columns) or json")
+  app.AddOption("-o,--output", options.output_text, "Format: table, wide (more columns) or json")
       .Environment("PHUB_OUTPUT")
       .TypeName("FORMAT")
       .OneOf({"table", "wide", "json"})
       .ShowDefault();
-  app.AddOption("--timeout", options.timeout_text, "How long one answer may take")
+  app.AddOption("--timeout", options.timeout_text, "Timeout of one call")
       .Environment("PHUB_TIMEOUT")
       .TypeName("DURATION")
       .Check([](const std::string& text) {
         const auto timeout = ParseDuration(text);
         if (timeout && *timeout > 0) return std::string();
-        return fmt::format("\"{}\" is not a duration, like \"5s\" or \"500ms\"", text);
+        return fmt::format("\"{}\" is not a duration such as \"5s\" or \"500ms\"", text);
       })
       .ShowDefault();
-  app.AddOption("--tenant", options.tenant, "The tenant that is meant: its jobs, its tokens")
+  app.AddOption("--tenant", options.tenant, "Tenant of the jobs and tokens")
       .Environment("PHUB_TENANT")
       .TypeName("TENANT");
 }
@@ -116,25 +118,22 @@ void AddCommands(Subcommand app, Options& options, Command& command) {
 int Main(int argument_count, char** arguments) {
   Options options;
   Command command;
-  CommandLine line(
-      "phubctl", "phubctl asks a phub daemon how it and its jobs are.",
-      fmt::format("phubctl {} ({})", BuildVersion(), BuildCommit()),
-      "\nOptions of every command (-e, --context, --tenant, -o, ...): phubctl --help\n");
+  CommandLine line("phubctl", "phubctl inspects and administers phub daemons and their jobs.",
+                   fmt::format("phubctl {} ({})", BuildVersion(), BuildCommit()),
+                   "\nFor global options (-e, --context, --tenant, -o, ...) see phubctl --help\n");
   const Subcommand app = line.root();
   AddCommands(app, options, command);
   app.SetFooter(
       "Examples:\n"
-      "  phubctl health                                  is it there?\n"
-      "  phubctl job list                                what runs\n"
-      "  phubctl job stalls digits --watch               what a job waits for, live\n"
-      "  phubctl top                                     who does how much, live\n"
-      "  phubctl server list                             the rack's daemons\n"
-      "  phubctl -e rack7:7700 job get digits -o json    for programs; data on standard output "
-      "only\n"
-      "  phubctl tenant create acme --memory 16GiB       who may use it, and how much\n"
-      "\nExit codes: 0 ok; 1 failure; 2 wrong usage; 3 not found; 4 not allowed; 5 the daemon "
-      "does\n"
-      "not answer, or not within --timeout.");
+      "  phubctl health                                  check that the daemon is serving\n"
+      "  phubctl job list                                list jobs\n"
+      "  phubctl job stalls digits --watch               show which ranks a job waits for, live\n"
+      "  phubctl top                                     show load and stragglers, live\n"
+      "  phubctl server list                             list the rack's daemons\n"
+      "  phubctl -e rack7:7700 job get digits -o json    show a job as JSON, for programs\n"
+      "  phubctl tenant create acme --memory 16GiB       create a tenant with a quota\n"
+      "\nExit codes: 0 ok; 1 failure; 2 wrong usage; 3 not found; 4 not allowed; 5 the daemon did\n"
+      "not answer within --timeout.");
   const Parsed parsed = line.Parse(argument_count, arguments);
   const Subcommand named = parsed.named;
   if (parsed.exit_code) return *parsed.exit_code;
@@ -148,9 +147,10 @@ int Main(int argument_count, char** arguments) {
                    : options.output_text == "wide" ? Output::kWide
                                                    : Output::kTable;
   options.timeout = ParseDuration(options.timeout_text).value_or(options.timeout);
-  // gRPC's own lines are not for operators: what went wrong comes back as a status.
+  // Suppress gRPC's log lines: errors are returned as a status.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  // What a context says is for calls; the contexts themselves are made of what is given.
+  // These commands call no daemon or must see only the given options, like `context`. `plan probe`
+  // calls ChooseDaemon() itself.
   Subcommand noun = named;
   for (auto parent = noun.Parent(); parent && parent->Parent(); parent = noun.Parent())
     noun = *parent;
@@ -170,7 +170,7 @@ int Main(int argument_count, char** arguments) {
 }  // namespace phub::client::cli
 
 int main(int argument_count, char** arguments) {
-  // gRPC's threads may outlive main: OpenSSL must not be taken down under them.
+  // gRPC's threads may outlive main(), so OpenSSL must not clean up at exit.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   return phub::client::cli::Main(argument_count, arguments);
 }

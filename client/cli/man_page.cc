@@ -1,4 +1,4 @@
-// phubctl man-page: phubctl(1), made from the commands themselves, so that it knows what they know.
+// phubctl man-page: phubctl(1), generated from the command definitions.
 #include "common/base/man_page.h"
 
 #include <fmt/format.h>
@@ -40,13 +40,15 @@ void WriteCommands(Subcommand command, ManPage& page) {
 
 int PrintManPage(Subcommand root) {
   ManPage page("phubctl", 1, fmt::format("phub {}", BuildVersion()),
-               "asks a phub daemon how it and its jobs are");
+               "inspect and administer phub daemons and their jobs");
   page.Section("SYNOPSIS");
   page.Literal("phubctl [OPTION...] COMMAND [ARGUMENT...]");
   page.Section("DESCRIPTION");
   page.Paragraph(
-      "Data goes to standard output, everything else to standard error. Options may come before or "
-      "after the command; those with a variable in parentheses can be set there, too.");
+      "phubctl prints data to standard output and messages to standard error. Global options may "
+      "come before or after the command. A name in parentheses is an environment variable that "
+      "sets "
+      "the option.");
   page.Section("OPTIONS");
   WriteOptions(root, page);
   page.Section("COMMANDS");
@@ -62,8 +64,8 @@ int PrintManPage(Subcommand root) {
 }  // namespace
 
 void AddManPage(Subcommand parent, Command& command) {
-  const Subcommand man_page = parent.AddSubcommand("man-page", "The manual page, for man(1)");
-  man_page.Hide();  // for packagers: not among the commands that people are shown
+  const Subcommand man_page = parent.AddSubcommand("man-page", "Print the manual page, for man(1)");
+  man_page.Hide();  // for packagers
   man_page.OnNamed([&command, parent] { command = [parent] { return PrintManPage(parent); }; });
 }
 

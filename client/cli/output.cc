@@ -18,7 +18,7 @@
 namespace phub::client::cli {
 namespace {
 
-// Characters, not bytes: continuation bytes of UTF-8 take no column.
+// Counts characters, not bytes: UTF-8 continuation bytes take no column.
 std::size_t ColumnCount(const std::string& text) {
   std::size_t count = 0;
   for (const char byte : text)
@@ -64,14 +64,14 @@ std::string ToJson(const google::protobuf::Message& message, bool compact) {
   std::string json;
   const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
   PHUB_CHECK(status.ok(), "type={}", message.GetTypeName());
-  if (compact) json += '\n';  // with whitespace, protobuf ends it itself
+  if (compact) json += '\n';  // otherwise protobuf adds the newline itself
   return json;
 }
 
 bool Confirmed(bool yes, const std::string& question) {
   if (yes) return true;
   if (isatty(STDIN_FILENO) == 0) {
-    fmt::print(stderr, "phubctl: {} Confirm with --yes\n", question);
+    fmt::print(stderr, "phubctl: {} Pass --yes to confirm\n", question);
     return false;
   }
   fmt::print(stderr, "{} [y/N] ", question);
@@ -107,16 +107,14 @@ DurationNs WatchInterval(const std::string& watch_text) {
 }
 
 void AddWatch(Subcommand command, std::string& watch_text) {
-  command
-      .AddOption("-w,--watch", watch_text,
-                 "Ask again and again, every INTERVAL (1s if not given), until interrupted")
+  command.AddOption("-w,--watch", watch_text, "Repeat every INTERVAL until interrupted")
       .TypeName("INTERVAL")
       .ValueMayBeLeftOut("1s")
       .Check([](const std::string& text) {
         constexpr DurationNs kIntervalMin = 100 * kMillisecond;
         const auto interval = ParseDuration(text);
         if (interval && *interval >= kIntervalMin) return std::string();
-        return fmt::format("\"{}\" is not an interval of at least 100ms, like \"2s\"", text);
+        return fmt::format("\"{}\" is not an interval of at least 100ms, such as \"2s\"", text);
       });
 }
 

@@ -1,4 +1,4 @@
-// How results are printed: aligned tables for people, JSON for programs. One thread.
+// Prints results: aligned tables for people, JSON for programs. One thread.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -11,9 +11,9 @@
 
 namespace phub::client::cli {
 
-// Columns as wide as their widest cell, two spaces apart; columns of numbers are written to the
-// right. Cells are UTF-8 as they come, but control characters, which could play tricks with a
-// terminal, are replaced.
+// A table with columns two spaces apart, each as wide as its widest cell; numbers are aligned to
+// the right. Cells are UTF-8. Control characters are replaced, since a terminal could interpret
+// them.
 class Table {
  public:
   enum class Align : std::uint8_t { kLeft, kRight };
@@ -23,7 +23,7 @@ class Table {
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  void Add(std::vector<std::string> cells);  // one for each column
+  void Add(std::vector<std::string> cells);  // one cell per column
   std::string Text() const;                  // title line and rows, each ending in a newline
   bool empty() const { return rows_.empty(); }
 
@@ -32,27 +32,27 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// The message as JSON: every field, names as in the .proto file, 64-bit numbers as strings (so that
-// no reader rounds them). On one line if `compact`.
+// The message as JSON: every field, names as in the .proto file, 64-bit numbers as strings (readers
+// could round numbers). On one line if `compact`.
 std::string ToJson(const google::protobuf::Message& message, bool compact);
 
-// Before what cannot be undone: true with --yes, or if somebody at a terminal says yes. Else says
-// on standard error what to do.
+// Asks before an irreversible action. True with --yes, or if the user at a terminal confirms.
+// Without a terminal it prints to standard error that --yes is needed.
 bool Confirmed(bool yes, const std::string& question);
 
 // "2026-11-21 23:15:18 UTC"; "-" for 0. `at_ns`: since 1970.
 std::string DateText(std::int64_t at_ns);
 
-// Calls `show` once or, with an interval, again and again until it fails or the user interrupts.
-// `show` gives its text and an exit code; on a terminal each text replaces the one before.
+// Calls `show` once or, with an interval, repeatedly until it fails or the user interrupts. `show`
+// returns text and an exit code; on a terminal each text replaces the previous one.
 struct Shown {
   int exit_code = kOk;
   std::string text;
 };
 int Show(DurationNs interval, const std::function<Shown()>& show);  // interval 0: once
 
-inline const std::string kOnce;  // for commands that cannot be watched
-// The interval of --watch; 0 if it was not given.
+inline const std::string kOnce;  // for commands without --watch
+// The interval of --watch; 0 if the option was not given.
 DurationNs WatchInterval(const std::string& watch_text);
 // Adds --watch to a command.
 void AddWatch(Subcommand command, std::string& watch_text);

@@ -1,4 +1,4 @@
-// phubctl pki init, issue: an authority in a directory, and certificates by it. Needs no daemon.
+// phubctl pki init, issue: a certificate authority in a directory. Needs no daemon.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -36,29 +36,32 @@ std::string CheckName(const std::string& name) {
   constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789.-_";
   const bool right =
       !name.empty() && name.size() <= 63 && name.find_first_not_of(kAllowed) == std::string::npos;
-  return right ? "" : fmt::format("\"{}\" is not a name of a-z, 0-9, '.', '-' and '_'", name);
+  return right ? ""
+               : fmt::format("\"{}\" is not a valid name: 1 to 63 of a-z, 0-9, '.', '-' and '_'",
+                             name);
 }
 
 std::string CheckHost(const std::string& host) {
   const bool right = !host.empty() && std::all_of(host.begin(), host.end(), [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '-' || c == ':';
   });
-  return right ? "" : fmt::format("\"{}\" is neither a host's name nor an IP address", host);
+  return right ? "" : fmt::format("\"{}\" is neither a host name nor an IP address", host);
 }
 
 int Init(const Pki& pki) {
   if (mkdir(pki.folder.c_str(), kFolderMode) != 0 && errno != EEXIST) {
-    return Fail(absl::FailedPreconditionError(fmt::format("cannot make {}", pki.folder)));
+    return Fail(
+        absl::FailedPreconditionError(fmt::format("cannot create directory {}", pki.folder)));
   }
   const absl::StatusOr<Pem> made = MakeAuthority(pki.trust_domain, pki.days);
   if (!made.ok()) return Fail(made.status());
-  // The key first: it says whether there is an authority already.
+  // Write the key first: this fails if the directory already has an authority.
   absl::Status status = WriteFileDurably(pki.folder + "/ca.key", made->key, kSecretFileMode,
                                          /*replace=*/false);
   if (absl::IsAlreadyExists(status)) {
     return Fail(absl::AlreadyExistsError(fmt::format(
-        "{}/ca.key is there: a second authority would make the first one's certificates worthless; "
-        "give another directory",
+        "{}/ca.key already exists, and a new authority would invalidate its certificates; use "
+        "another directory",
         pki.folder)));
   }
   if (status.ok()) {
@@ -85,12 +88,12 @@ int Issue(const Pki& pki) {
   std::string trust_domain = ReadText(pki.folder + "/trust_domain");
   while (!trust_domain.empty() && trust_domain.back() == '\n') trust_domain.pop_back();
   if (trust_domain.empty()) {
-    return Fail(absl::FailedPreconditionError(
-        fmt::format("{}/trust_domain is missing; was it made by `phubctl pki init`?", pki.folder)));
+    return Fail(absl::FailedPreconditionError(fmt::format(
+        "{}/trust_domain is missing; create the authority with `phubctl pki init`", pki.folder)));
   }
   if (pki.role == "server" && pki.hosts.empty()) {
     return Fail(absl::InvalidArgumentError(
-        "a daemon's certificate names the hosts that it is reached at: --host"));
+        "a daemon's certificate needs the names or addresses of its host: pass --host"));
   }
   const absl::StatusOr<Pem> made =
       MakeCertificate({ReadText(pki.folder + "/ca.crt"), *key},
@@ -113,22 +116,26 @@ int Issue(const Pki& pki) {
 
 void AddPki(Subcommand parent, Command& command) {
   const Subcommand pki =
-      parent.AddSubcommand("pki", "An authority and certificates, without a daemon");
+      parent.AddSubcommand("pki", "Create a certificate authority and certificates");
   pki.SetFooter(
       "Examples:\n"
       "  phubctl pki init /etc/phub/pki --trust-domain rack.example\n"
       "  phubctl pki issue /etc/phub/pki server node7 --host node7 --host 10.0.0.7\n"
       "  phubctl pki issue /etc/phub/pki tenant acme --days 30\n"
-      "Whoever has ca.key is everybody: keep it off the daemons. A daemon needs ca.crt\n"
-      "(tls_client_ca) and its own pair (tls_certificate, tls_key); a caller its pair and ca.crt.");
+      "Anyone who has ca.key can impersonate any identity: keep it off the daemons' hosts.\n"
+      "A daemon needs ca.crt (tls_client_ca), its certificate (tls_certificate) and its key\n"
+      "(tls_key). A caller needs ca.crt and its own certificate and key. No daemon is called.");
   const auto request = std::make_shared<Pki>();
-  const Subcommand init = pki.AddSubcommand("init", "A new authority in a directory");
-  init.AddOption("DIRECTORY", request->folder, "Where it is kept").Required().TypeName("");
-  init.AddOption("--trust-domain", request->trust_domain, "Name space; the daemons' trust_domain")
+  const Subcommand init = pki.AddSubcommand("init", "Create an authority in a directory");
+  init.AddOption("DIRECTORY", request->folder, "Directory for the authority")
+      .Required()
+      .TypeName("");
+  init.AddOption("--trust-domain", request->trust_domain,
+                 "Namespace of identities; the daemons' trust_domain")
       .TypeName("NAME")
       .Check(CheckName)
       .ShowDefault();
-  init.AddOption("--days", request->days, "How long it is good; 3650 if not given")
+  init.AddOption("--days", request->days, "Lifetime in days (default: 3650)")
       .TypeName("COUNT")
       .InRange(1, 36500);
   init.OnNamed([&command, request] {
@@ -137,21 +144,23 @@ void AddPki(Subcommand parent, Command& command) {
       return Init(*request);
     };
   });
-  const Subcommand issue =
-      pki.AddSubcommand("issue", "A certificate and its key, by the authority");
-  issue.AddOption("DIRECTORY", request->folder, "The authority's").Required().TypeName("");
-  issue.AddOption("ROLE", request->role, "tenant, operator, admin or server")
+  const Subcommand issue = pki.AddSubcommand("issue", "Issue a certificate and its private key");
+  issue.AddOption("DIRECTORY", request->folder, "Directory of the authority")
+      .Required()
+      .TypeName("");
+  issue.AddOption("ROLE", request->role, "Role: tenant, operator, admin or server")
       .Required()
       .TypeName("")
       .OneOf({"tenant", "operator", "admin", "server"});
-  issue.AddOption("NAME", request->name, "The tenant's, person's or daemon's name")
+  issue.AddOption("NAME", request->name, "Name of the tenant, person or daemon")
       .Required()
       .TypeName("")
       .Check(CheckName);
-  issue.AddOption("--host", request->hosts, "Name or address of a daemon; may be repeated")
+  issue
+      .AddOption("--host", request->hosts, "Host name or IP address of the daemon; may be repeated")
       .TypeName("HOST")
       .Check(CheckHost);
-  issue.AddOption("--days", request->days, "How long it is good; 90 if not given")
+  issue.AddOption("--days", request->days, "Lifetime in days (default: 90)")
       .TypeName("COUNT")
       .InRange(1, 36500);
   issue.OnNamed([&command, request] {

@@ -33,23 +33,26 @@ class Registrar {
         .Required();
   }
   void PlanArgument(Subcommand app) {
-    app.AddOption("plan", arguments_->plan, "The plan's file (.json, or MSCCL .xml)").Required();
+    app.AddOption("plan", arguments_->plan, "Plan file (.json, or MSCCL .xml)").Required();
   }
   void SizeOptions(Subcommand app, const char* pieces_default) {
-    app.AddOption("-s,--size", arguments_->size, "Bytes of all data").ShowDefault();
-    app.AddOption("--pieces", arguments_->pieces,
-                  fmt::format("Into how many pieces data are cut (default: {})", pieces_default));
-    app.AddOption("--sum-rate", arguments_->sum_rate, "How fast a member sums: 20GB/s");
-    app.AddOption("--optimizer-rate", arguments_->optimizer_rate, "How fast a home updates");
-    app.AddFlag("--lockstep", arguments_->lockstep, "One step after the other");
+    app.AddOption("-s,--size", arguments_->size, "Total size of the data").ShowDefault();
+    app.AddOption(
+        "--pieces", arguments_->pieces,
+        fmt::format("Number of pieces to cut the data into (default: {})", pieces_default));
+    app.AddOption("--sum-rate", arguments_->sum_rate,
+                  "Rate at which a member sums, such as 20GB/s (default: unlimited)");
+    app.AddOption("--optimizer-rate", arguments_->optimizer_rate,
+                  "Rate at which a home runs the optimizer (default: unlimited)");
+    app.AddFlag("--lockstep", arguments_->lockstep, "Start a step only after the previous one");
   }
   void SearchOptions(Subcommand app) {
-    app.AddOption("--starts", arguments_->starts, "Random starts of planners that search");
-    app.AddOption("--seed", arguments_->seed, "Of the search").ShowDefault();
+    app.AddOption("--starts", arguments_->starts, "Number of random starts of searching planners");
+    app.AddOption("--seed", arguments_->seed, "Random seed of the search").ShowDefault();
   }
   void OutOption(Subcommand app) {
-    // These commands have one format each, so their -o names a file. Who asks for a format all the
-    // same, as everywhere else, gets standard output.
+    // These commands have only one format, so -o names a file here. The names of formats still mean
+    // standard output, as with other commands.
     app.AddOption("-o,-O,--out", arguments_->out, "File to write (default: standard output)")
         .TypeName("FILE")
         .Transform([](std::string text) {
@@ -60,37 +63,38 @@ class Registrar {
     const auto duration = [](const std::string& text) {
       const auto parsed = ParseDuration(text);
       if (parsed && *parsed > 0) return std::string();
-      return fmt::format("\"{}\" is not a duration, like \"500ms\" or \"1s\"", text);
+      return fmt::format("\"{}\" is not a duration such as \"500ms\" or \"1s\"", text);
     };
     const auto bytes = [](const std::string& text) {
       const auto parsed = ParseBytes(text);
       if (parsed && *parsed > 0) return std::string();
-      return fmt::format("\"{}\" is not a size, like \"1GiB\"", text);
+      return fmt::format("\"{}\" is not a size such as \"1GiB\"", text);
     };
-    app.AddOption("-s,--size", arguments_->size, "Bytes of all data, of what plans would take")
+    app.AddOption("-s,--size", arguments_->size, "Total size of the data, to predict plans for")
         .ShowDefault();
-    app.AddOption("--duration", arguments_->duration, "Of one probe of two racks, 10ms to 10s")
+    app.AddOption("--duration", arguments_->duration, "Duration of one probe, 10ms to 10s")
         .TypeName("DURATION")
         .Check(duration)
         .ShowDefault();
-    app.AddOption("--bytes", arguments_->bytes, "Of one probe at most, to 4GiB (default: 1GiB)")
+    app.AddOption("--bytes", arguments_->bytes,
+                  "Maximum data of one probe, up to 4GiB (default: 1GiB)")
         .TypeName("SIZE")
         .Check(bytes);
-    app.AddOption("--repeat", arguments_->repeat, "Probes of each two racks; the best counts")
+    app.AddOption("--repeat", arguments_->repeat, "Probes of each pair of racks; the best counts")
         .InRange(1, 100)
         .ShowDefault();
     app.AddOption("--topology-out", arguments_->topology_out,
                   "Write the measured topology to this file (.json)")
         .TypeName("FILE");
     app.AddOption("--plan-out", arguments_->plan_out,
-                  "Write the proposed plan to this file (.json): new jobs take it with plan=FILE")
+                  "Write the proposed plan to this file (.json); new jobs use it with plan=FILE")
         .TypeName("FILE");
-    // With --plan-out the plan would be one for the topology that stood before.
+    // The plan of --plan-out is for the topology before --apply, so they exclude each other.
     app.AddFlag("--apply", arguments_->apply,
-                "Plan new jobs for what was measured (racks with topology = \"probe\")")
+                "Plan new jobs for the measured topology (racks with topology = \"probe\")")
         .Excludes("--plan-out");
     app.AddFlag("--show", arguments_->show,
-                "Measure nothing; show the topology that new jobs are planned for")
+                "Show the topology that new jobs are planned for, without measuring")
         .Excludes("--apply");
   }
   PlanArguments& arguments() { return *arguments_; }
@@ -103,84 +107,84 @@ class Registrar {
 
 void AddProbe(Registrar& registrar, Subcommand plan) {
   const Subcommand probe = registrar.Add(
-      plan, "probe", "Measure between the racks' daemons, and what follows", PlanProbe);
+      plan, "probe", "Measure the links between racks, and propose a plan", PlanProbe);
   registrar.ProbeOptions(probe);
   probe.SetFooter(
-      "Asks one daemon (--endpoint) to have the racks of its `racks` measure latency and\n"
-      "bandwidth to each other, two at a time, over connections as jobs' lanes are. Prints both\n"
-      "matrices, the groups that they show, a better order of racks, and how much faster the best\n"
-      "plan for them is than the one that is chosen now. For operators. It takes bandwidth from\n"
-      "jobs meanwhile: duration x repeat for each two racks, and some more where there are "
-      "groups.\n\n"
-      "Racks with topology = \"probe\" have measured it themselves when they started; --apply has\n"
-      "new jobs planned for what is measured now, --show tells what they are planned for.\n\n"
+      "Asks one daemon (--endpoint) to have the racks in its `racks` setting measure latency and\n"
+      "bandwidth to each other, two racks at a time, over connections like those of jobs. Prints\n"
+      "both matrices, the groups of racks, a better order of racks, and how much faster the best\n"
+      "plan is than the present one. Needs the role operator. The probes take bandwidth from\n"
+      "running jobs: duration x repeat for each pair of racks, and more if there are groups.\n\n"
+      "Racks with topology = \"probe\" measure when they start. --apply plans new jobs for the "
+      "new\n"
+      "measurement; --show prints the present topology.\n\n"
       "Examples:\n"
       "  phubctl -e rack0:7700 plan probe\n"
-      "  phubctl -e rack0:7700 plan probe --apply                    where topology = \"probe\"\n"
+      "  phubctl -e rack0:7700 plan probe --apply                    if topology = \"probe\"\n"
       "  phubctl -e rack0:7700 plan probe --plan-out plan.json       for new jobs, at once\n"
       "  phubctl -e rack0:7700 plan probe --topology-out racks.json  for phubd's `topology`\n\n"
-      "Exit codes: 0 done, 1 a probe failed (its rack is named), 2 wrong usage, 4 not allowed,\n"
-      "5 the daemon that was asked does not answer.");
+      "Exit codes: 0 done, 1 a probe failed (the message names the rack), 2 wrong usage, 4 not\n"
+      "allowed, 5 the daemon at --endpoint does not answer.");
 }
 
 }  // namespace
 
 void AddPlan(Subcommand parent, const Options& options, Command& command) {
   const Subcommand plan =
-      parent.AddSubcommand("plan", "Exchange plans across racks; only `probe` needs daemons");
+      parent.AddSubcommand("plan", "Plan exchanges between racks; only `probe` calls a daemon");
   Registrar registrar(options, command);
-  constexpr const char* kBest = "as many as are best";
+  constexpr const char* kBest = "the fastest number";
 
-  const Subcommand topology = plan.AddSubcommand("topology", "Networks");
+  const Subcommand topology = plan.AddSubcommand("topology", "Show topologies");
   const Subcommand show =
-      registrar.Add(topology, "show", "A network's nodes and links", TopologyShow);
-  show.AddOption("topology", registrar.arguments().topology, "A name or a file").Required();
+      registrar.Add(topology, "show", "Show the nodes and links of a topology", TopologyShow);
+  show.AddOption("topology", registrar.arguments().topology, "Name or file").Required();
 
-  const Subcommand make = registrar.Add(plan, "make", "Make a plan, as JSON", PlanMake);
+  const Subcommand make = registrar.Add(plan, "make", "Make a plan and print it as JSON", PlanMake);
   registrar.TopologyOption(make);
   make.AddOption("-p,--planner", registrar.arguments().planner,
-                 "A planner's name, or best: the fastest at --size")
+                 "Name of a planner, or best for the fastest one at --size")
       .ShowDefault();
-  make.AddFlag("--reorder", registrar.arguments().reorder, "Look for a better order of ranks");
+  make.AddFlag("--reorder", registrar.arguments().reorder, "Search for a better order of ranks");
   registrar.SizeOptions(make, kBest);
   registrar.SearchOptions(make);
   registrar.OutOption(make);
 
   const Subcommand verify =
-      registrar.Add(plan, "verify", "Is a plan right, and what it loads", PlanVerify);
+      registrar.Add(plan, "verify", "Verify a plan and show its load on links", PlanVerify);
   registrar.PlanArgument(verify);
   registrar.TopologyOption(verify);
 
   const Subcommand bound =
-      registrar.Add(plan, "bound", "The least time any plan can take", PlanBound);
+      registrar.Add(plan, "bound", "Compute a lower bound of the time of any plan", PlanBound);
   registrar.TopologyOption(bound);
-  bound.AddOption("-s,--size", registrar.arguments().size, "Bytes of all data").ShowDefault();
+  bound.AddOption("-s,--size", registrar.arguments().size, "Total size of the data").ShowDefault();
 
   const Subcommand simulate =
-      registrar.Add(plan, "simulate", "How long a plan takes", PlanSimulate);
+      registrar.Add(plan, "simulate", "Simulate a plan and print its time", PlanSimulate);
   registrar.PlanArgument(simulate);
   registrar.TopologyOption(simulate);
   registrar.SizeOptions(simulate, "1");
   simulate.AddOption("--trace", registrar.arguments().trace, "Write a Chrome trace to this file");
 
   const Subcommand compare =
-      registrar.Add(plan, "compare", "All planners in one table", PlanCompare);
+      registrar.Add(plan, "compare", "Compare the plans of all planners", PlanCompare);
   registrar.TopologyOption(compare);
   registrar.SizeOptions(compare, kBest);
   registrar.SearchOptions(compare);
 
-  const Subcommand draw = registrar.Add(plan, "draw", "A plan's trees as an SVG picture", PlanDraw);
+  const Subcommand draw = registrar.Add(plan, "draw", "Draw the trees of a plan as SVG", PlanDraw);
   registrar.PlanArgument(draw);
   registrar.TopologyOption(draw);
-  draw.AddOption("--home", registrar.arguments().home, "Only the trees of this member");
+  draw.AddOption("--home", registrar.arguments().home, "Draw only the trees of this member");
   registrar.OutOption(draw);
 
-  const Subcommand to_xml = registrar.Add(plan, "export", "A plan as MSCCL XML", PlanExport);
+  const Subcommand to_xml = registrar.Add(plan, "export", "Convert to MSCCL XML", PlanExport);
   registrar.PlanArgument(to_xml);
   registrar.TopologyOption(to_xml);
   registrar.OutOption(to_xml);
 
-  const Subcommand from_xml = registrar.Add(plan, "import", "MSCCL XML as a plan", PlanImport);
+  const Subcommand from_xml = registrar.Add(plan, "import", "Convert from MSCCL XML", PlanImport);
   registrar.PlanArgument(from_xml);
   registrar.TopologyOption(from_xml);
   registrar.OutOption(from_xml);

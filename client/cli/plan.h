@@ -1,5 +1,5 @@
-// phubctl plan: what its commands share. All but `probe` work without a daemon: topologies and
-// plans come from short names and files, everything is computed here. One thread.
+// Shared by the commands of phubctl plan. All except `probe` work without a daemon: they read
+// topologies and plans from short names and files, and compute locally. One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace phub::client::cli {
 
-// The options of all plan commands; each command adds those that it takes.
+// The options of all plan commands; each command adds those that it supports.
 struct PlanArguments {
   std::string topology;  // "torus:4x4", or a file (.toml, .json)
-  std::string plan;      // a plan's file
+  std::string plan;      // a plan file
   std::string planner = "best";
   std::string size = "64MiB";
   std::string out;  // a file; empty: standard output
@@ -28,25 +28,25 @@ struct PlanArguments {
   std::uint32_t pieces = 0;  // 0: not given
   std::uint32_t starts = 0;
   std::uint64_t seed = 1;
-  std::string duration = "500ms";  // of a probe
-  std::string bytes;               // of a probe at most
+  std::string duration = "500ms";  // of one probe
+  std::string bytes;               // limit of one probe
   std::string topology_out;
   std::string plan_out;
   std::uint32_t repeat = 2;
   bool lockstep = false;
   bool reorder = false;
-  bool apply = false;  // what a probe measured, to new jobs
-  bool show = false;   // what stands, and measure nothing
+  bool apply = false;  // plan new jobs for the measured topology
+  bool show = false;   // show the present topology, measure nothing
 };
 
-// Says on standard error what is wrong; returns the exit code.
+// Prints the error to standard error; returns the exit code.
 int ReportPlanError(const absl::Status& status);
 
 absl::StatusOr<plan::Topology> LoadTopology(const std::string& name_or_file);
 // JSON or MSCCL XML; not verified.
 absl::StatusOr<plan::Forest> LoadPlan(const plan::Topology& topology, const std::string& file);
 absl::StatusOr<plan::SimulationOptions> SimulationOf(const PlanArguments& arguments);
-// To the file, or to standard output if `file` is empty.
+// Writes to the file, or to standard output if `file` is empty.
 absl::Status WriteOut(const std::string& file, std::string_view text);
 absl::StatusOr<std::string> ReadFile(const std::string& file, std::size_t bytes_max);
 

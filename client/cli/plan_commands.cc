@@ -1,4 +1,4 @@
-// phubctl plan: what its commands print.
+// phubctl plan: the commands that need no daemon, and their output.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ std::string HumanSeconds(double seconds) {
   return HumanDuration(static_cast<DurationNs>(seconds * 1e9 + 0.5));
 }
 
-// Long searches say what they do, on a terminal only.
+// Shows the progress of long searches, only on a terminal.
 void ShowProgress(std::string_view what) {
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K{}", what);
 }
@@ -75,7 +75,7 @@ absl::StatusOr<plan::Forest> MakeNamed(const PlanArguments& arguments,
   if (planner == nullptr) {
     std::vector<std::string_view> names{"best"};
     for (const plan::Planner& known : plan::Planners()) names.push_back(known.name);
-    return absl::NotFoundError(fmt::format("there is no planner \"{}\"{} (known: {})",
+    return absl::NotFoundError(fmt::format("unknown planner \"{}\"{} (known: {})",
                                            arguments.planner, DidYouMean(arguments.planner, names),
                                            fmt::join(names, ", ")));
   }
@@ -83,12 +83,12 @@ absl::StatusOr<plan::Forest> MakeNamed(const PlanArguments& arguments,
   ShowProgress("");
   if (!forest.ok())
     return absl::Status(forest.status().code(),
-                        fmt::format("{} does not fit {}: {}", arguments.planner, topology.name(),
+                        fmt::format("{} cannot plan {}: {}", arguments.planner, topology.name(),
                                     std::string(forest.status().message())));
   return forest;
 }
 
-// Loads what most commands need, and runs `body` with it.
+// Loads and verifies a plan, and runs `body` with it.
 template <typename Body>
 int WithPlan(const PlanArguments& arguments, Body body) {
   const absl::StatusOr<plan::Topology> topology = LoadTopology(arguments.topology);
@@ -98,7 +98,7 @@ int WithPlan(const PlanArguments& arguments, Body body) {
   const absl::StatusOr<plan::VerifyReport> report = plan::Verify(*topology, *forest);
   if (!report.ok())
     return ReportPlanError(absl::InvalidArgumentError(fmt::format(
-        "{}: the plan is wrong: {}", arguments.plan, std::string(report.status().message()))));
+        "{}: the plan is not valid: {}", arguments.plan, std::string(report.status().message()))));
   return body(*topology, *forest, *report);
 }
 
@@ -108,7 +108,7 @@ std::string InChunks(const plan::Topology& topology, const plan::Rational& time)
   return chunks ? chunks->ToString() : fmt::format("{:.6g}", time.ToDouble() * double(members));
 }
 
-// A cut, by the names on its smaller side: "out of {m0}" or "into {m3 m7}".
+// Describes a cut by the names on its smaller side: "out of {m0}" or "into {m3 m7}".
 std::string DescribeCut(const plan::Topology& topology, const std::vector<plan::NodeIndex>& side) {
   std::vector<bool> is_inside(topology.nodes().size(), false);
   for (const plan::NodeIndex node : side) is_inside[node.value] = true;
@@ -186,11 +186,11 @@ int PlanVerify(const PlanArguments& arguments, const Options& options) {
       }
       return Print(json);
     }
-    fmt::print("{}: right. {} trees by {}, {} + {} steps.\n", arguments.plan, forest.trees.size(),
+    fmt::print("{}: valid. {} trees by {}, {} + {} steps.\n", arguments.plan, forest.trees.size(),
                Printable(forest.planner), report.reduce_steps, report.gather_steps);
     fmt::print(
-        "Busiest link, in chunks of 1/{} on a unit link: reduce {}, gather {}, both {}; "
-        "step by step {:.6g}\n",
+        "Busiest link, in times of a chunk of 1/{} on a unit link: reduce {}, gather {}, both {}; "
+        "in lockstep {:.6g}\n",
         topology.members().size(), InChunks(topology, report.reduce_time),
         InChunks(topology, report.gather_time), InChunks(topology, report.total_time),
         report.lockstep_time * static_cast<double>(topology.members().size()));
@@ -230,11 +230,11 @@ int PlanBound(const PlanArguments& arguments, const Options& options) {
   for (const auto& [name, chunks] :
        {std::pair{"reduce-scatter", bound->reduce.chunk_times},
         std::pair{"all-gather", bound->gather.chunk_times},
-        std::pair{"both, one after the other", bound->both},
+        std::pair{"both in sequence", bound->both},
         std::pair{"any all-reduce, if switches aggregate", bound->aggregated}})
     table.Add({name, chunks.ToString(), fmt::format("{}", chunks.Ceiling()),
                HumanSeconds(seconds(chunks))});
-  return PrintText("", fmt::format("{}\nNarrowest for all-gather: {}\n", table.Text(),
+  return PrintText("", fmt::format("{}\nNarrowest cut for all-gather: {}\n", table.Text(),
                                    Printable(DescribeCut(*topology, bound->gather.cut))));
 }
 
@@ -263,7 +263,7 @@ int PlanSimulate(const PlanArguments& arguments, const Options& options) {
                     {"pieces", simulation->pieces},
                     {"link_use", use}});
     }
-    fmt::print("{} in {} piece(s) take {}; the busiest link is used {:.1f} %\n",
+    fmt::print("{} in {} piece(s): {}; utilization of the busiest link: {:.1f} %\n",
                HumanBytes(static_cast<std::uint64_t>(simulation->size_bytes)), simulation->pieces,
                HumanSeconds(result->seconds()), 100 * busiest);
     return static_cast<int>(kOk);
@@ -315,7 +315,7 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
                   {"size", arguments.size},
                   {"bound_seconds", choice->bound_seconds},
                   {"planners", rows}});
-  return PrintText("", fmt::format("{}\nThe bound of reduce-scatter and all-gather is {}.\n",
+  return PrintText("", fmt::format("{}\nThe lower bound for reduce-scatter and all-gather is {}.\n",
                                    table.Text(), HumanSeconds(choice->bound_seconds)));
 }
 

@@ -1,4 +1,4 @@
-// phubctl plan: reading and writing topologies and plans.
+// phubctl plan: reads and writes topologies and plans.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -41,22 +41,23 @@ int ReportPlanError(const absl::Status& status) {
 absl::StatusOr<std::string> ReadFile(const std::string& file, std::size_t bytes_max) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error))
-    return absl::NotFoundError(fmt::format("there is no file '{}'", file));
+    return absl::NotFoundError(fmt::format("no such file: '{}'", file));
   const std::uintmax_t size = std::filesystem::file_size(file, error);
   if (error || size > bytes_max)
     return absl::InvalidArgumentError(
-        fmt::format("{}: at most {} bytes are read", file, bytes_max));
+        fmt::format("{}: the file is larger than {} bytes", file, bytes_max));
   std::string text(static_cast<std::size_t>(size), '\0');
   std::ifstream stream(file, std::ios::binary);
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (stream.gcount() != static_cast<std::streamsize>(text.size()))
-    return absl::UnavailableError(fmt::format("{}: cannot be read", file));
+    return absl::UnavailableError(fmt::format("{}: cannot read the file", file));
   return text;
 }
 
 absl::StatusOr<plan::Topology> LoadTopology(const std::string& name_or_file) {
   if (name_or_file.empty())
-    return absl::InvalidArgumentError("--topology is missing: torus:4x4, racks:4x8@4, or a file");
+    return absl::InvalidArgumentError(
+        "--topology is missing; give a name such as torus:4x4 or racks:4x8@4, or a file");
   const bool is_toml = name_or_file.ends_with(".toml");
   if (!is_toml && !name_or_file.ends_with(".json")) return plan::Generate(name_or_file);
   absl::StatusOr<std::string> text = ReadFile(name_or_file, plan::kTopologyTextBytesMax);
@@ -100,13 +101,13 @@ absl::Status WriteOut(const std::string& file, std::string_view text) {
   if (file.empty()) {
     const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
     if (written != text.size() || std::fflush(stdout) != 0)
-      return absl::UnavailableError("standard output cannot be written");
+      return absl::UnavailableError("cannot write to standard output");
     return absl::OkStatus();
   }
   std::ofstream stream(file, std::ios::binary | std::ios::trunc);
   stream.write(text.data(), static_cast<std::streamsize>(text.size()));
   stream.close();
-  if (!stream) return absl::UnavailableError(fmt::format("{}: cannot be written", file));
+  if (!stream) return absl::UnavailableError(fmt::format("{}: cannot write the file", file));
   return absl::OkStatus();
 }
 

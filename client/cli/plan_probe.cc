@@ -1,5 +1,4 @@
-// phubctl plan probe: what lies between the racks, measured by their daemons, and what to make of
-// it.
+// phubctl plan probe: has the daemons measure the links between racks, and proposes a plan.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -27,7 +26,7 @@ struct Probed : plan::Surveyed {
   v1::RacksInfo racks;
 };
 
-// Of payload; links are named by their bits.
+// Payload rate in bits per second, the usual unit of links.
 std::string RateText(double bytes_per_s) {
   const double bits = bytes_per_s * 8;
   if (bits >= 1e10) return fmt::format("{:.1f} Gbit/s", bits * 1e-9);
@@ -61,13 +60,13 @@ std::string MatrixText(const Probed& probed, const char* corner, Cell cell) {
 
 std::string GroupsText(const Probed& probed) {
   if (probed.groups.size() == 1)
-    return "Groups: none; the racks are about equally far from each other.\n";
+    return "Groups: none; the distances between racks are about equal.\n";
   std::string text = "Groups:";
   for (const auto& group : probed.groups) text += fmt::format(" {{{}}}", fmt::join(group, " "));
   text += ".\n";
   for (std::size_t a = 0; a < probed.groups.size(); ++a) {
     for (std::size_t b = a + 1; b < probed.groups.size(); ++b) {
-      text += fmt::format("  between {{{}}} and {{{}}}, all at once: {} there, {} back\n",
+      text += fmt::format("  between {{{}}} and {{{}}}, all pairs at once: {} out, {} back\n",
                           fmt::join(probed.groups[a], " "), fmt::join(probed.groups[b], " "),
                           RateText(probed.between[a][b]), RateText(probed.between[b][a]));
     }
@@ -89,7 +88,7 @@ std::string AdviceText(const Probed& probed, const plan::Advice& advice, std::ui
   text += fmt::format("Plan: {} as configured ({}), ", SecondsText(advice.configured.seconds),
                       advice.configured.planner);
   constexpr double kWorthIt = 1.02;
-  if (advice.gain() < kWorthIt) return text + "and nothing that is faster.\n";
+  if (advice.gain() < kWorthIt) return text + "which is the fastest.\n";
   return text + fmt::format("{} with {}: {:.2f} times as fast.\n",
                             SecondsText(advice.proposed.seconds), advice.proposed.planner,
                             advice.gain());
@@ -158,17 +157,17 @@ int ShowStanding(const v1::RacksInfo& racks, const plan::Topology& topology,
   return kOk;
 }
 
-// Before anybody is made to measure.
+// Called before the measurement.
 absl::Status CheckWanted(const PlanArguments& arguments, const v1::RacksInfo& racks) {
   if (arguments.apply && !racks.probed()) {
     return absl::FailedPreconditionError(
-        "--apply: the topology of these racks is configured; write topology = \"probe\" at every "
-        "rack, or --topology-out FILE and topology = FILE");
+        "--apply: the topology of these racks is configured; set topology = \"probe\" at every "
+        "rack, or use --topology-out FILE and set topology = FILE");
   }
   if (!arguments.plan_out.empty() && racks.probed() && racks.measured_unix_ns() == 0) {
     return absl::FailedPreconditionError(
-        fmt::format("--plan-out: no plan can be made for the racks' topology: it is {}; try again, "
-                    "or with --apply",
+        fmt::format("--plan-out: the racks have no topology to plan for ({}); retry later, or "
+                    "measure with --apply",
                     Printable(racks.state())));
   }
   return absl::OkStatus();
@@ -178,7 +177,7 @@ int Apply(RackProber& prober, const plan::Advice& advice, const Options& options
   v1::RacksInfo applied;
   const grpc::Status status = prober.Apply(plan::TopologyToJson(advice.measured), applied);
   if (!status.ok()) return Report(status, options);
-  fmt::print(stderr, "new jobs are planned for this from now on; those that run keep theirs\n");
+  fmt::print(stderr, "new jobs are planned for this topology; running jobs keep their plans\n");
   return kOk;
 }
 
@@ -188,16 +187,17 @@ int WriteFiles(const PlanArguments& arguments, const plan::Topology& configured,
     const absl::Status status =
         WriteOut(arguments.topology_out, plan::TopologyToJson(advice.measured));
     if (!status.ok()) return ReportPlanError(status);
-    fmt::print(stderr,
-               "wrote {}: phubd's `topology` at every rack, from their next start on; or\n"
-               "phubctl plan compare --topology {}\n",
-               arguments.topology_out, arguments.topology_out);
+    fmt::print(
+        stderr,
+        "wrote {}: set it as `topology` of phubd at every rack and restart them, or examine\n"
+        "it with phubctl plan compare --topology {}\n",
+        arguments.topology_out, arguments.topology_out);
   }
   if (!arguments.plan_out.empty()) {
     const absl::Status status =
         WriteOut(arguments.plan_out, plan::ForestToJson(configured, advice.plan));
     if (!status.ok()) return ReportPlanError(status);
-    fmt::print(stderr, "wrote {}: new jobs take it with plan={}, daemons go on as they are\n",
+    fmt::print(stderr, "wrote {}: new jobs use it with plan={}; no daemon needs a restart\n",
                arguments.plan_out, arguments.plan_out);
   }
   return kOk;

@@ -11,14 +11,14 @@
 namespace phub::client::cli {
 namespace {
 
-// What a daemon may take beyond a probe's duration until it gives up.
+// Extra time for the daemon beyond the duration of a probe.
 constexpr DurationNs kPatience = 20 * kSecond;
 
 void ShowProgress(const std::string& what) {
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K{}", what);
 }
 
-// The codes are the same.
+// The codes of gRPC and Abseil are the same numbers.
 absl::Status StatusOf(const grpc::Status& status) {
   return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
 }

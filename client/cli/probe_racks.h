@@ -1,5 +1,5 @@
-// Asks one daemon to have the ways between all configured racks measured. One thread, beside those
-// of plan::Survey.
+// Asks one daemon to have the links between all configured racks measured. One thread, in addition
+// to those of plan::Survey.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -14,8 +14,8 @@ namespace phub::client::cli {
 
 struct ProbeSettings {
   DurationNs duration = 500 * kMillisecond;  // of one probe
-  std::uint64_t bytes = 0;                   // of one probe at most; 0: as the daemon says
-  std::uint32_t repeat = 2;                  // probes of each pair; the best counts
+  std::uint64_t bytes = 0;                   // limit of one probe; 0: the daemon's default
+  std::uint32_t repeat = 2;                  // probes per pair; the best result counts
 };
 
 class RackProber {
@@ -25,7 +25,7 @@ class RackProber {
 
   grpc::Status GetRacks(v1::RacksInfo& racks);
   grpc::Status Survey(std::uint32_t count, plan::Surveyed& surveyed);
-  // Where the racks' `topology` is "probe": new jobs are planned for it.
+  // For racks with `topology` = "probe": new jobs are planned for `topology`.
   grpc::Status Apply(const std::string& topology, v1::RacksInfo& racks);
 
  private:

@@ -1,4 +1,4 @@
-// The daemons of the rack that the asked daemon belongs to. One thread.
+// Asks all daemons of a rack. One thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -11,13 +11,13 @@
 namespace phub::client::cli {
 
 struct RackMember {
-  Options options;      // endpoint: where it is asked
-  grpc::Status status;  // of asking it
+  Options options;      // with the endpoint of this daemon
+  grpc::Status status;  // result of the call
   v1::ServerInfo server;
 };
 
-// Every daemon of the rack, in its order; one of a rack of its own is alone. Fails only if the one
-// that options name does not answer.
+// Returns every daemon of the rack in the rack's order; only one without `daemons` in its
+// configuration. Fails only if the daemon in `options` does not answer.
 grpc::Status AskRack(const Options& options, std::vector<RackMember>& daemons);
 
 }  // namespace phub::client::cli

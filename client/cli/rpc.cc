@@ -21,7 +21,7 @@ std::string Target(const std::string& endpoint) {
   if (endpoint.starts_with(kUnixScheme)) return endpoint;
   std::string_view rest = endpoint;
   if (rest.substr(0, kScheme.size()) == kScheme) rest.remove_prefix(kScheme.size());
-  const std::size_t bracket = rest.rfind(']');  // "[::1]" has colons that are not the port's
+  const std::size_t bracket = rest.rfind(']');  // colons inside "[::1]" do not precede a port
   const std::size_t colon = rest.rfind(':');
   const bool has_port =
       colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket);
@@ -62,16 +62,19 @@ int Report(const grpc::Status& status, const Options& options) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
       fmt::print(stderr,
-                 "phubctl: nobody answers at {}: {}. Is phubd running there? --endpoint or "
-                 "PHUB_ENDPOINT names another\n",
+                 "phubctl: cannot reach phubd at {}: {}. Check that it is running and whether it "
+                 "requires TLS (--ca-file), or select another daemon with --endpoint or "
+                 "PHUB_ENDPOINT\n",
                  target, status.error_message());
       break;
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      fmt::print(stderr, "phubctl: {} did not answer within {}; --timeout allows longer\n", target,
+      fmt::print(stderr, "phubctl: {} did not answer within {} (--timeout)\n", target,
                  ExactDuration(options.timeout));
       break;
     case grpc::StatusCode::UNIMPLEMENTED:
-      fmt::print(stderr, "phubctl: what listens at {} does not know this call: {}. Is it phubd?\n",
+      fmt::print(stderr,
+                 "phubctl: the server at {} does not support this call: {}. It may be an older "
+                 "phubd or another program\n",
                  target, status.error_message());
       break;
     default: fmt::print(stderr, "phubctl: {}\n", status.error_message());

@@ -1,4 +1,4 @@
-// Calls to a daemon, and what is said when one fails. One thread.
+// Calls to a daemon, and messages for failed calls. One thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,15 +12,15 @@
 
 namespace phub::client::cli {
 
-// "phub://host:port", "host:port", "host" (port 7700) or "unix:/path" as gRPC wants it.
+// The gRPC target for "phub://host:port", "host:port", "host" (port 7700) or "unix:/path".
 std::string Target(const std::string& endpoint);
-// FAILED_PRECONDITION or INVALID_ARGUMENT says what is wrong with the credentials' files.
+// FAILED_PRECONDITION or INVALID_ARGUMENT: the message says what is wrong with the credential
+// files.
 grpc::Status Connect(const Options& options, std::shared_ptr<grpc::Channel>& channel);
 // Sets the deadline of options.timeout.
 void Prepare(grpc::ClientContext& context, const Options& options);
 
-// Says on standard error what went wrong, with which daemon, and what to try. Returns the exit
-// code.
+// Prints to standard error what failed, at which daemon, and what to try. Returns the exit code.
 int Report(const grpc::Status& status, const Options& options);
 ExitCode ExitCodeOf(const grpc::Status& status);
 
@@ -38,8 +38,8 @@ grpc::Status Call(const Options& options,
   return (stub.*method)(&context, request, &response);
 }
 
-// A command that shows one call's answer, as JSON or as text(answer) has it; again and again if
-// there is a `watch_text` (AddWatch). Returns the exit code.
+// Makes one call and prints the answer, as JSON or as text(answer). Repeats this if `watch_text`
+// (AddWatch) is set. Returns the exit code.
 template <typename Stub, typename Request, typename Response, typename Text>
 int ShowAnswer(const Options& options, const std::string& watch_text,
                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),

@@ -1,4 +1,4 @@
-// phubctl server list, drain, undrain: the daemons of a rack, and whether one takes new jobs.
+// phubctl server list, drain, undrain: the daemons of a rack.
 #include <fmt/format.h>
 #include <google/protobuf/wrappers.pb.h>
 
@@ -52,7 +52,7 @@ std::string DaemonsJson(const std::vector<RackMember>& daemons) {
 
 std::string StateText(const v1::ServerInfo& server) {
   if (server.state() != "draining") return server.state();
-  if (server.drain_deadline_ns() == 0) return "draining: deadline over";
+  if (server.drain_deadline_ns() == 0) return "draining: deadline passed";
   return fmt::format("draining: {} left", HumanDuration(server.drain_deadline_ns()));
 }
 
@@ -90,7 +90,7 @@ int ListServers(const Options& options, const std::string& watch_text) {
                                  [](const RackMember& daemon) { return daemon.status.ok(); });
     const std::string text =
         options.output == Output::kJson ? DaemonsJson(daemons) : DaemonsTable(daemons);
-    // A daemon that is gone is part of the answer, so the table is printed first.
+    // Print the table even if some daemons do not answer: it shows which.
     fmt::print("{}", text);
     return {all ? kOk : kFailure, ""};
   });
@@ -115,7 +115,8 @@ int Drain(const Options& options, const DrainRequest& drain) {
   const std::string deadline =
       request.deadline_ns() > 0 ? HumanDuration(request.deadline_ns()) : "its drain_timeout";
   if (server.job_count() > 0 &&
-      !Confirmed(drain.yes, fmt::format("End those of {}'s {} job(s) that are not done within {}?",
+      !Confirmed(drain.yes, fmt::format("Drain {} and end its {} job(s) that are not done within "
+                                        "{}?",
                                         Target(options.endpoint), server.job_count(), deadline))) {
     return kUsage;
   }
@@ -123,14 +124,14 @@ int Drain(const Options& options, const DrainRequest& drain) {
   std::uint32_t said = UINT32_MAX;
   while (status.ok() && drain.wait && server.job_count() > 0) {
     if (server.state() != "draining") {
-      fmt::print(stderr, "phubctl: {} serves again: somebody undrained it\n",
+      fmt::print(stderr, "phubctl: {} was undrained while this command waited\n",
                  Target(options.endpoint));
       PrintServer(options, server);
       return kFailure;
     }
     if (server.job_count() != said) {
       said = server.job_count();
-      fmt::print(stderr, "phubctl: waiting for {} job(s)\n", said);
+      fmt::print(stderr, "phubctl: waiting for {} job(s) to end\n", said);
     }
     std::this_thread::sleep_for(kDrainPoll);
     status = Call(options, &v1::Admin::Stub::GetServer, v1::GetServerRequest(), server);
@@ -158,7 +159,7 @@ grpc::Status AskRack(const Options& options, std::vector<RackMember>& daemons) {
     RackMember daemon;
     daemon.options = options;
     if (static_cast<std::uint32_t>(i) == rack.self()) {
-      daemon = asked;  // reached under the name that the user gave
+      daemon = asked;  // keep the endpoint that the user gave
     } else {
       daemon.options.endpoint = rack.daemons(i).endpoint();
       daemon.status =
@@ -171,7 +172,7 @@ grpc::Status AskRack(const Options& options, std::vector<RackMember>& daemons) {
 }
 
 void AddServer(Subcommand parent, const Options& options, Command& command) {
-  const Subcommand server = parent.AddSubcommand("server", "Daemons: list the rack's, drain one");
+  const Subcommand server = parent.AddSubcommand("server", "List and drain daemons");
   server.SetFooter(
       "Examples:\n"
       "  phubctl server list\n"
@@ -179,33 +180,35 @@ void AddServer(Subcommand parent, const Options& options, Command& command) {
       "phubd");
 
   const Subcommand list =
-      server.AddSubcommand("list", "Every daemon of the rack, asked one by one");
-  list.SetFooter("Exit codes: 0 all answer, 1 one does not, 5 the one that was asked does not.");
+      server.AddSubcommand("list", "List every daemon of the rack with its state");
+  list.SetFooter(
+      "Exit codes: 0 all daemons answer, 1 a daemon does not answer, 5 the daemon at --endpoint\n"
+      "does not answer.");
   const auto watch_text = std::make_shared<std::string>();
   AddWatch(list, *watch_text);
   list.OnNamed(
       [&, watch_text] { command = [&, watch_text] { return ListServers(options, *watch_text); }; });
 
-  const Subcommand drain = server.AddSubcommand("drain", "Take no new jobs; end what runs in time");
+  const Subcommand drain =
+      server.AddSubcommand("drain", "Refuse new jobs, and end running ones at a deadline");
   drain.SetFooter(
-      "Jobs that still run at the deadline are ended with an error that says why. Workers are "
-      "told\n"
-      "of it at once. A drained daemon serves again after `phubctl server undrain`.");
+      "Workers are notified at once. Jobs that still run at the deadline end with an error that\n"
+      "gives the reason. `phubctl server undrain` makes the daemon accept jobs again.");
   const auto request = std::make_shared<DrainRequest>();
   drain
       .AddOption("--deadline", request->deadline_text,
-                 "How long jobs may run on; default: the daemon's drain_timeout")
+                 "Time until running jobs are ended (default: the daemon's drain_timeout)")
       .TypeName("DURATION")
       .Check([](const std::string& text) {
         const auto deadline = ParseDuration(text);
         if (deadline && *deadline > 0) return std::string();
-        return fmt::format("\"{}\" is not a duration, like \"30s\" or \"10m\"", text);
+        return fmt::format("\"{}\" is not a duration such as \"30s\" or \"10m\"", text);
       });
-  drain.AddFlag("--wait", request->wait, "Return once no job runs any more");
-  drain.AddFlag("--yes", request->yes, "Do not ask, though jobs run");
+  drain.AddFlag("--wait", request->wait, "Wait until all jobs have ended");
+  drain.AddFlag("--yes", request->yes, "Do not ask for confirmation if jobs are running");
   drain.OnNamed([&, request] { command = [&, request] { return Drain(options, *request); }; });
 
-  const Subcommand undrain = server.AddSubcommand("undrain", "New jobs are welcome again");
+  const Subcommand undrain = server.AddSubcommand("undrain", "Accept new jobs again");
   undrain.OnNamed([&] { command = [&] { return Undrain(options); }; });
 }
 

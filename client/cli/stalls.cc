@@ -1,4 +1,4 @@
-// phubctl job stalls: which key waits for which ranks, since when, and when they were last seen.
+// phubctl job stalls: keys that wait for ranks, for how long, and when the ranks were last seen.
 #include <fmt/format.h>
 
 #include <memory>
@@ -23,7 +23,7 @@ std::string LastSeen(const v1::StalledRank& rank) {
   const std::string seen = fmt::format("heartbeat {} ago, lane {}",
                                        HumanDuration(rank.last_heartbeat_age_ns()), rank.lane());
   if (rank.state() != "lost") return seen;
-  return fmt::format("{}; awaited for another {}", seen, HumanDuration(rank.awaited_for_ns()));
+  return fmt::format("{}; lost, {} left", seen, HumanDuration(rank.awaited_for_ns()));
 }
 
 std::string StallsTable(const v1::ListStallsResponse& response) {
@@ -44,10 +44,12 @@ std::string StallsTable(const v1::ListStallsResponse& response) {
   return table.Text();
 }
 
-// "phubctl: rank 3 (node5) of another rack is lost, awaited for another 12 s"
+// "phubctl: rank 3 (node5) in another rack is lost; the job waits at most 12 s more for it"
 std::string LostElsewhereText(const v1::StalledRank& rank) {
-  return fmt::format("phubctl: rank {} ({}) of another rack is lost, awaited for another {}\n",
-                     rank.rank(), rank.host(), HumanDuration(rank.awaited_for_ns()));
+  return fmt::format(
+      "phubctl: rank {} ({}) in another rack is lost; the job waits at most {} more "
+      "for it\n",
+      rank.rank(), rank.host(), HumanDuration(rank.awaited_for_ns()));
 }
 
 int Stalls(const Options& options, const StallsQuery& query) {
@@ -60,7 +62,7 @@ int Stalls(const Options& options, const StallsQuery& query) {
                       for (const v1::StalledRank& rank : response.lost_elsewhere())
                         fmt::print(stderr, "{}", LostElsewhereText(rank));
                       if (response.stalls().empty()) {
-                        fmt::print(stderr, "phubctl: no round of job {} waits for anybody\n",
+                        fmt::print(stderr, "phubctl: no round of job {} is waiting for a rank\n",
                                    query.job);
                       }
                       return StallsTable(response);
@@ -71,20 +73,20 @@ int Stalls(const Options& options, const StallsQuery& query) {
 
 void AddStalls(Subcommand job, const Options& options, Command& command) {
   const Subcommand stalls =
-      job.AddSubcommand("stalls", "What a job waits for: key, missing ranks, since when");
+      job.AddSubcommand("stalls", "List keys that wait for ranks, and for how long");
   const auto query = std::make_shared<StallsQuery>();
   stalls.AddOption("NAME", query->job, "Name of the job").Required().TypeName("");
   stalls
       .AddOption("--longer-than", query->longer_than_text,
-                 "Leave out rounds that have waited for less")
+                 "List only rounds that have waited longer than this (default: 0s)")
       .TypeName("DURATION")
       .Check([](const std::string& text) {
         if (ParseDuration(text)) return std::string();
-        return fmt::format("\"{}\" is not a duration, like \"500ms\"", text);
+        return fmt::format("\"{}\" is not a duration such as \"500ms\"", text);
       });
   AddWatch(stalls, query->watch_text);
   stalls.SetFooter(
-      "A running job has rounds in flight at any moment; those that stay are stalls.\n"
+      "A running job always has rounds in flight. A round that stays in the list is stalled.\n"
       "\nExample:\n"
       "  phubctl job stalls digits --longer-than 500ms\n"
       "  KEY         ITERATION  WAITING FOR     SINCE  LAST SEEN\n"

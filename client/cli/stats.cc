@@ -1,4 +1,4 @@
-// phubctl stats: the daemon's counters and, with --watch, how fast they grow.
+// phubctl stats: the daemon's counters and, with --watch, their rates.
 #include <fmt/format.h>
 
 #include <map>
@@ -77,10 +77,10 @@ class StatsView {
 
 void AddStats(Subcommand parent, const Options& options, Command& command) {
   const Subcommand stats =
-      parent.AddSubcommand("stats", "Counters of the daemon, its jobs and core loops");
+      parent.AddSubcommand("stats", "Show counters of the daemon, its jobs and core loops");
   const auto query = std::make_shared<StatsQuery>();
   AddWatch(stats, query->watch_text);
-  stats.AddFlag("--all", query->all, "In tables, also counters that are 0");
+  stats.AddFlag("--all", query->all, "Include counters that are 0 in tables");
   stats.SetFooter(
       "Examples:\n"
       "  phubctl stats --watch\n"

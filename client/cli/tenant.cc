@@ -16,7 +16,7 @@ namespace {
 using Align = Table::Align;
 using Stub = v1::Tenants::Stub;
 
-// As the user writes them; empty: not given, "none": no limit.
+// Limits as given by the user; empty: not given, "none": no limit.
 struct QuotaText {
   std::string memory;
   std::string jobs;
@@ -48,7 +48,7 @@ std::string CheckCount(const std::string& text) {
 
 std::string CheckBytes(const std::string& text) {
   if (text == kNone || ParseBytes(text)) return {};
-  return fmt::format("\"{}\" is neither a size, like \"8GiB\", nor \"none\"", text);
+  return fmt::format("\"{}\" is neither a size such as \"8GiB\" nor \"none\"", text);
 }
 
 // "1GiB", "1GiB/s"
@@ -59,7 +59,7 @@ std::optional<std::uint64_t> ParseBandwidth(std::string text) {
 
 std::string CheckBandwidth(const std::string& text) {
   if (text == kNone || ParseBandwidth(text)) return {};
-  return fmt::format("\"{}\" is neither bytes per second, like \"1GiB/s\", nor \"none\"", text);
+  return fmt::format("\"{}\" is neither a rate such as \"1GiB/s\" nor \"none\"", text);
 }
 
 void AddQuotaOptions(Subcommand app, QuotaText& quota) {
@@ -67,25 +67,26 @@ void AddQuotaOptions(Subcommand app, QuotaText& quota) {
                        std::string (*check)(const std::string&)) {
     app.AddOption(name, text, help).TypeName(type).Check(check);
   };
-  add("--memory", quota.memory, "Memory that its jobs may reserve", "BYTES", CheckBytes);
-  add("--jobs", quota.jobs, "Jobs at once", "COUNT", CheckCount);
-  add("--workers", quota.workers, "Workers of all its jobs", "COUNT", CheckCount);
-  add("--keys", quota.keys, "Keys of all its jobs", "COUNT", CheckCount);
-  add("--weight", quota.weight, "Share of busy cores beside other tenants; without one, 100",
-      "COUNT", CheckCount);
-  add("--bandwidth", quota.bandwidth, "Bytes per second that its workers may push", "BYTES/s",
+  add("--memory", quota.memory, "Limit of memory that its jobs reserve", "BYTES", CheckBytes);
+  add("--jobs", quota.jobs, "Limit of concurrent jobs", "COUNT", CheckCount);
+  add("--workers", quota.workers, "Limit of workers in all its jobs", "COUNT", CheckCount);
+  add("--keys", quota.keys, "Limit of keys in all its jobs", "COUNT", CheckCount);
+  add("--weight", quota.weight, "Weight when tenants compete for a core (default: 100)", "COUNT",
+      CheckCount);
+  add("--bandwidth", quota.bandwidth, "Limit of bytes per second that its workers push", "BYTES/s",
       CheckBandwidth);
 }
 
 void AddEncryptionOption(Subcommand app, std::string& encryption) {
-  app.AddOption("--encryption", encryption,
-                "required: lanes that leave a host are encrypted (tcp with TLS, never RDMA), or "
-                "refused. optional: as the daemon has them")
+  app.AddOption(
+         "--encryption", encryption,
+         "required: refuse lanes to other hosts that are not encrypted (allows tcp with TLS, "
+         "never RDMA). optional: use the daemon's setting")
       .TypeName("TEXT")
       .OneOf({"required", "optional"});
 }
 
-// The limits that were given; those of "none" go to `lift` (a new tenant has none to lift).
+// The given limits. Limits of "none" go to `lift`; null: a new tenant, which has no limits to lift.
 v1::Quota QuotaOf(const QuotaText& text, v1::SetQuotaRequest* lift) {
   v1::Quota quota;
   const auto is_given = [&](const std::string& value, const char* name) {
@@ -177,7 +178,7 @@ int SetQuota(const Options& options, const TenantRequest& asked) {
 
 int Suspend(const Options& options, const TenantRequest& asked, bool resume) {
   const std::string question =
-      fmt::format("Suspend tenant {}: nobody joins its jobs any more?", asked.name);
+      fmt::format("Suspend tenant {}, so that no worker can join its jobs?", asked.name);
   if (!resume && !Confirmed(asked.yes, question)) return kUsage;
   v1::SuspendTenantRequest request;
   request.set_tenant(asked.name);
@@ -212,28 +213,27 @@ std::shared_ptr<TenantRequest> AddCommand(Subcommand parent, const char* name, c
 }  // namespace
 
 void AddTenant(Subcommand parent, const Options& options, Command& command) {
-  const Subcommand tenant =
-      parent.AddSubcommand("tenant", "Tenants: who may use the daemon, how much");
+  const Subcommand tenant = parent.AddSubcommand("tenant", "Manage tenants and their quotas");
   tenant.SetFooter(
       "Examples:\n"
       "  phubctl tenant create acme --memory 16GiB --jobs 4\n"
       "  phubctl tenant set-quota acme --memory 32GiB --jobs none\n"
       "  phubctl tenant suspend acme --yes && phubctl job list --tenant acme\n"
-      "Tenants are of one daemon: repeat what you change at each daemon of a rack (-e).");
+      "Each daemon stores its own tenants: repeat a change at every daemon of a rack (-e).");
   Subcommand added;
-  auto request = AddCommand(tenant, "create", "A new tenant, with the limits given", options,
+  auto request = AddCommand(tenant, "create", "Create a tenant with the given limits", options,
                             command, CreateTenant, added);
   AddQuotaOptions(added, request->quota);
   AddEncryptionOption(added, request->encryption);
 
-  const Subcommand list = tenant.AddSubcommand("list", "Tenants, what they hold and may hold");
+  const Subcommand list = tenant.AddSubcommand("list", "List tenants with usage and limits");
   const auto watch_text = std::make_shared<std::string>();
   AddWatch(list, *watch_text);
   list.OnNamed(
       [&, watch_text] { command = [&, watch_text] { return ListTenants(options, *watch_text); }; });
 
   request = AddCommand(
-      tenant, "get", "One tenant", options, command,
+      tenant, "get", "Show a tenant", options, command,
       [](const Options& given, const TenantRequest& asked) {
         v1::GetTenantRequest get;
         get.set_tenant(asked.name);
@@ -241,32 +241,31 @@ void AddTenant(Subcommand parent, const Options& options, Command& command) {
       },
       added);
   AddWatch(added, request->watch_text);
-  request = AddCommand(tenant, "set-quota", "Change the limits that are given; \"none\" lifts one",
+  request = AddCommand(tenant, "set-quota", "Change the given limits; \"none\" removes a limit",
                        options, command, SetQuota, added);
   AddQuotaOptions(added, request->quota);
   AddEncryptionOption(added, request->encryption);
   added.SetFooter(
-      "Weight and bandwidth take effect at once. What is reserved already stays; the other limits\n"
-      "are for what is reserved from now on.");
+      "Weight and bandwidth take effect at once. The other limits apply to new reservations only.");
 
   request = AddCommand(
-      tenant, "suspend", "Nobody joins its jobs any more; those that run may end", options, command,
+      tenant, "suspend", "Refuse new workers of a tenant; running jobs may finish", options,
+      command,
       [](const Options& given, const TenantRequest& asked) { return Suspend(given, asked, false); },
       added);
-  added.AddFlag("--yes", request->yes, "Do not ask");
+  added.AddFlag("--yes", request->yes, "Do not ask for confirmation");
   AddCommand(
-      tenant, "resume", "The end of a suspension", options, command,
+      tenant, "resume", "End the suspension of a tenant", options, command,
       [](const Options& given, const TenantRequest& asked) { return Suspend(given, asked, true); },
       added);
-  request = AddCommand(tenant, "delete", "Forget a tenant without jobs, and its tokens", options,
+  request = AddCommand(tenant, "delete", "Delete a tenant without jobs, and its tokens", options,
                        command, DeleteTenant, added);
-  added.AddFlag("--yes", request->yes, "Do not ask");
+  added.AddFlag("--yes", request->yes, "Do not ask for confirmation");
 }
 
 void AddQuota(Subcommand parent, const Options& options, Command& command) {
-  const Subcommand quota =
-      parent.AddSubcommand("quota", "Quotas: what tenants hold of what they may");
-  const Subcommand usage = quota.AddSubcommand("usage", "Held, of the limit if there is one");
+  const Subcommand quota = parent.AddSubcommand("quota", "Show the usage of quotas");
+  const Subcommand usage = quota.AddSubcommand("usage", "Show usage and limits of tenants");
   const auto watch_text = std::make_shared<std::string>();
   AddWatch(usage, *watch_text);
   usage.OnNamed(

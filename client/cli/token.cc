@@ -33,7 +33,7 @@ struct Revocation {
 std::string CheckDuration(const std::string& text) {
   const auto duration = ParseDuration(text);
   if (duration && *duration >= 0) return {};
-  return fmt::format("\"{}\" is not a duration, like \"720h\" or \"15m\"", text);
+  return fmt::format("\"{}\" is not a duration such as \"720h\" or \"15m\"", text);
 }
 
 int IssueToken(const Options& options, const Issue& issue) {
@@ -53,8 +53,10 @@ int IssueToken(const Options& options, const Issue& issue) {
     const absl::Status written =
         WriteFileDurably(issue.file, issued.token() + "\n", kSecretFileMode, /*replace=*/true);
     if (!written.ok()) {
-      fmt::print(stderr, "phubctl: {}; token {} was issued, revoke it\n", MessageOf(written),
-                 issued.info().id());
+      fmt::print(stderr,
+                 "phubctl: {}; token {} was issued but not saved: revoke it with `phubctl token "
+                 "revoke`\n",
+                 MessageOf(written), issued.info().id());
       return kFailure;
     }
     issued.clear_token();
@@ -68,8 +70,8 @@ int IssueToken(const Options& options, const Issue& issue) {
                               ? "does not expire"
                               : "expires " + DateText(issued.info().expires_at_ns());
   fmt::print(stderr, "phubctl: token {} {}; {}\n", issued.info().id(), end,
-             issue.file.empty() ? "it is not shown again: keep it in a file of mode 0600"
-                                : "it is in " + issue.file);
+             issue.file.empty() ? "it cannot be shown again: store it in a file with mode 0600"
+                                : "saved in " + issue.file);
   return kOk;
 }
 
@@ -107,8 +109,7 @@ int ListTokens(const Options& options, const std::string& watch_text) {
 }
 
 int RevokeToken(const Options& options, const Revocation& revocation) {
-  if (!Confirmed(revocation.yes,
-                 fmt::format("Revoke token {}: it opens nothing any more?", revocation.id))) {
+  if (!Confirmed(revocation.yes, fmt::format("Revoke token {}?", revocation.id))) {
     return kUsage;
   }
   v1::RevokeTokenRequest request;
@@ -120,61 +121,66 @@ int RevokeToken(const Options& options, const Revocation& revocation) {
 int WhoAmI(const Options& options) {
   return ShowAnswer(
       options, kOnce, &Stub::WhoAmI, v1::WhoAmIRequest(), [&](const v1::Identity& identity) {
-        return identity.identities()
-                   ? fmt::format("{}, role {}\n", Printable(identity.name()),
-                                 Printable(identity.role()))
-                   : fmt::format("anonymous: {} has no identities\n", Target(options.endpoint));
+        return identity.identities() ? fmt::format("{}, role {}\n", Printable(identity.name()),
+                                                   Printable(identity.role()))
+                                     : fmt::format("anonymous: {} does not use identities\n",
+                                                   Target(options.endpoint));
       });
 }
 
 }  // namespace
 
 void AddToken(Subcommand parent, const Options& options, Command& command) {
-  const Subcommand token = parent.AddSubcommand("token", "Tokens: issue, list, revoke them");
+  const Subcommand token = parent.AddSubcommand("token", "Issue, list and revoke tokens");
   token.SetFooter(
       "Examples:\n"
       "  phubctl token issue --tenant acme --lifetime 720h --file acme.token\n"
       "  phubctl token issue --role operator --label \"night shift\" --file operator.token\n"
       "  phubctl token issue --replaces 3f2a... --grace 24h --file acme.token   (rotation)\n"
       "  phubctl token revoke 3f2a... --yes\n"
-      "Tokens are of one daemon, as tenants are.");
+      "Each daemon stores its own tokens and tenants.");
 
-  const Subcommand issue = token.AddSubcommand("issue", "A new token; it is shown once");
+  const Subcommand issue = token.AddSubcommand("issue", "Issue a token; it is shown only once");
   const auto request = std::make_shared<Issue>();
-  issue.AddOption("--role", request->role, "tenant (with --tenant NAME), operator, admin or server")
+  issue
+      .AddOption("--role", request->role,
+                 "Role: tenant (with --tenant NAME), operator, admin or server")
       .TypeName("ROLE")
       .OneOf({"tenant", "operator", "admin", "server"});
-  issue.AddOption("--label", request->label, "What it is for").TypeName("TEXT");
-  issue.AddOption("--lifetime", request->lifetime_text, "How long it is good; else without an end")
+  issue.AddOption("--label", request->label, "Purpose of the token").TypeName("TEXT");
+  issue.AddOption("--lifetime", request->lifetime_text, "Lifetime (default: never expires)")
       .TypeName("DURATION")
       .Check(CheckDuration);
-  issue.AddOption("--replaces", request->replaces, "Id of the token that it takes the place of")
-      .TypeName("ID");
-  issue.AddOption("--grace", request->grace_text, "How long the replaced token is still good")
+  issue.AddOption("--replaces", request->replaces, "Id of the token to replace").TypeName("ID");
+  issue.AddOption("--grace", request->grace_text, "Time until the replaced token expires")
       .TypeName("DURATION")
       .ShowDefault()
       .Check(CheckDuration);
-  issue.AddOption("--file", request->file, "Write it there (mode 0600) instead of printing it")
+  issue
+      .AddOption("--file", request->file,
+                 "Write the token to this file (mode 0600) instead of printing it")
       .TypeName("FILE");
   issue.OnNamed([&, request] { command = [&, request] { return IssueToken(options, *request); }; });
 
-  const Subcommand list = token.AddSubcommand("list", "Tokens, without their secrets");
+  const Subcommand list = token.AddSubcommand("list", "List tokens, without their secrets");
   const auto watch_text = std::make_shared<std::string>();
   AddWatch(list, *watch_text);
   list.OnNamed(
       [&, watch_text] { command = [&, watch_text] { return ListTokens(options, *watch_text); }; });
 
-  const Subcommand revoke = token.AddSubcommand("revoke", "A token opens nothing any more");
+  const Subcommand revoke = token.AddSubcommand("revoke", "Revoke a token");
   const auto revocation = std::make_shared<Revocation>();
   revoke.AddOption("ID", revocation->id, "Id of the token").Required().TypeName("");
-  revoke.AddFlag("--yes", revocation->yes, "Do not ask");
-  revoke.SetFooter("Jobs that were joined with it run on; end them with `phubctl job evict`.");
+  revoke.AddFlag("--yes", revocation->yes, "Do not ask for confirmation");
+  revoke.SetFooter(
+      "Jobs that were joined with the token keep running; end them with `phubctl job evict`.");
   revoke.OnNamed(
       [&, revocation] { command = [&, revocation] { return RevokeToken(options, *revocation); }; });
 }
 
 void AddWhoAmI(Subcommand parent, const Options& options, Command& command) {
-  const Subcommand whoami = parent.AddSubcommand("whoami", "Who the daemon takes you for");
+  const Subcommand whoami =
+      parent.AddSubcommand("whoami", "Show your identity and role at the daemon");
   whoami.OnNamed([&] { command = [&] { return WhoAmI(options); }; });
 }
 

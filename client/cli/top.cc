@@ -28,7 +28,7 @@ std::string GigabytesPerSecond(double bytes_per_second) {
   return fmt::format("{:.3f}", bytes_per_second / 1e9);
 }
 
-// Two samples, and what happened between them.
+// Two samples and the changes between them.
 class TopFrame {
  public:
   TopFrame(const TopSample& before, const TopSample& after)
@@ -50,7 +50,7 @@ class TopFrame {
   double JobRate(const JobName& name, Member member) const {
     return Rate(before_.jobs, after_.jobs, name, member);
   }
-  // [core]: the share of its time that it had work; negative: not known.
+  // [core]: share of time that the core loop had work; negative: not known.
   std::vector<double> BusyShares(const std::string& endpoint) const;
   Straggler StragglerOf(const JobName& name) const {
     const auto then = before_.jobs.find(name);
@@ -94,7 +94,7 @@ std::string TopFrame::DaemonsTable() const {
     for (const double share : BusyShares(endpoint)) {
       cores += share < 0 ? " -" : fmt::format(" {:.0f}%", share * 100);
     }
-    // A daemon does not show tenants what its core loops do for all.
+    // A daemon does not show the counters of its core loops to tenants.
     const auto rate = [&](auto member) {
       return daemon.busy_ns.empty() ? -1 : Rate(before_.daemons, after_.daemons, endpoint, member);
     };
@@ -152,7 +152,7 @@ std::string TopFrame::JobsTable() const {
   return table.Text();
 }
 
-// Rates that are not known yet are null.
+// Unknown rates are null.
 Json Number(double value) { return value < 0 ? Json(nullptr) : Json(value); }
 
 std::string TopFrame::JsonText() const {
@@ -196,7 +196,7 @@ std::string TopFrame::JsonText() const {
                     {"straggler", straggler.known ? late : Json(nullptr)}});
   }
   const Json frame = {{"daemons", daemons}, {"tenants", tenants}, {"jobs", jobs}};
-  // Names come from users: what is no UTF-8 is replaced, not thrown at us.
+  // Names come from users: replace invalid UTF-8 instead of throwing an exception.
   return frame.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -205,7 +205,7 @@ class TopView {
   TopView(const Options& options, DurationNs interval) : options_(options), interval_(interval) {}
 
   Shown Next() {
-    if (sample_.taken_at == 0) {  // rates need two
+    if (sample_.taken_at == 0) {  // rates need two samples
       if (const grpc::Status status = TakeTopSample(options_, clock_, sample_); !status.ok())
         return {Report(status, options_), ""};
       std::this_thread::sleep_for(std::chrono::nanoseconds(interval_));
@@ -227,22 +227,25 @@ class TopView {
 }  // namespace
 
 void AddTop(Subcommand parent, const Options& options, Command& command) {
-  const Subcommand top = parent.AddSubcommand("top", "The rack, its tenants and its jobs, live");
+  const Subcommand top =
+      parent.AddSubcommand("top", "Show the load of a rack, its tenants and jobs, live");
   const auto query = std::make_shared<TopQuery>();
-  top.AddOption("--interval", query->interval_text, "How often, and what rates are taken over")
+  top.AddOption("--interval", query->interval_text,
+                "Time between updates; rates are averaged over it")
       .TypeName("DURATION")
       .ShowDefault()
       .Check([](const std::string& text) {
         const auto interval = ParseDuration(text);
         if (interval && *interval >= 100 * kMillisecond) return std::string();
-        return fmt::format("\"{}\" is not an interval of at least 100ms, like \"2s\"", text);
+        return fmt::format("\"{}\" is not an interval of at least 100ms, such as \"2s\"", text);
       });
-  top.AddFlag("--once", query->once, "Show one interval and leave");
+  top.AddFlag("--once", query->once, "Show one interval and exit");
   top.SetFooter(
-      "IN is gradients, OUT is replies with parameters. The straggler of a job is the rank that "
-      "its\n"
-      "rounds waited for longest: it came last in that share of them, so much after all others.\n"
-      "CORES BUSY is the share of time that each core loop had work.\n"
+      "IN counts gradients, OUT counts replies with parameters. The straggler of a job is the "
+      "rank\n"
+      "that its rounds waited for longest. STRAGGLER shows the share of rounds in which it was\n"
+      "last, and its mean delay in them. CORES BUSY shows for each core loop the share of time in\n"
+      "which it had work.\n"
       "\nExamples:\n"
       "  phubctl top\n"
       "  phubctl top --once --interval 10s -o json | jq '.jobs[] | {job, straggler}'");

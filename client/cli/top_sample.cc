@@ -22,7 +22,7 @@ void AddJobs(const v1::ListJobsResponse& response, TopSample& sample) {
       rank.rounds_last += worker.rounds_last();
       rank.straggler_wait_ns += worker.straggler_wait_ns();
     }
-    // A worker that one daemon has lost is not all there.
+    // A worker counts as live only if every daemon reports it as live.
     figures.live = figures.live == 0 ? live : std::min(figures.live, live);
   }
 }
@@ -30,7 +30,7 @@ void AddJobs(const v1::ListJobsResponse& response, TopSample& sample) {
 void AddTenantCounter(const v1::Counter& counter, TenantFigures& tenant) {
   const std::string& name = counter.name();
   const std::uint64_t value = counter.value();
-  // Every daemon has all jobs of the rack, each with a part of its memory and bytes.
+  // Every daemon has all jobs of the rack, but only its own part of a job's memory and bytes.
   if (name == "phub_tenant_jobs") tenant.jobs = std::max(tenant.jobs, value);
   if (name == "phub_tenant_live_workers")
     tenant.live_workers = std::max(tenant.live_workers, value);
@@ -85,7 +85,7 @@ grpc::Status TakeTopSample(const Options& options, const Clock& clock, TopSample
     daemon.status = Call(member.options, &v1::Admin::Stub::GetStats, v1::GetStatsRequest(), stats);
     if (daemon.status.ok()) AddCounters(stats, daemon, sample);
   }
-  // With identities nobody is the default tenant, and it may have nothing.
+  // A daemon with identities does not use the default tenant: hide it.
   std::erase_if(sample.tenants, [](const auto& each) {
     const TenantFigures& tenant = each.second;
     return tenant.memory_quota_bytes == 0 && tenant.jobs == 0 && tenant.memory_bytes == 0;

@@ -1,5 +1,5 @@
-// What phubctl top shows: a rack's counters at one moment, and how fast they grew since the one
-// before. One thread.
+// Samples for phubctl top: a rack's counters at one moment, and their growth between two samples.
+// One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace phub::client::cli {
 
-// Counters as they were read. All of them only grow, unless the daemon or the job was started anew.
+// Counters as read. They only grow, unless the daemon or the job was restarted.
 struct RankFigures {
   std::string host;
   std::uint64_t rounds_last = 0;
@@ -25,7 +25,7 @@ struct JobFigures {
   std::string state;
   std::uint32_t world_size = 0;
   std::uint32_t live = 0;
-  std::uint64_t memory_bytes = 0;  // of all daemons
+  std::uint64_t memory_bytes = 0;  // sum over all daemons
   std::uint64_t gradient_bytes = 0;
   std::uint64_t reply_bytes = 0;
   std::uint64_t rounds = 0;
@@ -55,19 +55,19 @@ struct TopSample {
   std::map<JobName, JobFigures> jobs;
 };
 
-// Asks every daemon of the rack. Fails only if the one that options name does not answer.
+// Asks every daemon of the rack. Fails only if the daemon in `options` does not answer.
 grpc::Status TakeTopSample(const Options& options, const Clock& clock, TopSample& sample);
 
 // Growth between two readings, per second; negative: not known.
 double PerSecond(std::uint64_t before, std::uint64_t after, DurationNs elapsed);
 
-// The rank that a job's rounds waited for longest since the sample before.
+// The rank that a job's rounds waited for longest since the previous sample.
 struct Straggler {
   bool known = false;
   std::uint32_t rank = 0;
   std::string host;
-  double share = 0;        // of the rounds, it was the last in so many
-  DurationNs late_by = 0;  // in those, on the average
+  double share = 0;        // share of the rounds in which it was last
+  DurationNs late_by = 0;  // mean delay in those rounds
 };
 Straggler FindStraggler(const JobFigures& before, const JobFigures& after);
 

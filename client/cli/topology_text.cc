@@ -39,7 +39,7 @@ std::vector<SwitchMembers> MembersAtSwitches(const plan::Topology& topology) {
 
 std::string BriefTopologyText(std::string_view json) {
   const auto topology = plan::ParseTopologyJson(json);
-  if (!topology.ok()) return "what, this phubctl cannot read";
+  if (!topology.ok()) return "in a format that this phubctl cannot read";
   std::string text;
   for (const auto& [name, members] : MembersAtSwitches(*topology)) {
     if (!members.empty()) text += fmt::format("{{{}}} ", fmt::join(members, " "));

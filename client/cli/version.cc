@@ -1,4 +1,4 @@
-// phubctl version: of phubctl and of the daemon.
+// phubctl version: the versions of phubctl and of the daemon.
 #include "common/base/version.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ int PrintVersion(const Options& options) {
                  Printable(server.version()), Printable(server.commit()), Target(options.endpoint),
                  Printable(server.state()), HumanDuration(server.uptime_ns()), server.job_count(),
                  server.core_count(), Printable(server.simd_target()));
-      fmt::print("         speaks protocol {}, lanes {}\n",
+      fmt::print("         supports protocol {}, lanes {}\n",
                  Range(server.protocol_version_min(), server.protocol_version_max()),
                  Range(server.lane_version_min(), server.lane_version_max()));
     }
@@ -43,8 +43,8 @@ int PrintVersion(const Options& options) {
 
 void AddVersion(Subcommand parent, const Options& options, Command& command) {
   const Subcommand version =
-      parent.AddSubcommand("version", "Versions of phubctl and of the daemon");
-  version.SetFooter("phubctl --version prints its own only, and needs no daemon.");
+      parent.AddSubcommand("version", "Show the versions of phubctl and of the daemon");
+  version.SetFooter("phubctl --version prints only its own version and needs no daemon.");
   version.OnNamed([&] { command = [&] { return PrintVersion(options); }; });
 }
 

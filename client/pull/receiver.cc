@@ -33,14 +33,14 @@ Received ReceiveParameters(const EngineConfig& config, Lane& lane, std::span<Eng
   lane.landing[index] = {};
   --lane.chunks_sent;
   if (key.pulling) --lane.pulls_under_way;
-  // A reply frees only the slot that the chunk still holds: a credit may have come before it, and
-  // what was sent from shared memory never had one.
+  // The chunk may hold no slot: a credit may have freed it before, and a gradient in shared memory
+  // never has one.
   if (chunk.inflight != kNoSlot) FreeSlot(lane, chunk);
   ++counters.replies;
   return {.completed = --key.chunks_left == 0 ? &key : nullptr};
 }
 
-// Again of a chunk that came anew on another lane: then it says the same.
+// May arrive again with the same values, if the chunk was sent again on a new connection.
 Received ReceiveSummed(const EngineConfig& config, Lane& lane, std::span<EngineKey* const> keys,
                        const wire::MessageHeader& header) {
   if (header.chunk.value >= lane.chunks.size()) return {.fault = LaneFault::kChunkRange};

@@ -1,5 +1,5 @@
-// The receiving side of a lane: replies and credits, each checked against what is under way. What
-// arrives was sent by the daemon and is never trusted: a breach is returned, not asserted.
+// The receiving side of a lane: checks replies and credits against the chunks in flight. The
+// daemon's messages are not trusted: a violation is returned, not asserted.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@
 namespace phub::client {
 
 struct Received {
-  LaneFault fault = LaneFault::kNone;  // then nothing was changed
-  bool summed = false;                 // a chunk of the iteration is summed now, and was not before
-  EngineKey* completed = nullptr;      // the key whose round's last reply this was
+  LaneFault fault = LaneFault::kNone;  // not kNone: nothing was changed
+  bool summed = false;                 // first report that a chunk of the iteration is summed
+  EngineKey* completed = nullptr;      // the key whose round completed with this reply
 };
 
-// Takes one message of an open lane. The payload of kParameters lies in its place already.
+// Handles one message of an open lane. The payload of kParameters is already in its place.
 Received Receive(const EngineConfig& config, Lane& lane, std::span<EngineKey* const> keys,
                  const wire::MessageHeader& header, EngineCounters& counters);
 

@@ -1,15 +1,15 @@
-// Jobs with apply=iteration: when an iteration is whole, and what becomes of it.
+// For jobs with apply=iteration: decides whether an iteration is applied or skipped.
 //
-// The daemons say of every chunk that it is summed, and the squared norm of the sum. Once that is
-// known of every chunk of every key, the iteration is decided: skipped, or applied with all
-// gradients times a scale. Every rank is told the same of every chunk and adds the norms up in the
-// same order (keys as they were added, chunks by offset), so all ranks decide the same bits,
-// wherever the chunks lie; each core loop is told by all, and applies what they agree on.
+// The daemons report for every chunk that it is summed, with the squared norm of the sum. After the
+// reports for all chunks of all keys, the rank decides: skip the iteration, or apply it with all
+// gradients multiplied by a scale. Every rank receives the same reports and adds the norms in the
+// same order (keys in order of addition, chunks by offset). So all ranks decide the same bits, on
+// any placement of chunks. Each core loop receives the decision of every rank and applies it.
 //
-// A decision is said on every lane that has chunks, and again on each lane that comes anew: until
-// the replies are here nobody knows whether the daemon has heard it.
+// A decision is sent on every lane that has chunks, and again after each reconnection: until the
+// replies arrive, this rank does not know whether the daemon received it.
 //
-// Belongs to the engine's thread, but for outcome(). Nothing here allocates, except AddKeys.
+// Runs on the engine's thread, except outcome(). Only AddKeys() allocates.
 #pragma once
 
 #include <atomic>
@@ -26,18 +26,17 @@ class IterationDecider {
  public:
   IterationDecider(const EngineConfig& config, EngineCounters& counters);
 
-  // What a batch has added to the engine's keys and lanes.
+  // Called after a batch was added to the engine's keys and lanes.
   void AddKeys(const KeyBatch& batch);
-  // The daemon says of a chunk that it is summed; it has been entered there. Decides, if it was the
-  // last.
+  // The daemon reported a sum, and the report is stored in the chunk. Decides after the last chunk.
   void OnSummed(std::span<Lane> lanes);
   // The lane has a new connection.
   void OnAttached(Lane& lane) const { lane.decision_due = lane.decisions > 0; }
-  // True if it sent one.
+  // Sends the decision if it is due. True if one was sent.
   bool Send(Lane& lane, transport::Transport& transport);
   bool last_skipped() const { return skip_; }
 
-  // Any thread; never behind what a RoundListener has heard.
+  // Any thread. Never older than the last event of a RoundListener.
   struct Outcome {
     std::uint64_t decided = 0;
     std::uint64_t skipped = 0;
@@ -57,7 +56,7 @@ class IterationDecider {
   const EngineConfig& config_;
   EngineCounters& counters_;
   std::vector<Place> chunks_;     // in the order in which their norms are added
-  std::size_t summed_count_ = 0;  // of the iteration that is not decided
+  std::size_t summed_count_ = 0;  // chunks reported in the undecided iteration
   bool skip_ = false;             // the last decision
   std::atomic<std::uint64_t> decided_{0};
   std::atomic<std::uint64_t> skipped_{0};

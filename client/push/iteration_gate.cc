@@ -39,8 +39,8 @@ void IterationGate::Withdraw(EngineKey& key) {
   std::erase(held_, &key);
 }
 
-// The keys are counted anew only when the last one that was behind has moved on: once per iteration
-// where all keys go together.
+// Counts all keys only after the last key at the minimum has advanced: once per iteration if all
+// keys advance together.
 void IterationGate::Advance(std::span<EngineKey* const> keys, const EngineKey& key,
                             std::uint64_t before) {
   const std::uint64_t least = iteration_.load(std::memory_order_relaxed);

@@ -1,8 +1,8 @@
-// How far the job is: the least of its keys' iterations, counting reductions only. With restart it
-// holds back pushes: no reduction of an iteration leaves before every key has completed the one
-// before it, so that a worker that starts anew finds all keys at one iteration or the next.
+// Tracks the job's iteration: the minimum over its keys, counting reductions only. With `restart`
+// it delays pushes: a reduction of an iteration is sent only after every key has completed the
+// previous one. A restarted worker then finds all keys at the same iteration or the next.
 //
-// Belongs to the engine's thread, but for iteration(). Nothing here allocates, except AddKeys.
+// Runs on the engine's thread, except iteration(). Only AddKeys() allocates.
 #pragma once
 
 #include <atomic>
@@ -21,15 +21,15 @@ class IterationGate {
   // Any thread. 0 without keys.
   std::uint64_t iteration() const { return iteration_.load(std::memory_order_acquire); }
 
-  // `keys` are all of the job's, some of them new.
+  // `keys`: all keys of the job, including the new ones.
   void AddKeys(std::span<EngineKey* const> keys);
-  // Holds a round back, if it is to wait: then it is not to be started. True if so.
+  // True if the round must wait: the gate holds it, and the caller must not start it.
   [[nodiscard]] bool Hold(EngineKey& key);
-  // Forgets a round that was held and is withdrawn.
+  // Removes a held round that is withdrawn.
   void Withdraw(EngineKey& key);
-  // A key was at `before` and is somewhere else now.
+  // The job iteration of `key` has changed from `before`.
   void Advance(std::span<EngineKey* const> keys, const EngineKey& key, std::uint64_t before);
-  // A round that was held and may start now, or null.
+  // Returns a held round that may start now, or null.
   EngineKey* Release();
 
  private:

@@ -7,7 +7,7 @@
 namespace phub::client {
 namespace {
 
-// std:: heaps put the greatest first: "less" means "sent later".
+// std:: heaps have the greatest element first, so "less" means "sent later".
 auto SentLater(const Lane& lane, std::span<const EngineKey* const> keys) {
   return [&lane, keys](std::uint32_t left, std::uint32_t right) {
     const EngineKey& a = *keys[lane.keys[left].key];
@@ -23,12 +23,9 @@ std::vector<std::uint32_t>& Heap(Lane& lane, std::uint32_t lane_key) {
 
 bool IsOpen(const Lane& lane, SendWay way) {
   switch (way) {
-    case SendWay::kSlot:
-      return !lane.free_slots.empty();
-    case SendWay::kInPlace:
-      return true;
-    case SendWay::kPull:
-      return lane.pulls_under_way < kPullsPerLaneMax;
+    case SendWay::kSlot: return !lane.free_slots.empty();
+    case SendWay::kInPlace: return true;
+    case SendWay::kPull: return lane.pulls_under_way < kPullsPerLaneMax;
   }
   return false;
 }

@@ -1,6 +1,6 @@
-// Which key is sent next on a lane: a heap by (priority, order of addition) for every way of
-// sending, since each waits for something else. Within a key, chunks go in order of offset.
-// Preallocated with the lane's keys; nothing here allocates.
+// Chooses the next key to send on a lane: one heap, ordered by (priority, order of addition), for
+// every SendWay, since each way waits for another resource. Within a key, chunks are sent in order
+// of offset. The heaps are preallocated with the lane's keys; nothing here allocates.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,14 @@
 
 namespace phub::client {
 
-// Queues a lane key for its way; nothing happens if it is queued already.
+// Queues a lane key for its way. Does nothing if it is already queued.
 void QueueLaneKey(Lane& lane, std::span<const EngineKey* const> keys, std::uint32_t lane_key);
-// The lane key to send from: the first among those whose way is open (free slots, pulls). False if
-// there is none.
+// Finds the first lane key whose way has resources (free slots, pulls). False if there is none.
 [[nodiscard]] bool FirstLaneKey(const Lane& lane, std::span<const EngineKey* const> keys,
                                 std::uint32_t& lane_key);
-// Takes out a lane key that FirstLaneKey found.
+// Removes the lane key that FirstLaneKey() returned.
 void PopLaneKey(Lane& lane, std::span<const EngineKey* const> keys, std::uint32_t lane_key);
-// Takes a lane key out, wherever it is. For withdrawals: linear.
+// Removes any lane key, in linear time. For withdrawals.
 void RemoveLaneKey(Lane& lane, std::span<const EngineKey* const> keys, std::uint32_t lane_key);
 
 }  // namespace phub::client

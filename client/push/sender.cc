@@ -14,15 +14,15 @@ std::uint32_t NextReady(const Lane& lane, const LaneKey& lane_key, std::uint32_t
   return from;
 }
 
-// What the daemon would refuse to compute with, or to write to, is not worth naming to it.
+// The daemon refuses to read or write unaligned elements, so their address is not sent.
 bool IsAligned(const std::byte* data, numeric::ElementType type) {
   return reinterpret_cast<std::uintptr_t>(data) % numeric::ElementBytes(type) == 0;
 }
 
-// Chunks of a key lie in order of offset, so what is between the first and the last of a lane is
-// the caller's array as well: one look says where all of them lie. The daemon reads nothing of what
-// this end cannot write (its own shared parameters), and a root that sends from where the reply
-// will be written is read from a copy.
+// Chunks are in order of offset, so the range from the first to the last chunk of a lane belongs to
+// the caller's array: one lookup covers all of them. A gradient is copied to a slot if
+// - this end cannot write its memory (the daemon's shared parameters), which the daemon refuses, or
+// - it is where the reply will be written (a root that sends its parameters).
 SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
               const transport::Transport& transport) {
   if (key.pulling) return SendWay::kPull;
@@ -39,8 +39,8 @@ SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
   return writable ? SendWay::kInPlace : SendWay::kSlot;
 }
 
-// Opens the place where the reply is received. Returns what to tell the daemon of it: where in
-// shared memory this rank's own parameters are, so that it can write them there itself.
+// Opens the landing slot of the reply. Returns the shared address of this rank's own parameters, if
+// they have one, so that the daemon can write them directly.
 SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
                           const transport::Transport& transport) {
   const LaneChunk& chunk = lane.chunks[index];
@@ -52,7 +52,7 @@ SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
   if (!key.parameters_shared)
     return IsAligned(data, key.parameter_type) ? address : SharedAddress{};
   if (address == SharedAddress{}) {
-    // The daemon has put them where this rank reads them, and sends them besides.
+    // This rank reads the shared parameters, but this connection also sends them: discard them.
     if (!lane.unwanted)
       lane.unwanted = MappedMemory::Allocate(kChunkBytesMax, MappedMemory::Backing::kOnTouch);
     PHUB_CHECK(lane.unwanted, "bytes={}", kChunkBytesMax);
@@ -205,7 +205,7 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
   if (chunk.inflight == kNoSlot) return;
   std::byte* const slot = transport.PeerSlot(lane.connection, chunk.inflight);
   if (slot == nullptr) return;
-  // Copied once: when the transport was full, the same chunk comes again to what it left there.
+  // Copy only once: if the transport was full, the slot still has the copy of this chunk.
   const Lane::SlotCopy copy{.chunk = ChunkIndex{entry.chunk}, .ticket = key.ticket};
   Lane::SlotCopy& there = lane.copies[chunk.inflight.value];
   if (there != copy) std::memcpy(slot, request.payload.data(), request.payload.size());

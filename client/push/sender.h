@@ -1,7 +1,7 @@
-// The sending side of a lane. A gradient goes out in one of two ways: into a free staging slot, or,
-// if it lies in memory that both ends map, from where it lies, which takes no slot. Each goes
-// behind the hyper-parameter record that it names, if this connection has not heard of it yet. A
-// round that resumes a key sends questions instead.
+// The sending side of a lane. A gradient is sent into a free staging slot or, if it is in memory
+// that both ends map, in place without a slot. The hyper-parameters that a gradient names are sent
+// before it, unless they were already sent on this connection. A round that resumes a key sends
+// pull requests instead.
 #pragma once
 
 #include <array>
@@ -15,36 +15,36 @@
 
 namespace phub::client {
 
-// Makes every chunk of the lane key kReady; QueueUnsent queues them.
+// Makes every chunk of the lane key kReady; QueueUnsent() queues them.
 void StartLaneKey(Lane& lane, std::uint32_t lane_key);
-// Forgets the connection that the lane had: all slots are free, nothing was announced, and what
-// was sent without a reply is ready to be sent again. Queues nothing.
+// Resets the lane for a new connection: all slots are free, no hyper-parameters were sent, and
+// chunks without a reply are ready to be sent again. Queues nothing.
 void ResetLane(Lane& lane, std::uint32_t slot_count);
-// Chooses the way of a lane key that has ready chunks, over the connection that the lane has now,
-// and queues it. REQUIRES: the lane is open.
+// If the lane key has ready chunks, chooses its way for the present connection and queues it.
+// REQUIRES: the lane is open.
 void QueueUnsent(Lane& lane, std::span<EngineKey* const> keys, std::uint32_t lane_key,
                  const transport::Transport& transport);
 
-// One per engine: the scratch space for a burst.
+// Sends bursts of messages. One per engine; holds the scratch space for a burst.
 class Sender {
  public:
   Sender(const EngineConfig& config, EngineCounters& counters);
 
-  // Sends while there are ready chunks, room for them and room in the transport. True if any was
-  // sent.
+  // Sends while there are ready chunks, slots for them and room in the transport. True if anything
+  // was sent.
   bool Send(Lane& lane, std::span<EngineKey* const> keys, transport::Transport& transport);
 
  private:
-  // Enough that one call of the transport can gather a megabyte of 64 KiB chunks, twice.
+  // One call of the transport can then send 2 MiB in chunks of 64 KiB.
   static constexpr std::size_t kBurst = 32;
 
   enum class Sent : std::uint8_t { kHyperParameters, kGradient, kPull };
   struct Entry {
     Sent sent{};
-    bool copied = false;  // the gradient was, into the slot
+    bool copied = false;  // the gradient was copied into the slot
     std::uint32_t lane_key = 0;
-    std::uint32_t chunk = 0;          // not of a record
-    HyperVersion announced_before{};  // of a record
+    std::uint32_t chunk = 0;          // not for kHyperParameters
+    HyperVersion announced_before{};  // for kHyperParameters
     std::array<std::byte, wire::kHyperParametersBytes> record_bytes;
   };
 

@@ -1,7 +1,7 @@
-// Waits for the answers of asynchronous calls; the end of the job answers too. Shared by everybody
-// who calls a daemon on behalf of one job.
+// Waits for the responses of asynchronous calls, or for the end of the job. One job's calls to its
+// daemons share one CallWaiter.
 //
-// Threads. Any; the answers come on threads of the channels, which must not wait here.
+// Threads: any. Responses arrive on channel threads, which must not wait here.
 #pragma once
 
 #include <chrono>
@@ -20,15 +20,15 @@ namespace phub::client {
 
 class CallWaiter {
  public:
-  // The job is over: nobody waits any more.
+  // The job is over: wakes all waiters, and later waits return at once.
   void End() {
     const std::lock_guard lock(mutex_);
     over_ = true;
     changed_.notify_all();
   }
 
-  // Starts `count` calls at once: start(i, done), where `done` is to be called once with the
-  // answer. Returns all answers, kAborted for those that the end of the job forestalled.
+  // Starts `count` calls at once: start(i, done), which must call `done` once with the response.
+  // Returns all responses; kAborted for those that had not arrived when the job ended.
   template <typename Response, typename Start>
   std::vector<absl::StatusOr<Response>> AwaitAll(std::size_t count, Start start) {
     struct Answers {
@@ -46,17 +46,16 @@ class CallWaiter {
       });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return answers->missing == 0 || over_; });
-    return answers->values;  // a copy: late answers still come
+    return answers->values;  // a copy: late responses still write to the original
   }
 
   template <typename Response, typename Start>
   absl::StatusOr<Response> Await(Start start) {
-    auto answers = AwaitAll<Response>(
-        1, [&](std::size_t, auto done) { start(std::move(done)); });
+    auto answers = AwaitAll<Response>(1, [&](std::size_t, auto done) { start(std::move(done)); });
     return std::move(answers.front());
   }
 
-  // For a while, or until the job is over. True if it is.
+  // Waits for `duration` or until the job is over. Returns true if the job is over.
   bool Pause(DurationNs duration) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::nanoseconds(duration), [this] { return over_; });

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kUnixScheme = "unix:";
 
-// Tokens are one line; editors and shells end it.
+// A token is one line; editors and shells add a line end.
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
   absl::StatusOr<std::string> text = ReadSecretFile(path);
   if (!text.ok()) return text;
@@ -23,13 +23,13 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   if (text->empty()) return absl::FailedPreconditionError(fmt::format("{} is empty", path));
   for (const char c : *text) {
     if (c > 0x20 && c < 0x7f) continue;
-    return absl::FailedPreconditionError(fmt::format("{} holds no token", path));
+    return absl::FailedPreconditionError(fmt::format("{} does not contain a token", path));
   }
   return text;
 }
 
-// Adds the token to every call of a channel, as the file has it at that moment: who renews the file
-// needs no restart. If it cannot be read the call goes without, and the daemon says so.
+// Adds the token to every call of a channel. Reads the file at each call, so a renewed token needs
+// no restart. If the file cannot be read, the call is sent without a token and the daemon refuses.
 class TokenInterceptor final : public grpc::experimental::Interceptor {
  public:
   explicit TokenInterceptor(const std::string& path) : path_(path) {}
@@ -54,7 +54,7 @@ class TokenInterceptorFactory final : public grpc::experimental::ClientIntercept
   explicit TokenInterceptorFactory(std::string path) : path_(std::move(path)) {}
   grpc::experimental::Interceptor* CreateClientInterceptor(
       grpc::experimental::ClientRpcInfo*) override {
-    return new TokenInterceptor(path_);  // gRPC's
+    return new TokenInterceptor(path_);  // gRPC owns it
   }
 
  private:
@@ -70,7 +70,7 @@ absl::StatusOr<grpc::SslCredentialsOptions> ReadTlsFiles(const Credentials& cred
   }
   if (credentials.certificate.empty() != credentials.key.empty()) {
     return absl::InvalidArgumentError(
-        "a certificate and its key belong together, and one of the two is missing");
+        "a certificate needs its private key: give both the certificate and the key");
   }
   if (credentials.certificate.empty()) return options;
   absl::StatusOr<std::string> certificate = ReadPublicFile(credentials.certificate);
@@ -82,7 +82,7 @@ absl::StatusOr<grpc::SslCredentialsOptions> ReadTlsFiles(const Credentials& cred
   return options;
 }
 
-// Reached without leaving this host.
+// True if the target is on this host.
 bool IsLocal(const std::string& target) {
   return target.starts_with(kUnixScheme) || target.starts_with("127.") ||
          target.starts_with("localhost:") || target.starts_with("[::1]:");
@@ -92,7 +92,8 @@ bool IsLocal(const std::string& target) {
 
 absl::Status CheckCredentials(const Credentials& credentials, const std::string& target) {
   if (!credentials.key.empty() && credentials.certificate.empty()) {
-    return absl::InvalidArgumentError("a key without its certificate is of no use");
+    return absl::InvalidArgumentError(
+        "a private key was given without its certificate; give both, or neither");
   }
   if (credentials.token_file.empty()) return absl::OkStatus();
   if (const absl::StatusOr<std::string> token = ReadToken(credentials.token_file); !token.ok()) {
@@ -100,9 +101,8 @@ absl::Status CheckCredentials(const Credentials& credentials, const std::string&
   }
   if (credentials.tls() || credentials.plaintext_token || IsLocal(target)) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      fmt::format("the token of {} would travel to {} in the clear; name the certificate authority "
-                  "of the daemon (ca_file, --ca-file), or accept the risk (plaintext_token, "
-                  "--plaintext-token)",
+      fmt::format("the token in {} would be sent to {} unencrypted; use TLS (ca_file, --ca-file), "
+                  "or accept the risk (plaintext_token, --plaintext-token)",
                   credentials.token_file, target));
 }
 
@@ -110,7 +110,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ta
                                                            const Credentials& credentials,
                                                            grpc::ChannelArguments arguments) {
   if (absl::Status status = CheckCredentials(credentials, target); !status.ok()) return status;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a daemon of the rack is never behind one
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // daemons are never behind a proxy
   std::shared_ptr<grpc::ChannelCredentials> transport = grpc::InsecureChannelCredentials();
   if (credentials.tls() && !target.starts_with(kUnixScheme)) {
     const absl::StatusOr<grpc::SslCredentialsOptions> files = ReadTlsFiles(credentials);

@@ -1,4 +1,4 @@
-// gRPC channels to a daemon: TLS, and who calls. For libphub and phubctl.
+// gRPC channels to a daemon, with TLS and the caller's credentials. For libphub and phubctl.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -10,23 +10,24 @@
 
 namespace phub::client {
 
-// Who calls, and whom he trusts. Paths of files; all may be empty.
+// The caller's identity and the authority that it trusts. Paths of files; all may be empty.
 struct Credentials {
-  std::string token_file = {};   // mode 0600; read again at every call, so that it can be renewed
-  std::string ca_file = {};      // PEM: whose certificate the daemon must show. With it: TLS
-  std::string certificate = {};  // PEM, and `key`, PEM, mode 0600: the caller's own. With them: TLS
-  std::string key;
-  std::string server_name = {};  // as the daemon's certificate names it; empty: the endpoint's host
-  bool plaintext_token = false;  // a token may travel to another host without TLS
+  std::string token_file = {};   // mode 0600; read at every call, so that it can be renewed
+  std::string ca_file = {};      // PEM; authority that issued the daemon's certificate. Enables TLS
+  std::string certificate = {};  // PEM; the caller's certificate. Enables TLS
+  std::string key;               // PEM, mode 0600; its private key
+  std::string server_name = {};  // name in the daemon's certificate; empty: the endpoint's host
+  bool plaintext_token = false;  // allows sending the token to another host without TLS
 
   bool tls() const { return !ca_file.empty() || !certificate.empty(); }
 };
 
-// What is wrong with the files, and what to do; OK if a channel can be made. Any thread.
+// OK if a channel can be made. The error says what is wrong with the files and what to do. Any
+// thread.
 absl::Status CheckCredentials(const Credentials& credentials, const std::string& target);
 
-// target: "host:port" or "unix:/path". `arguments`: what else the channel is to have. Fails as
-// CheckCredentials() does. Files of TLS are read now. Any thread.
+// target: "host:port" or "unix:/path". `arguments`: further channel arguments. Fails like
+// CheckCredentials(). Reads the TLS files now. Any thread.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& target,
                                                            const Credentials& credentials,
                                                            grpc::ChannelArguments arguments);

@@ -1,5 +1,5 @@
-// How a worker reaches the daemons of a rack: over gRPC (grpc_connector.h), or as a test likes it.
-// Any thread.
+// Connects a worker to the daemons of a rack: over gRPC (grpc_connector.h), or faked by a test. Any
+// thread.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace phub::client {
 
-// What client/checkpoint calls a daemon with.
+// The stubs that client/checkpoint uses to call a daemon.
 struct CheckpointStubs {
   std::unique_ptr<v1::Admin::StubInterface> admin;
   std::unique_ptr<v1::Session::StubInterface> session;
@@ -21,9 +21,10 @@ struct CheckpointStubs {
 class Connector {
  public:
   virtual ~Connector() = default;
-  // A channel of its own. kUnavailable names the daemon if nobody answers there in time.
+  // Returns a new channel. If there is no answer in time: kUnavailable, with the daemon's name.
   virtual Result<std::unique_ptr<ControlChannel>> Connect(const Endpoint& daemon) = 0;
-  // Blocking calls, over a connection of their own: megabytes are not to delay a heartbeat.
+  // Stubs for blocking calls. They use a connection of their own, so that checkpoint data does not
+  // delay heartbeats.
   virtual CheckpointStubs MakeCheckpointStubs(const Endpoint& daemon) = 0;
 };
 

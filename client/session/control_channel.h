@@ -1,10 +1,10 @@
-// How a worker talks to one daemon's control plane: the calls of rpc::SessionCalls
-// (common/rpc/rpcs.h) with callbacks, so that gRPC (grpc_control_channel.h) and the simulation can
-// both stand behind it. One per job that was joined and daemon of its rack.
+// A worker's calls to one daemon's control plane: the calls of rpc::SessionCalls
+// (common/rpc/rpcs.h) with callbacks. Implemented by gRPC (grpc_control_channel.h) and by the
+// simulation. A joined job has one channel for each daemon of its rack.
 //
-// Threads. Functions may be called from any thread, callbacks excepted: those may call everything
-// but Reconnect() and Close(). Callbacks come on threads of the channel, several at once, and
-// should be short. Every `done` is called exactly once.
+// Threads. Functions may be called from any thread, but callbacks must not call Reconnect() and
+// Close(). Callbacks run on threads of the channel, several at once, and should be short. Every
+// `done` is called exactly once.
 #pragma once
 
 #include <functional>
@@ -45,38 +45,38 @@ class ControlChannel : public Calls<rpc::SessionCalls> {
   template <typename Response>
   using Done = client::Done<Response>;
 
-  // Hears the Attend stream.
+  // Receives the events of the Attend stream.
   class Observer {
    public:
     virtual ~Observer() = default;
     virtual void OnEvent(const v1::SessionEvent& event) = 0;
-    virtual void OnAttendClosed(const absl::Status& status) = 0;  // nothing comes after it
+    virtual void OnAttendClosed(const absl::Status& status) = 0;  // the last call for this stream
   };
 
-  // channel.Call<rpc::Join>(request, timeout, done). timeout <= 0: none. Past it, `done` gets
-  // kDeadlineExceeded. LoadState is a stream of one message here; saved state itself is moved by
-  // client/checkpoint.
+  // channel.Call<rpc::Join>(request, timeout, done). timeout <= 0: no timeout. After the timeout,
+  // `done` receives kDeadlineExceeded. LoadState is a stream of one message here; client/checkpoint
+  // transfers the checkpoint itself.
   template <typename Rpc>
   void Call(const typename Rpc::Request& request, DurationNs timeout,
             Done<typename Rpc::Response> done) {
     Start(Rpc(), request, timeout, std::move(done));
   }
 
-  // Opens the stream. One at a time: again only after OnAttendClosed(). The observer outlives the
-  // channel, or at least Close().
+  // Opens the stream. Only one may be open: call again only after OnAttendClosed(). The observer
+  // must live until Close() has returned.
   virtual void Attend(Observer& observer) = 0;
-  // One that finds the last still on its way replaces it if it waits, so nothing piles up.
+  // At most one heartbeat waits while another is being sent: a new one replaces it.
   virtual void SendHeartbeat(const v1::Heartbeat& heartbeat) = 0;
 
-  // Cancels everything under way, the stream too, and waits until those callbacks have ended. Later
-  // calls go over a new connection: the old one may lead nowhere without anybody having said so.
+  // Cancels all calls in flight and the stream, and waits until their callbacks have returned.
+  // Later calls use a new connection, since the old one may be dead without an error.
   virtual void Reconnect() = 0;
-  // Cancels everything under way; when it returns, no callback runs or will run. Calls after it
-  // get kCancelled.
+  // Cancels all calls in flight and the stream. After it returns, no callback runs or will run.
+  // Later calls fail with kCancelled.
   virtual void Close() = 0;
 };
 
-// A channel whose calls all go to one template of Self: void Carry<Rpc>(request, timeout, done).
+// A channel that passes all calls to one template of Self: void Carry<Rpc>(request, timeout, done).
 template <typename Self, typename List = rpc::SessionCalls>
 class ChannelOf;
 template <typename Self>

@@ -1,9 +1,8 @@
-// One daemon of the rack as a worker sees it: its control channel, the session with it, the lanes
-// that lead to it, and the memory that both share. What is going on with it (heard of, lost,
-// draining) is kept by RackWatch.
+// A worker's view of one daemon of its rack: its control channel, the session with it, its lanes,
+// and the memory that both share. RackWatch tracks the daemon's health (alive, lost, draining).
 //
-// Owned by the job. Made and joined by one thread (rack_join.h); after that only the channel and
-// the regions change hands between threads, which see to themselves.
+// Owned by the job. One thread (rack_join.h) creates it and joins. After that other threads use
+// only `channel` and `regions`, which synchronize themselves.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +27,12 @@ struct DaemonLink {
         regions(std::make_shared<transport::SharedRegions>()) {}
 
   const std::uint32_t position;  // in the rack's list; 0: the anchor
-  const Endpoint endpoint;       // where its control plane was reached
+  const Endpoint endpoint;       // of its control plane
   std::unique_ptr<ControlChannel> channel;
-  v1::JoinResponse joined;       // fixed once the rank was committed
+  v1::JoinResponse joined;       // fixed after the commit
   std::uint32_t first_lane = 0;  // its core loops are lanes [first_lane, first_lane + lane_count)
 
-  // Memory that this rank and the daemon both map, whatever lane.
+  // Memory that this rank and the daemon both map, for all lanes.
   const std::shared_ptr<transport::SharedRegions> regions;
 
   std::uint32_t lane_count() const { return static_cast<std::uint32_t>(joined.cores_size()); }

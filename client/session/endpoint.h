@@ -1,4 +1,4 @@
-// "phub://host:port" or "host:port", and IPv6 hosts in brackets. Pure.
+// Parses "phub://host:port" or "host:port", with IPv6 hosts in brackets. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Endpoint {
   std::string ToString() const;  // "host:port", brackets where needed
 };
 
-// kInvalidArgument says what is wrong with the text, and what is expected.
+// kInvalidArgument: the message says what is wrong with the text and what is expected.
 Result<Endpoint> ParseEndpoint(std::string_view text);
 
 }  // namespace phub::client

@@ -10,12 +10,12 @@
 namespace phub::client {
 namespace {
 
-// A yield costs a microsecond where a core is free, a blocking wake 25. Fewer than these, and small
-// exchanges of more workers than cores fall into sleeping at every step (bench/NOTES.md).
+// A yield costs 1 us if a core is free; a blocking wake costs 25 us. With fewer yields, small
+// exchanges with more workers than cores sleep at every step (bench/NOTES.md).
 constexpr std::uint32_t kYieldsBeforeSleep = 16;
-// One that took so long let somebody else work: there is no idle core to wait on.
+// A yield that took this long ran another thread, so no core is idle: stop yielding.
 constexpr DurationNs kYieldToOthers = 20 * kMicrosecond;
-// Nothing depends on it: every event wakes the thread.
+// A safety net only: every event wakes the thread.
 constexpr DurationNs kSleepMax = 500 * kMillisecond;
 
 std::vector<transport::Transport*> ListOf(
@@ -94,17 +94,16 @@ bool EngineThread::Linger() {
 void EngineThread::Sleep(const transport::Transport* lingering, DurationNs linger) {
   engine_.AwaitReplies();
   sleeping_.exchange(true, std::memory_order_acq_rel);
-  const bool nothing_to_do =
-      engine_.CommandsEmpty() && !quit_.load(std::memory_order_acquire) &&
-      std::all_of(transports_.begin(), transports_.end(),
-                  [lingering](transport::Transport* transport) {
-                    return transport == lingering || transport->Arm();
-                  });
+  const bool nothing_to_do = engine_.CommandsEmpty() && !quit_.load(std::memory_order_acquire) &&
+                             std::all_of(transports_.begin(), transports_.end(),
+                                         [lingering](transport::Transport* transport) {
+                                           return transport == lingering || transport->Arm();
+                                         });
   if (nothing_to_do)
     waiter_.Wait(lingering != nullptr ? linger : kSleepMax,
                  lingering != nullptr ? lingering->descriptor() : -1);
   sleeping_.exchange(false, std::memory_order_acq_rel);
-  // A submitter that saw the sleeper may ring late: then the next sleep ends at once, and clears.
+  // A submitter that saw the flag may ring late. The next sleep then ends at once and clears it.
   if (nothing_to_do && waiter_.IsReadable(doorbell_.descriptor())) doorbell_.Clear();
 }
 

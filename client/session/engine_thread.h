@@ -1,6 +1,6 @@
 // The thread that runs a job's engine: polls while there is work, yields a few times when there is
-// none, then sleeps on its transports and a doorbell. It serves all its transports at once; one
-// that has no lane costs a look at an empty list.
+// none, then sleeps on its transports and a doorbell. It serves all its transports at once; polling
+// a transport without lanes costs almost nothing.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace phub::client {
 
 class EngineThread {
  public:
-  // Commands name a transport by its place in `transports`; see LaneWays.
+  // Commands name a transport by its index in `transports`; see LaneWays.
   EngineThread(const EngineConfig& config, const Clock& clock, EngineListener& listener,
                std::vector<std::unique_ptr<transport::Transport>> transports);
   ~EngineThread();  // quits
@@ -26,28 +26,28 @@ class EngineThread {
   EngineThread& operator=(const EngineThread&) = delete;
 
   IterationDecider::Outcome outcome() const { return engine_.outcome(); }
-  // Any thread but the engine's own. Waits its turn if the queue is full, which the engine empties
-  // without ever waiting for anybody. After Quit() nothing happens.
+  // Any thread except the engine's. Waits while the queue is full; the engine never blocks while it
+  // empties the queue. After Quit() it does nothing.
   void Submit(const Command& command);
-  // Ends the thread; the engine stays as it is. Any thread but the engine's own; once is enough.
+  // Ends the thread; the engine's state stays. Any thread except the engine's. Idempotent.
   void Quit();
 
  private:
   void Run();
-  bool Linger();  // false: no transport asks for it
-  // Not null: `lingering` is left alone, for `linger` at most.
+  bool Linger();  // false: no transport requests it
+  // lingering: not null: a transport that is not armed for at most `linger`.
   void Sleep(const transport::Transport* lingering, DurationNs linger);
   void Wake();
 
   const Clock& clock_;
   const std::vector<std::unique_ptr<transport::Transport>> owned_;
-  const std::vector<transport::Transport*> transports_;  // the same, as the engine takes them
+  const std::vector<transport::Transport*> transports_;  // the same, for the engine
   Engine engine_;
   Doorbell doorbell_;
   Waiter waiter_;
   std::mutex submit_mutex_;
-  // True from before the engine last looks at the queue until it is awake. Both sides exchange it,
-  // so that either the engine sees the command or the submitter sees the sleeper.
+  // Set before the engine's last check of the queue, cleared when it is awake. Both sides use an
+  // exchange, so either the engine sees the command or the submitter sees that it sleeps.
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> quit_{false};
   std::thread thread_;

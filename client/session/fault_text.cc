@@ -13,7 +13,7 @@ StatusCode CodeOf(const absl::Status& status) {
 }
 
 std::string TextOf(const absl::Status& status) {
-  if (status.ok()) return "it closed the stream";
+  if (status.ok()) return "the daemon closed the stream";
   return std::string(status.message());
 }
 
@@ -25,7 +25,7 @@ const char* HowItEnded(transport::TransportError error) {
   }
 }
 
-// A whole tenth of a second is as exact as anybody needs.
+// Rounded to a tenth of a second.
 std::string Seconds(DurationNs duration) {
   const DurationNs tenths = (duration + kSecond / 20) / (kSecond / 10);
   return fmt::format("{}.{} s", tenths / 10, tenths % 10);
@@ -66,8 +66,8 @@ Status DaemonSilent(const Endpoint& daemon, DurationNs age, std::string_view job
 
 Status SessionUnknown(const Endpoint& daemon, std::string_view job, std::uint32_t rank) {
   return Status(StatusCode::kAborted,
-                fmt::format("daemon {} does not know this worker any more: the daemon was started "
-                            "anew, and what it held of the job is lost (job {}, rank {})",
+                fmt::format("daemon {} no longer knows this worker: the daemon was restarted and "
+                            "its part of the job is lost; start the job again (job {}, rank {})",
                             daemon.ToString(), job, rank));
 }
 
@@ -85,14 +85,14 @@ Status LaneLost(const Endpoint& daemon, std::uint32_t core, const LaneClosed& cl
                 std::string_view job, std::uint32_t rank) {
   if (closed.fault != LaneFault::kNone)
     return Status(StatusCode::kInternal,
-                  fmt::format("daemon {} broke the lane's protocol on core {}: {} (chunk {}, "
+                  fmt::format("daemon {} violated the lane protocol on core {}: {} (chunk {}, "
                               "iteration {}; job {}, rank {})",
                               daemon.ToString(), core, ToString(closed.fault), closed.chunk.value,
                               closed.iteration.value, job, rank));
   if (closed.error == transport::TransportError::kProtocol)
     return Status(
         StatusCode::kInternal,
-        fmt::format("daemon {} broke the lane's protocol on core {}: {} (job {}, rank {})",
+        fmt::format("daemon {} violated the lane protocol on core {}: {} (job {}, rank {})",
                     daemon.ToString(), core, transport::ToString(closed.protocol_error), job,
                     rank));
   const std::string trouble = closed.connection != nullptr ? closed.connection->Trouble() : "";
@@ -105,7 +105,7 @@ Status LaneLost(const Endpoint& daemon, std::uint32_t core, const LaneClosed& cl
 
 Status WaitedInVain(const Status& lost, DurationNs waited) {
   return Status(lost.code(),
-                fmt::format("{}; waited {} for it to come back", lost.message(), Seconds(waited)));
+                fmt::format("{}; it did not recover within {}", lost.message(), Seconds(waited)));
 }
 
 bool IsPassing(const absl::Status& status) {
@@ -115,7 +115,7 @@ bool IsPassing(const absl::Status& status) {
     case absl::StatusCode::kUnknown:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kInternal:  // gRPC says so of a stream that was reset
+    case absl::StatusCode::kInternal:  // gRPC reports a reset stream like this
     case absl::StatusCode::kResourceExhausted: return true;
     default: return false;
   }

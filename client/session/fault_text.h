@@ -1,5 +1,5 @@
-// The errors of a job, in words: who died or broke the rules, where, and how that was noticed.
-// Pure functions.
+// Error messages of a job: who died or violated the protocol, where, and how it was detected. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,30 @@
 
 namespace phub::client {
 
-// A control call that failed. What the daemon answered is complete in itself; that it could not be
-// asked gets the daemon's name.
+// A failed control call. An error that the daemon returned is passed on unchanged. If the daemon
+// could not be reached, its name is added.
 Status CallStatus(std::string_view call, const Endpoint& daemon, const absl::Status& status);
-// The same where several daemons could have answered: always with the name.
+// The same for calls to several daemons: always adds the daemon's name.
 Status NamedCallStatus(std::string_view call, const Endpoint& daemon, const absl::Status& status);
-// The daemon's verdict over the job.
+// The daemon's verdict for the job.
 Status FaultStatus(const v1::Fault& fault);
 // The daemon has not answered heartbeats for `age`.
 Status DaemonSilent(const Endpoint& daemon, DurationNs age, std::string_view job,
                     std::uint32_t rank);
-// The daemon lives and does not know this worker any more (NOT_FOUND): another process is there
-// now.
+// The daemon answers but no longer knows this worker (NOT_FOUND): it was restarted.
 Status SessionUnknown(const Endpoint& daemon, std::string_view job, std::uint32_t rank);
-// The control stream ended although nobody was leaving.
+// The control stream ended although this rank was not leaving.
 Status StreamLost(const Endpoint& daemon, const absl::Status& status, std::string_view job,
                   std::uint32_t rank);
-// A lane ended. kInternal if the daemon broke the lane's rules, which is certain at once;
-// kUnavailable if it was lost, for which somebody else may be to blame.
+// A lane closed. kInternal: the daemon violated the lane protocol. kUnavailable: the connection was
+// lost, possibly because another rank or daemon failed.
 Status LaneLost(const Endpoint& daemon, std::uint32_t core, const LaneClosed& closed,
                 std::string_view job, std::uint32_t rank);
-// Policy wait: what was lost, and did not come back in `waited`.
+// Policy wait: the connection described by `lost` did not recover within `waited`.
 Status WaitedInVain(const Status& lost, DurationNs waited);
 
-// Whether asking again later can help: the daemon could not be reached, or broke off. Else it has
-// answered.
+// True if a retry can help: the daemon could not be reached, or the call was interrupted. False if
+// the daemon has answered.
 bool IsPassing(const absl::Status& status);
 
 }  // namespace phub::client

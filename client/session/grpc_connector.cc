@@ -12,17 +12,17 @@
 namespace phub::client {
 namespace {
 
-// How soon a daemon that was just started is found.
+// Delay until a daemon that was just started is found.
 constexpr int kReconnectMillisecondsMin = 50;
-// What one attempt may take, TLS included: gRPC has no setting of its own for that.
+// Limit of one connection attempt, including TLS: gRPC has no separate setting for it.
 constexpr int kConnectMillisecondsMax = 1000;
 constexpr int kReconnectMillisecondsMax = 1000;
-// A batch of many keys has one number per chunk in its answer.
+// The response to a large batch of keys has one number per chunk.
 constexpr int kMessageBytesMax = 64 * 1024 * 1024;
 
 grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments arguments;
-  // A connection of its own, so that a new channel is a new connection.
+  // Do not share connections between channels: a new channel must open a new connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMin);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMillisecondsMax);
@@ -31,8 +31,8 @@ grpc::ChannelArguments Arguments() {
   return arguments;
 }
 
-// Files that were right when the session was made may be gone by now: then the channel has no
-// identity, and the daemon's refusal says what is missing. Never without TLS where it was with it.
+// The credential files were valid when the session started but may be gone by now. The channel then
+// has no identity, and the daemon's error says what is missing. TLS stays on if it was on.
 std::shared_ptr<grpc::Channel> MakeLaterChannel(const std::string& address,
                                                 const Credentials& credentials) {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
@@ -58,9 +58,12 @@ Result<std::unique_ptr<ControlChannel>> GrpcConnector::Connect(const Endpoint& d
   if (!first->WaitForConnected(std::chrono::system_clock::now() + connect_timeout_))
     return Status(
         StatusCode::kUnavailable,
-        fmt::format("no phub daemon answered at {} within {} ms{}; is phubd running there?",
-                    address, connect_timeout_.count(),
-                    credentials_.tls() ? ", or TLS found a certificate wrong" : ""));
+        fmt::format(
+            "cannot connect to a phub daemon at {} within {} ms; check that phubd is running "
+            "there and {}",
+            address, connect_timeout_.count(),
+            credentials_.tls() ? "that its certificate matches ca_file and server_name"
+                               : "whether it requires TLS (ca_file)"));
   return std::unique_ptr<ControlChannel>(
       std::make_unique<GrpcControlChannel>([address, credentials = credentials_, first]() mutable {
         return first != nullptr ? std::exchange(first, nullptr)

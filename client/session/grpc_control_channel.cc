@@ -32,13 +32,13 @@ struct GrpcControlChannel::Connection {
       : channel(std::move(to)), stub(v1::Session::NewStub(channel)) {}
 
   const std::shared_ptr<grpc::Channel> channel;
-  const std::unique_ptr<v1::Session::Stub> stub;  // of the streams
-  std::set<grpc::ClientContext*> calls;  // what Drop() cancels; streams included
-  std::size_t busy = 0;                  // calls whose callback has not ended
+  const std::unique_ptr<v1::Session::Stub> stub;  // for streams
+  std::set<grpc::ClientContext*> calls;           // calls and streams that Drop() cancels
+  std::size_t busy = 0;                           // calls whose callback has not returned
 };
 
-// The Attend stream. Writes are started from outside its reactions, so it holds the stream open
-// until reading ended. Deletes itself when it is done.
+// The Attend stream. Writes are started outside the reactor's callbacks, so it holds the stream
+// open until reading has ended. Deletes itself at the end.
 class GrpcControlChannel::Attendance final
     : public grpc::ClientBidiReactor<v1::Heartbeat, v1::SessionEvent> {
  public:
@@ -48,7 +48,7 @@ class GrpcControlChannel::Attendance final
   grpc::ClientContext& context() { return *context_; }
 
   void Start(Connection& connection) {
-    // Against Send(), and against the end, which reading has to see first.
+    // Excludes Send(), and OnReadDone(), which must run before OnDone().
     const std::lock_guard lock(mutex_);
     connection_ = &connection;
     connection.stub->async()->Attend(context_.get(), this);
@@ -95,7 +95,7 @@ class GrpcControlChannel::Attendance final
       if (channel_.attendance_ == this) channel_.attendance_ = nullptr;
     }
     observer_.OnAttendClosed(FromGrpc(status));
-    // The context holds the gRPC channel, as in CallUnary(): it goes before End().
+    // The context holds the gRPC channel; destroy it before End(), as in CallUnary().
     channel_.Forget(*connection_, *context_);
     context_.reset();
     GrpcControlChannel& channel = channel_;
@@ -122,7 +122,7 @@ class GrpcControlChannel::Attendance final
   std::optional<v1::Heartbeat> waiting_;
 };
 
-// The LoadState stream with its one message. Deletes itself when it is done.
+// The LoadState stream with its single message. Deletes itself at the end.
 class GrpcControlChannel::Loading final : public grpc::ClientWriteReactor<v1::LoadStateRequest> {
  public:
   Loading(GrpcControlChannel& channel, const v1::LoadStateRequest& request, DurationNs timeout,
@@ -183,7 +183,7 @@ void GrpcControlChannel::Forget(Connection& connection, grpc::ClientContext& con
 
 void GrpcControlChannel::End(Connection& connection) {
   const std::lock_guard lock(mutex_);
-  // Under the lock: whoever waits may destroy this object once it sees that nothing is left.
+  // With the lock: a waiting thread may destroy this object as soon as it sees `busy` == 0.
   if (--connection.busy == 0) idle_.notify_all();
 }
 
@@ -253,7 +253,7 @@ void GrpcControlChannel::CallUnary(const typename Rpc::Request& request, Duratio
     state->done(absl::CancelledError("the control channel is closed"));
     return;
   }
-  (void)owned.release();  // to the callback, which always comes
+  (void)owned.release();  // the callback owns it, and always runs
   grpc::TemplatedGenericStub<Request, Response>(connection->channel)
       .UnaryCall(&state->context, Rpc::kPath, grpc::StubOptions(), &state->request,
                  &state->response, [this, connection, state](const grpc::Status& status) {
@@ -261,9 +261,10 @@ void GrpcControlChannel::CallUnary(const typename Rpc::Request& request, Duratio
                      state->done(std::move(state->response));
                    else
                      state->done(FromGrpc(status));
-                   // A context holds the gRPC channel. If a callback's thread drops the last hold,
-                   // gRPC 1.51 joins that thread with itself and aborts (grpc/grpc#32584), so it
-                   // goes before End(), while the connection still has one.
+                   // A context holds a reference to the gRPC channel. If a callback's thread drops
+                   // the last one, gRPC 1.51 joins that thread with itself and aborts
+                   // (grpc/grpc#32584). So destroy the context before End(), while `connection`
+                   // still has a reference.
                    Forget(*connection, state->context);
                    delete state;
                    End(*connection);
@@ -277,7 +278,7 @@ void GrpcControlChannel::Attend(Observer& observer) {
     return observer.OnAttendClosed(absl::CancelledError("the control channel is closed"));
   Attendance* const started = attendance.release();  // deletes itself
   {
-    // Before the start, which its own end may follow at once.
+    // Before Start(): the stream may end immediately.
     const std::lock_guard lock(mutex_);
     PHUB_CHECK(attendance_ == nullptr);
     attendance_ = started;

@@ -14,8 +14,8 @@ namespace phub::client {
 
 class GrpcControlChannel final : public ChannelOf<GrpcControlChannel> {
  public:
-  // `connect` makes a channel to the daemon that shares no connection with any other. It is called
-  // now, and by Reconnect().
+  // `connect` creates a channel to the daemon with a connection of its own. The constructor and
+  // Reconnect() call it.
   using Connect = std::function<std::shared_ptr<grpc::Channel>()>;
   explicit GrpcControlChannel(Connect connect);
   ~GrpcControlChannel() override;  // closes
@@ -25,13 +25,13 @@ class GrpcControlChannel final : public ChannelOf<GrpcControlChannel> {
   void Reconnect() override;
   void Close() override;
 
-  // What ChannelOf calls.
+  // Called by ChannelOf.
   template <typename Rpc>
   void Carry(const typename Rpc::Request& request, DurationNs timeout,
              Done<typename Rpc::Response> done);
 
  private:
-  struct Connection;  // a gRPC channel and what is under way on it
+  struct Connection;  // a gRPC channel and its calls in flight
   class Attendance;
   class Loading;
   template <typename Rpc>
@@ -48,9 +48,9 @@ class GrpcControlChannel final : public ChannelOf<GrpcControlChannel> {
   std::mutex mutex_;
   std::condition_variable idle_;
   bool closed_ = false;
-  // Never destroyed on a thread of gRPC's; see CallUnary().
+  // Must not be destroyed on a gRPC thread; see CallUnary().
   std::unique_ptr<Connection> connection_;
-  Attendance* attendance_ = nullptr;  // the stream that is open; ends by itself
+  Attendance* attendance_ = nullptr;  // the open stream; deletes itself
 };
 
 }  // namespace phub::client

@@ -1,4 +1,4 @@
-// phub::Job: the public face of client/session/job_impl.h.
+// phub::Job, implemented with client/session/job_impl.h.
 #include <fmt/core.h>
 
 #include <utility>
@@ -13,7 +13,7 @@ Job::Job(std::shared_ptr<client::JobImpl> state) : impl_(std::move(state)) {}
 Job::Job(Job&& other) noexcept = default;
 
 Job& Job::operator=(Job&& other) noexcept {
-  std::swap(impl_, other.impl_);  // the other one leaves what this one had joined
+  std::swap(impl_, other.impl_);  // `other` leaves this object's former job when it is destroyed
   return *this;
 }
 
@@ -90,10 +90,10 @@ Handle Job::Broadcast(Key& key, std::uint32_t root, ConstElements values) {
   const client::KeyDefinition& definition = state.definition;
   const std::string place = fmt::format("key {} of job {}", definition.name, name());
   if (root >= world_size())
-    return Handle(
-        Status(StatusCode::kInvalidArgument,
-               fmt::format("{}: root {} is not below world_size {}", place, root, world_size())));
-  // Without values the root sends from where the same bytes will arrive.
+    return Handle(Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("{}: root {} must be less than world_size {}", place, root, world_size())));
+  // Without values the root sends its own parameters.
   const bool from_parameters = values.count == 0;
   if (from_parameters) values = definition.parameters;
   const numeric::ElementType type = from_parameters ? definition.parameter_type : definition.type;

@@ -1,10 +1,12 @@
-// SaveCheckpoint and LoadState: the job's side of client/checkpoint.
+// SaveCheckpoint and LoadCheckpoint: the job's side of client/checkpoint.
 //
-// LoadState is collective. Rank 0 brings the state to the daemons; a barrier; then every rank asks
-// the anchor what was brought, sets the hyper-parameters and runs a round of kLoad on every key,
-// which puts the state in place. If rank 0 could not load it tells the daemons why instead, and the
-// anchor answers every rank with that, so that all ranks return the same error. A second barrier
-// keeps rank 0 from bringing something else before everybody has heard.
+// LoadCheckpoint is collective:
+// 1. Rank 0 sends the checkpoint to the daemons. If it cannot, it sends them the error instead.
+// 2. Barrier.
+// 3. Every rank asks the anchor for the result. On success it sets the hyper-parameters and runs a
+//    kLoad round on every key, which installs the loaded state. On failure all ranks return rank
+//    0's error, after a second barrier, so that rank 0 does not send another checkpoint before
+//    every rank has received the error.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -25,7 +27,7 @@ Status ToStatus(const absl::Status& status) {
   return Status(static_cast<StatusCode>(status.code()), std::string(status.message()));
 }
 
-// "iteration 40 in /data/digits on host node5"; of other ranks' and phubctl's words, too.
+// "iteration 40 in /data/digits on host node5". Also for checkpoints of other ranks and phubctl.
 std::string Words(const v1::SavedState& state) {
   constexpr std::size_t kDirectoryBytesMax = 1024;
   constexpr std::size_t kHostBytesMax = 255;
@@ -84,7 +86,8 @@ void JobImpl::OnSavedState(const v1::SavedState& state) {
   NoteSavedState(state, clock_.Now() - std::max<DurationNs>(state.age_ns(), 0));
 }
 
-// Each daemon of the rack tells of the same one, and what is said late is not newer for it.
+// Each daemon of the rack reports the same checkpoint, so a late report may be older than the known
+// one.
 void JobImpl::NoteSavedState(const v1::SavedState& state, TimeNs at) {
   const std::lock_guard lock(mutex_);
   if (at < saved_state_at_) return;
@@ -92,10 +95,10 @@ void JobImpl::NoteSavedState(const v1::SavedState& state, TimeNs at) {
   saved_state_at_ = at;
 }
 
-// Nothing of a job outlives its daemon, and this is what its owner wants to know then.
+// A job's state is lost with its daemon. The user can restart the job from this checkpoint.
 Status JobImpl::WithCheckpoint(Status verdict) const {
   if (saved_state_.empty()) return verdict;
-  return Status(verdict.code(), fmt::format("{}; the last saved state that rank {} knows of is {}",
+  return Status(verdict.code(), fmt::format("{}; the latest checkpoint that rank {} knows of is {}",
                                             verdict.message(), rank(), saved_state_));
 }
 
@@ -104,12 +107,13 @@ Status JobImpl::WithCheckpoint(Status verdict) const {
 Result<std::uint64_t> JobImpl::LoadCheckpoint(const std::string& directory) {
   const std::lock_guard calls(calls_mutex_);
   if (Status verdict = status(); !verdict.ok()) return verdict;
-  // Who took a rank over has its keys as they are, like the ranks that never stopped.
+  // A process that took over a rank already has the current values of its keys.
   if (resumed()) return iteration();
   for (const std::shared_ptr<KeyImpl>& key : Keys())
     if (!key->Idle())
       return Status(StatusCode::kFailedPrecondition,
-                    fmt::format("LoadState: key {} of job {} has a round under way at rank {}",
+                    fmt::format("LoadCheckpoint: key {} of job {} has a round in flight on rank "
+                                "{}; wait for its handle first",
                                 key->definition.name, name(), rank()));
   if (rank() == 0) {
     const Status brought = SendCheckpoint(directory);
@@ -126,7 +130,7 @@ Result<std::uint64_t> JobImpl::LoadCheckpoint(const std::string& directory) {
   }
   if (Status placed = PutInPlace(*loaded); !placed.ok()) return placed;
   v1::SavedState source = loaded->source();
-  source.set_iteration(loaded->iteration());  // all that a daemon says that is older than that
+  source.set_iteration(loaded->iteration());  // older daemons report nothing else
   NoteSavedState(rank() == 0 ? WhereSaved(loaded->iteration(), directory) : source, clock_.Now());
   return loaded->iteration();
 }
@@ -146,7 +150,7 @@ Status JobImpl::SendCheckpoint(const std::string& directory) {
   return ToStatus(client::LoadCheckpoint(access.daemons, keys, directory, access.options).status());
 }
 
-// Every daemon drops what it was brought; the anchor keeps the reason for the other ranks.
+// Every daemon discards the received state; the anchor keeps the error for the other ranks.
 Status JobImpl::RefuseLoad(const Status& why) {
   const auto answers =
       calls_.Each<v1::LoadStateResponse>(calls_.All(), [&](DaemonLink& link, auto done) {
@@ -158,7 +162,7 @@ Status JobImpl::RefuseLoad(const Status& why) {
       });
   for (std::size_t i = 0; i < answers.size(); ++i) {
     if (answers[i].ok()) continue;
-    // The others would wait for a reason that nobody tells them.
+    // The other ranks would never receive the error, so the job must end.
     const Status status =
         calls_.StatusOf(*this, "LoadState", *calls_.links()[i], answers[i].status());
     Fail(status);
@@ -167,7 +171,7 @@ Status JobImpl::RefuseLoad(const Status& why) {
   return Status();
 }
 
-// Not OK, and no verdict: rank 0 could not load, as it says.
+// An error without a verdict is rank 0's error.
 Status JobImpl::FetchLoaded(std::optional<v1::LoadedState>& loaded) {
   DaemonLink* const anchor = calls_.links().front().get();
   v1::GetLoadedStateRequest request;
@@ -181,7 +185,7 @@ Status JobImpl::FetchLoaded(std::optional<v1::LoadedState>& loaded) {
     return Status();
   }
   if (!IsPassing(answer.status())) return ToStatus(answer.status());
-  // Whether the state was loaded is not known here, while the others go on.
+  // This rank does not know whether the state was loaded, but other ranks continue.
   const Status status = calls_.StatusOf(*this, "GetLoadedState", *anchor, answer.status());
   Fail(status);
   return status;
@@ -195,7 +199,7 @@ Status JobImpl::PutInPlace(const v1::LoadedState& loaded) {
   Status status;
   if (std::find(infos.begin(), infos.end(), nullptr) != infos.end())
     status = Status(StatusCode::kInternal,
-                    fmt::format("daemon {} loaded state for some of the keys of job {} only",
+                    fmt::format("daemon {} loaded state for only some keys of job {}",
                                 calls_.links().front()->endpoint.ToString(), name()));
   std::vector<std::uint64_t> tickets;
   for (std::size_t i = 0; i < keys.size() && status.ok(); ++i) {
@@ -204,7 +208,7 @@ Status JobImpl::PutInPlace(const v1::LoadedState& loaded) {
     status = ticket.status();
     if (ticket.ok()) tickets.push_back(*ticket);
   }
-  // The other ranks put it in place, this one does not: the job cannot go on.
+  // Other ranks install the state but this one does not, so the job must end.
   if (!status.ok()) Fail(status);
   for (std::size_t i = 0; i < tickets.size(); ++i)
     if (Status complete = keys[i]->Wait(tickets[i], std::nullopt); !complete.ok() && status.ok())

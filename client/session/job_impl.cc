@@ -10,7 +10,7 @@
 
 namespace phub::client {
 
-// ---- Living ------------------------------------------------------------------------------------
+// ---- State -------------------------------------------------------------------------------------
 
 Status JobImpl::status() const {
   if (!failed_.load(std::memory_order_acquire)) return Status();
@@ -28,7 +28,7 @@ std::vector<std::shared_ptr<KeyImpl>> JobImpl::Keys() const {
   return keys_;
 }
 
-// With mutex_.
+// REQUIRES: mutex_ is held.
 std::uint64_t JobImpl::LeastIteration() const {
   if (keys_.empty()) return keyless_iteration_;
   std::uint64_t least = keys_.front()->job_iteration();
@@ -82,7 +82,7 @@ void JobImpl::Fail(Status verdict, std::string key, const DaemonLink* from) {
     const std::lock_guard lock(mutex_);
     if (!verdict_.ok()) return;
     text = verdict.message();
-    // Others are told without it: they have words of their own.
+    // The verdict sent to daemons does not name the checkpoint: each rank appends its own.
     verdict_ = WithCheckpoint(std::move(verdict));
     verdict_key_ = std::move(key);
     failed_.store(true, std::memory_order_release);
@@ -92,7 +92,7 @@ void JobImpl::Fail(Status verdict, std::string key, const DaemonLink* from) {
   Submit({.kind = Command::Kind::kStop});
 }
 
-// Nobody waits for it here, but Shutdown() before it closes the channels.
+// Does not wait for the responses; Shutdown() does, before it closes the channels.
 void JobImpl::LeaveElsewhere(const std::string& verdict, const DaemonLink* from) {
   for (const std::unique_ptr<DaemonLink>& link : calls_.links()) {
     if (link.get() == from) continue;
@@ -133,8 +133,10 @@ Status JobImpl::Drain() {
     if (!key->WaitIdle(deadline) && !ended())
       return Status(
           StatusCode::kDeadlineExceeded,
-          fmt::format("rank {} left job {} while iteration {} of key {} was still under way",
-                      rank(), name(), key->iteration.load() + 1, key->definition.name));
+          fmt::format("rank {} left job {} while iteration {} of key {} was still in flight "
+                      "(leave_timeout is {} ms)",
+                      rank(), name(), key->iteration.load() + 1, key->definition.name,
+                      settings_.options.leave_timeout.count()));
   return Status();
 }
 
@@ -154,12 +156,12 @@ Status JobImpl::Leave() {
 }
 
 Status JobImpl::LeaveEverywhere() {
-  if (leaving_.exchange(true)) return status();  // a verdict was first
+  if (leaving_.exchange(true)) return status();  // a verdict came first
   watch_->StandDown();
   return LeaveRack(calls_.links(), calls_.leave_timeout(), calls_.waiter());
 }
 
-// Ends threads and calls, in whatever state the job is. After it keys only hold their memory.
+// Ends threads and calls in any state of the job. Afterwards keys only keep their memory alive.
 void JobImpl::Shutdown(Status verdict) {
   if (engine_ != nullptr) {
     Fail(std::move(verdict));

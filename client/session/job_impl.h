@@ -1,22 +1,30 @@
-// A worker's place in one job: the daemons of its rack, its engine, its keys, and the verdict when
-// the job ends. Behind phub::Job, and shared by every Key and Handle, so that those can outlive it.
+// A worker's membership in one job: the daemons of its rack, its engine, its keys, and the verdict
+// when the job ends. Implements phub::Job. Every Key and Handle shares it, so they can outlive Job.
 //
-// Parts. rack_calls.h calls the daemons; rack_join.h joins at every one; rack_lanes.h opens lanes;
-// rack_watch.h notices what dies and brings back what it can; rack_batches.h adds batches of keys;
-// engine_thread.h moves the bytes. This object holds them together and decides how it ends. Its
-// functions are in job_state.cc (living, ending), job_start.cc (joining), job_keys.cc (adding
-// keys), job_checkpoint.cc (SaveCheckpoint, LoadCheckpoint).
+// Parts:
+//   rack_calls.h     calls the daemons
+//   rack_join.h      joins at every daemon
+//   rack_lanes.h     opens lanes
+//   rack_watch.h     detects failures and recovers from them where possible
+//   rack_batches.h   adds batches of keys
+//   engine_thread.h  moves the bytes
+// This object owns them and decides how the job ends. Its functions are in job_impl.cc (state,
+// ending), job_start.cc (joining), job_keys.cc (adding keys) and job_checkpoint.cc (SaveCheckpoint,
+// LoadCheckpoint).
 //
-// Threads. Callers; the engine's thread (EngineListener); the watch's and the channels' threads
-// (RackWatch::Owner).
+// Threads: callers, the engine's thread (EngineListener), and threads of the watch and of the
+// channels (RackWatch::Owner).
 //
-// Locks. calls_mutex_: one call that changes the set of keys, or leaves, at a time; held while
-// daemons are asked. mutex_: keys and verdict; never held while anybody is called.
+// Locks. calls_mutex_ serializes calls that change the set of keys or leave; it is held during
+// calls to daemons. mutex_ protects keys and verdict; it is never held during a call to another
+// object.
 //
-// How a job ends. Fail() (a verdict from a daemon, a silent or lost daemon) or Leave() sets the
-// verdict, from when on pushes are refused, and stops the engine; the other daemons of the rack are
-// told. When the engine says that no lane is left, no memory of the caller is touched any more:
-// ended() turns true and everybody wakes.
+// How a job ends:
+// 1. Fail() (a daemon's verdict, a silent or lost daemon) or Leave() sets the verdict. Pushes are
+//    refused from then on.
+// 2. It stops the engine, and sends the verdict to the other daemons of the rack.
+// 3. When all lanes are closed, the caller's memory is no longer used: ended() becomes true and all
+//    waiting threads wake.
 #pragma once
 
 #include <algorithm>
@@ -53,12 +61,12 @@
 namespace phub::client {
 
 struct JobSettings {
-  Endpoint daemon;  // any of the rack: where the control plane was reached
+  Endpoint daemon;  // any daemon of the rack: its control plane
   std::string tenant = {};
   std::chrono::milliseconds call_timeout{};
   JobOptions options;
   std::shared_ptr<Connector> connector;
-  std::string boot_id = {};  // of this host
+  std::string boot_id = {};  // this host's
 };
 
 class JobImpl final : public EngineListener,
@@ -66,7 +74,7 @@ class JobImpl final : public EngineListener,
                       public RackWatch::Owner,
                       public std::enable_shared_from_this<JobImpl> {
  public:
-  // Joins, opens the lanes, and starts the threads. On an error whatever was begun is undone.
+  // Joins, opens the lanes, and starts the threads. Undoes everything if it fails.
   static Result<std::shared_ptr<JobImpl>> Join(JobSettings settings);
   ~JobImpl() override;  // after Leave(), or after Join() failed
 
@@ -117,8 +125,8 @@ class JobImpl final : public EngineListener,
   Result<std::vector<std::shared_ptr<KeyImpl>>> Enter(std::vector<KeyDefinition> definitions,
                                                       const AddedBatch& added);
 
-  const KeyResume* ResumeOf(KeyIndex key) const;  // null: as in a first run
-  // Gives keys that were there already what they were at the boundary; until they have it.
+  const KeyResume* ResumeOf(KeyIndex key) const;  // null: a new key
+  // Fetches the values that existing keys had at the boundary. Blocks until they have arrived.
   Status ResumeKeys(std::span<const std::shared_ptr<KeyImpl>> keys);
 
   // job_checkpoint.cc
@@ -129,17 +137,17 @@ class JobImpl final : public EngineListener,
   Status FetchLoaded(std::optional<v1::LoadedState>& loaded);
   Status PutInPlace(const v1::LoadedState& loaded);
   void NoteSavedState(const v1::SavedState& state, TimeNs at);
-  Status WithCheckpoint(Status verdict) const;  // and where to go on from; with the lock
+  Status WithCheckpoint(Status verdict) const;  // adds the latest checkpoint; holding mutex_
 
-  // job_state.cc
+  // job_impl.cc
   std::uint64_t LeastIteration() const;
   Status BarrierAtAnchor();
   Status Drain();
   Status LeaveEverywhere();
   void LeaveElsewhere(const std::string& verdict, const DaemonLink* from);
   void Shutdown(Status verdict);
-  // The first verdict stands. Stops the engine, and leaves all daemons but `from`, which knows. Not
-  // on the engine's thread.
+  // Only the first verdict counts. Stops the engine, and leaves all daemons except `from`, which
+  // sent the verdict. Not on the engine's thread.
   void Fail(Status verdict, std::string key = {}, const DaemonLink* from = nullptr);
   std::vector<std::shared_ptr<KeyImpl>> Keys() const;
 
@@ -148,7 +156,7 @@ class JobImpl final : public EngineListener,
   RackCalls calls_;
   RackBatches rack_batches_;
   std::unique_ptr<LaneLayout> layout_;
-  std::unique_ptr<LaneWays> ways_;  // of the lanes and the engine
+  std::unique_ptr<LaneWays> ways_;  // for the lanes and the engine
   std::unique_ptr<RackLanes> lanes_;
   std::unique_ptr<RackWatch> watch_;
   std::unique_ptr<EngineThread> engine_;
@@ -156,23 +164,23 @@ class JobImpl final : public EngineListener,
 
   std::mutex calls_mutex_;
   std::vector<std::unique_ptr<KeyBatch>> batches_;
-  std::uint64_t next_barrier_ = 0;  // with barrier_mutex_
-  std::mutex barrier_mutex_;        // barriers are numbered in the order of the calls
+  std::uint64_t next_barrier_ = 0;  // protected by barrier_mutex_
+  std::mutex barrier_mutex_;        // numbers barriers in the order of the calls
   bool left_ = false;
   Status leave_status_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<KeyImpl>> keys_;
-  std::uint64_t keyless_iteration_ = 0;  // the job's, while keys_ is empty
+  std::uint64_t keyless_iteration_ = 0;  // the job's iteration while keys_ is empty
   Status verdict_;
   std::string verdict_key_;
-  std::string saved_state_;  // the newest that this rank knows of, in words
-  TimeNs saved_state_at_ = std::numeric_limits<TimeNs>::min();  // by this clock: of its snapshot
-  int leaves_pending_ = 0;                                      // calls of LeaveElsewhere()
+  std::string saved_state_;  // description of the newest checkpoint that this rank knows of
+  TimeNs saved_state_at_ = std::numeric_limits<TimeNs>::min();  // time of its snapshot, on clock_
+  int leaves_pending_ = 0;                                      // calls by LeaveElsewhere()
   std::atomic<bool> failed_{false};                             // verdict_ is set
   std::atomic<bool> ended_{false};
-  std::atomic<bool> leaving_{false};  // Leave was, or is being, said
+  std::atomic<bool> leaving_{false};  // a Leave call was or is being sent
 };
 
 }  // namespace phub::client

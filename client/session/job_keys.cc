@@ -1,4 +1,4 @@
-// Adding keys: what callers ask for is checked, the daemons place it, the engine gets the layout.
+// Adding keys: checks the specs, has the daemons place the keys, and gives the engine the layout.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 namespace phub::client {
 
 Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> specs) const {
-  // What the lanes together can number; what the daemons have memory for is their own affair.
+  // The limit of chunk numbers on all lanes. The daemons check their memory themselves.
   const std::uint64_t bytes_max = std::uint64_t{kChunksPerShardMax} * layout_->lane_count() *
                                   calls_.links().front()->joined.chunk_bytes();
   if (specs.size() > kKeysPerJobMax - layout_->key_count())
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("job {} would have more than {} keys", name(), kKeysPerJobMax));
-  // When they were added is counted by what this rank has pushed: equal at every rank, however far
-  // the replies are.
+                  fmt::format("job {} may have at most {} keys", name(), kKeysPerJobMax));
+  // A key's first iteration is counted in pushes of this rank, not in replies: the number is then
+  // the same on every rank.
   std::uint64_t pushed = resume_.iteration;
   const std::vector<std::shared_ptr<KeyImpl>> present = Keys();
   std::set<std::string_view> names;
@@ -36,7 +36,7 @@ Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> 
   for (const KeySpec& spec : specs) {
     if (!names.insert(spec.name).second)
       return Status(StatusCode::kAlreadyExists,
-                    fmt::format("job {} has a key {} already", name(), spec.name));
+                    fmt::format("job {} already has a key {}", name(), spec.name));
     Result<KeyDefinition> definition = CheckKey(spec, bytes_max);
     if (!definition.ok()) return definition.status();
     definition->first_iteration = pushed;
@@ -45,24 +45,25 @@ Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> 
   return definitions;
 }
 
-// A process that starts anew finds all keys at one iteration, or one further: so the new ones have
-// to begin where all others are. And what an iteration is made of must be the same everywhere.
+// A restarted process must find all keys at the same iteration or one further, so new keys start at
+// the iteration of the others. With apply=kIteration all ranks must agree on an iteration's keys.
 Status JobImpl::CheckBoundary() const {
-  const char* const why = settings_.options.restart ? "may be restarted" : "has apply=kIteration";
+  const char* const why = settings_.options.restart ? "has restart=true" : "has apply=kIteration";
   const std::vector<std::shared_ptr<KeyImpl>> keys = Keys();
   for (const std::shared_ptr<KeyImpl>& key : keys) {
     if (!key->Idle())
       return Status(StatusCode::kFailedPrecondition,
-                    fmt::format("job {} {}, so keys are added between iterations; a round of key "
-                                "{} is under way",
+                    fmt::format("job {} {}, so keys can be added only between iterations; key "
+                                "{} has a round in flight",
                                 name(), why, key->definition.name));
     const std::uint64_t first = keys.front()->job_iteration();
     if (key->job_iteration() != first)
-      return Status(StatusCode::kFailedPrecondition,
-                    fmt::format("job {} {}, so keys are added between iterations; key {} is at {}, "
-                                "key {} at {}",
-                                name(), why, keys.front()->definition.name, first,
-                                key->definition.name, key->job_iteration()));
+      return Status(
+          StatusCode::kFailedPrecondition,
+          fmt::format("job {} {}, so keys can be added only between iterations; key {} is at "
+                      "iteration {} and key {} at {}",
+                      name(), why, keys.front()->definition.name, first, key->definition.name,
+                      key->job_iteration()));
   }
   return Status();
 }
@@ -82,7 +83,7 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::AddKeys(std::span<const K
           : PlanOwnMemory(*definitions, rack_batches_.ReadsDaemonsParameters());
   v1::AddKeysRequest request;
   for (const KeyDefinition& definition : *definitions) *request.add_keys() = ToProto(definition);
-  // A process that takes a rank over says of keys that are there already when that was.
+  // For existing keys, a process that takes over a rank sends their original first iteration.
   for (int i = 0; i < request.keys_size(); ++i)
     if (const KeyResume* resume =
             ResumeOf(KeyIndex{layout_->key_count() + static_cast<std::uint32_t>(i)}))
@@ -93,7 +94,7 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::AddKeys(std::span<const K
   if (!added.ok()) return added.status();
   auto keys = Enter(*std::move(definitions), *added);
   if (!keys.ok()) {
-    // The daemons have them, this rank cannot: the job cannot go on.
+    // The daemons have the keys but this rank does not, so the job must end.
     Fail(keys.status());
     return keys;
   }

@@ -1,4 +1,4 @@
-// Joining a job.
+// Joins a job.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace phub::client {
 namespace {
 
-// One that is open, and one that was replaced and is still being forgotten.
+// The open connection, and a replaced one that is still being cleaned up.
 constexpr std::uint32_t kConnectionsPerLane = 2;
 
 }  // namespace
@@ -28,12 +28,12 @@ JobImpl::~JobImpl() { PHUB_CHECK(engine_ == nullptr || ended(), "job={}", name()
 Result<std::shared_ptr<JobImpl>> JobImpl::Join(JobSettings settings) {
   std::shared_ptr<JobImpl> job(new JobImpl(std::move(settings)));
   Status status = job->JoinRackAndStart();
-  // A verdict that came meanwhile says more than a lane that could not be opened because of it.
+  // A verdict that arrived meanwhile explains more than the lane that failed because of it.
   if (const Status verdict = job->status(); !verdict.ok()) status = verdict;
   if (status.ok()) return job;
-  // The rank must not stay taken, and others, whose rounds need it, are told why.
+  // Free the rank, and send the reason to the other ranks, whose rounds need it.
   job->Shutdown(
-      Status(status.code(), fmt::format("job {}: rank {} ({}) could not take part: {}", job->name(),
+      Status(status.code(), fmt::format("job {}: rank {} ({}) could not join: {}", job->name(),
                                         job->rank(), HostName(), status.message())));
   return status;
 }
@@ -70,7 +70,7 @@ void JobImpl::StartThreads() {
       std::make_unique<RackLanes>(RackLanesSettings{.job = name(), .rank = rank(), .wait = wait},
                                   *ways_, calls_.links(), calls_.waiter());
   rack_batches_.SetLanes(*lanes_);
-  // The daemon may have bounded what was asked for.
+  // The daemon may have reduced the requested timeout.
   const DurationNs wait_timeout =
       anchor.wait_timeout_ns() > 0
           ? anchor.wait_timeout_ns()

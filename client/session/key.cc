@@ -1,4 +1,4 @@
-// phub::Key and phub::Handle: the public faces of client/session/key_impl.h.
+// phub::Key and phub::Handle, implemented with client/session/key_impl.h.
 #include <fmt/core.h>
 
 #include <utility>
@@ -128,7 +128,8 @@ Handle Key::Pull() const {
 Status Key::SetHyperParameters(const Optimizer& values) {
   if (values.index() != impl_->definition.optimizer.index())
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("key {} of job {} has another kind of optimizer",
+                  fmt::format("the given hyper-parameters are for another optimizer than that of "
+                              "key {} of job {}",
                               impl_->definition.name, impl_->job->name()));
   Status status = client::CheckHyperParameters(PlaceOf(*impl_), values);
   if (status.ok()) status = impl_->job->status();
@@ -139,7 +140,8 @@ Status Key::SetHyperParameters(const Optimizer& values) {
     const double first = impl_->definition.hyper_parameters.*field.value;
     if (field.is_fixed && now != first)
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("{}: {} is {}, it was fixed as {} when the key was added",
+                    fmt::format("{}: {} cannot change to {}: it was set to {} when the key was "
+                                "added",
                                 PlaceOf(*impl_), field.name, now, first));
   }
   impl_->job->Submit({.kind = client::Command::Kind::kSetHyperParameters,
@@ -151,7 +153,7 @@ Status Key::SetHyperParameters(const Optimizer& values) {
 // ---- Handle ------------------------------------------------------------------------------------
 
 Handle::Handle()
-    : refused_(StatusCode::kFailedPrecondition, "this handle was made without a push") {}
+    : refused_(StatusCode::kFailedPrecondition, "this handle does not belong to a push") {}
 Handle::Handle(Status refused) : refused_(std::move(refused)) {}
 Handle::Handle(std::shared_ptr<client::KeyImpl> key, std::uint64_t ticket)
     : key_(std::move(key)), ticket_(ticket) {}
@@ -168,7 +170,7 @@ Status Handle::Wait() const {
 Status Handle::Wait(std::chrono::nanoseconds timeout) const {
   if (key_ == nullptr) return refused_;
   const auto now = std::chrono::steady_clock::now();
-  // A wait that long is one without a deadline; as a point in time it would overflow.
+  // Such a deadline would overflow, so wait without one.
   if (timeout > std::chrono::steady_clock::time_point::max() - now) return Wait();
   return key_->Wait(ticket_, now + timeout);
 }

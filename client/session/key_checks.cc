@@ -18,7 +18,7 @@ Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
 
-// The element count of a key: of its tensors, if it is a bundle.
+// The element count of a key: the sum over its tensors if it is a bundle.
 Result<std::uint64_t> CountElements(const KeySpec& spec, std::uint64_t count_max) {
   std::uint64_t sum = 0;
   for (const std::uint64_t count : spec.tensors) {
@@ -32,8 +32,8 @@ Result<std::uint64_t> CountElements(const KeySpec& spec, std::uint64_t count_max
   if (sum > count_max)
     return Invalid(fmt::format("key {} is larger than {} elements", spec.name, count_max));
   if (spec.element_count != 0 && spec.element_count != sum)
-    return Invalid(fmt::format("key {} has {} elements, its tensors have {}", spec.name,
-                               spec.element_count, sum));
+    return Invalid(fmt::format("key {}: element_count is {}, but its tensors have {} elements",
+                               spec.name, spec.element_count, sum));
   return sum;
 }
 
@@ -41,15 +41,15 @@ bool IsKnown(ElementType type) { return numeric::IsElementType(static_cast<std::
 
 Status CheckWireType(const KeySpec& spec, const char* what, ElementType type) {
   if (IsKnown(type) && numeric::IsWireTypeOf(Numeric(type), Numeric(spec.type))) return Status();
-  return Invalid(fmt::format(
-      "key {}: {} is {}; a key of {} may have {}", spec.name, what,
-      IsKnown(type) ? ToString(Numeric(type)) : "no element type", ToString(Numeric(spec.type)),
-      spec.type == f32 ? "f32, f16 or bf16" : "no other type than its own"));
+  return Invalid(fmt::format("key {}: {} is {}; a key of type {} allows only {}", spec.name, what,
+                             IsKnown(type) ? ToString(Numeric(type)) : "not an element type",
+                             ToString(Numeric(spec.type)),
+                             spec.type == f32 ? "f32, f16 or bf16" : "its own type"));
 }
 
 Status CheckTypes(const KeySpec& spec, KeyDefinition& key) {
   if (!IsKnown(spec.type))
-    return Invalid(fmt::format("key {}: {} is no element type", spec.name,
+    return Invalid(fmt::format("key {}: {} is not an element type", spec.name,
                                static_cast<unsigned>(spec.type)));
   const ElementType gradient_type = spec.options.gradient_type.value_or(spec.type);
   const ElementType parameter_type = spec.options.parameter_type.value_or(spec.type);
@@ -67,14 +67,14 @@ Status CheckArithmetic(const KeySpec& spec, KeyDefinition& key) {
   if (key.operation == Operation::kDefault)
     key.operation = has_optimizer ? Operation::kMean : Operation::kSum;
   if (OperationOf(key.operation) == v1::OPERATION_UNSPECIFIED)
-    return Invalid(fmt::format("key {}: {} is no operation", spec.name,
+    return Invalid(fmt::format("key {}: {} is not an operation", spec.name,
                                static_cast<unsigned>(key.operation)));
   if (!numeric::IsFloating(key.type)) {
     if (has_optimizer)
-      return Invalid(fmt::format("key {} is of {}: optimizers need a floating-point key",
+      return Invalid(fmt::format("key {} has type {}: optimizers need a floating-point key",
                                  spec.name, ToString(key.type)));
     if (key.operation == Operation::kMean)
-      return Invalid(fmt::format("key {} is of {}: there is no mean of integers; use kSum",
+      return Invalid(fmt::format("key {} has type {}: kMean is not defined for integers; use kSum",
                                  spec.name, ToString(key.type)));
   }
   key.optimizer = spec.optimizer;
@@ -82,7 +82,7 @@ Status CheckArithmetic(const KeySpec& spec, KeyDefinition& key) {
   return CheckHyperParameters(fmt::format("key {}", spec.name), spec.optimizer);
 }
 
-// Empty: phub allocates, which is a null pointer until then.
+// Memory that is not given stays a null pointer until phub allocates it.
 Status CheckGiven(const KeySpec& spec, const char* what, const Elements& given,
                   numeric::ElementType type, std::uint64_t element_count, Elements& memory) {
   memory = Elements(nullptr, element_count, Public(type));
@@ -101,13 +101,11 @@ bool Aligned(ConstElements memory) {
 
 Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max) {
   if (spec.name.empty() || spec.name.size() > kNameBytesMax)
-    return Invalid(
-        fmt::format("key name '{}': 1 to {} bytes are allowed", spec.name, kNameBytesMax));
+    return Invalid(fmt::format("key name '{}' must have 1 to {} bytes", spec.name, kNameBytesMax));
   KeyDefinition key;
   key.name = spec.name;
   if (Status status = CheckTypes(spec, key); !status.ok()) return status;
-  Result<std::uint64_t> count =
-      CountElements(spec, bytes_max / numeric::ElementBytes(key.type));
+  Result<std::uint64_t> count = CountElements(spec, bytes_max / numeric::ElementBytes(key.type));
   if (!count.ok()) return count.status();
   key.element_count = *count;
   if (Status status = CheckArithmetic(spec, key); !status.ok()) return status;
@@ -143,21 +141,21 @@ v1::KeySpec ToProto(const KeyDefinition& key) {
 Status CheckElements(const std::string& place, const char* what, ConstElements memory,
                      numeric::ElementType type, std::uint64_t element_count) {
   if (Numeric(memory.type) != type)
-    return Invalid(fmt::format("{}: its {} are of {}, {} were given", place, what, ToString(type),
-                               IsKnown(memory.type) ? ToString(Numeric(memory.type))
-                                                    : "elements of an unknown type"));
+    return Invalid(fmt::format("{}: its {} have type {}, but type {} was given", place, what,
+                               ToString(type),
+                               IsKnown(memory.type) ? ToString(Numeric(memory.type)) : "unknown"));
   if (memory.count != element_count)
-    return Invalid(fmt::format("{} has {} elements; {} {} were given", place, element_count,
+    return Invalid(fmt::format("{} has {} elements, but {} {} were given", place, element_count,
                                memory.count, what));
-  if (memory.data == nullptr) return Invalid(fmt::format("{}: its {} are at null", place, what));
+  if (memory.data == nullptr)
+    return Invalid(fmt::format("{}: the pointer to its {} is null", place, what));
   if (!Aligned(memory))
-    return Invalid(fmt::format("{}: its {} are not aligned to their {} bytes", place, what,
+    return Invalid(fmt::format("{}: its {} must be aligned to {} bytes", place, what,
                                numeric::ElementBytes(type)));
   return Status();
 }
 
-Status CheckNoOverlap(const std::string& place, ConstElements gradients,
-                      ConstElements parameters) {
+Status CheckNoOverlap(const std::string& place, ConstElements gradients, ConstElements parameters) {
   const auto begin = [](ConstElements memory) {
     return static_cast<const std::byte*>(memory.data);
   };

@@ -1,5 +1,5 @@
-// What callers may ask for, and what of it goes to the daemons. Pure functions; the messages name
-// the key and say what is allowed.
+// Checks a caller's key specs and memory, and converts specs to protobuf. Pure functions. Error
+// messages name the key and say what is allowed.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace phub::client {
 
-// A key's definition, with the memory that the caller brings. bytes_max: what the chunks that the
-// lanes of the job can number hold together.
+// A key's definition, with the memory that the caller provides. bytes_max: total size of all chunks
+// that the job's lanes can number.
 Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max);
 v1::KeySpec ToProto(const KeyDefinition& key);
 
-// Memory for `what` ("gradients") of a key: the type and number of elements that it has to have.
+// Checks memory for `what` ("gradients") of a key: element type, element count and alignment.
 // `place` names the key: "key fc1.weight of job digits".
 Status CheckElements(const std::string& place, const char* what, ConstElements memory,
                      numeric::ElementType type, std::uint64_t element_count);

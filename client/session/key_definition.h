@@ -1,4 +1,5 @@
-// What makes a key on this rank, once it was checked: fixed when the key was added.
+// The definition of a key on this rank, after the checks. It does not change after the key was
+// added.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@
 
 namespace phub::client {
 
-// The public element types are the common ones.
+// The public element types have the same values as the internal ones.
 constexpr numeric::ElementType Numeric(ElementType type) {
   return static_cast<numeric::ElementType>(type);
 }
@@ -27,7 +28,7 @@ static_assert(Numeric(i32) == numeric::ElementType::kI32);
 static_assert(Numeric(i64) == numeric::ElementType::kI64);
 static_assert(Numeric(u8) == numeric::ElementType::kU8);
 
-inline constexpr std::uint64_t kNowhere = UINT64_MAX;  // an offset that is none
+inline constexpr std::uint64_t kNowhere = UINT64_MAX;  // not an offset
 
 struct KeyDefinition {
   std::string name;
@@ -43,12 +44,12 @@ struct KeyDefinition {
   std::uint64_t first_iteration = 0;   // the job's iteration when the key was added
   std::vector<std::uint64_t> tensors;  // at least one
 
-  // element_count elements each, of the wire types. Filled when the key is entered.
+  // element_count elements each, of the wire types. Set when the key is added.
   Elements gradients;
-  Elements parameters;             // if parameters_shared: not to be written
+  Elements parameters;             // read-only if parameters_shared
   bool parameters_shared = false;  // one region for all workers of the host
 
-  // Where phub's memory for them is in the batch's region, if the batch has one.
+  // Offsets of phub's memory for them in the batch's region, if the batch has one.
   std::uint64_t own_gradients_offset = kNowhere;
   std::uint64_t own_parameters_offset = kNowhere;
   std::shared_ptr<const void> shared_memory;

@@ -11,8 +11,8 @@
 namespace phub::client {
 namespace {
 
-// Before blocking: a small round is often complete within some yields, and a wake costs more. As
-// many as the engine's, or the two wait for one another in turns.
+// Yields before blocking: a small round often completes meanwhile, and a wake costs more. Must be
+// as many as the engine's, or the two threads block alternately.
 constexpr int kYieldsBeforeBlocking = 16;
 
 }  // namespace
@@ -48,10 +48,10 @@ std::uint64_t KeyImpl::pushed_iteration() const {
 
 Result<std::uint64_t> KeyImpl::Begin(Command command, std::uint64_t job_iteration_after) {
   std::unique_lock lock(mutex_);
-  if (!job->status().ok()) return Verdict("was to be pushed for");
+  if (!job->status().ok()) return Verdict("was about to be pushed in");
   if (!Done(last_ticket_))
     return Status(StatusCode::kFailedPrecondition,
-                  fmt::format("{}: iteration {} is still under way; wait for its handle before "
+                  fmt::format("{}: iteration {} is still in flight; wait for its handle before "
                               "the next push",
                               Place(), iteration.load(std::memory_order_relaxed) + 1));
   pushed_ticket_before_ = pushed_ticket_;
@@ -59,7 +59,7 @@ Result<std::uint64_t> KeyImpl::Begin(Command command, std::uint64_t job_iteratio
   job_iteration_after_ = job_iteration_after;
   command.key = index;
   command.ticket = last_ticket_;
-  // Without the lock: submitting may wait for the engine's thread, which may want the lock.
+  // Release the lock: Submit() may wait for the engine's thread, which may need it.
   lock.unlock();
   job->Submit(command);
   return command.ticket;
@@ -92,8 +92,9 @@ Result<std::uint64_t> KeyImpl::StartLoad(std::uint64_t iteration_in, std::uint64
                                          const wire::HyperParameters& hyper_parameters) {
   if (reductions > iteration_in)
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: saved state of iteration {} after {} reductions", Place(),
-                              iteration_in, reductions));
+                  fmt::format("{}: the checkpoint is of iteration {}, but has {} reductions of "
+                              "this key",
+                              Place(), iteration_in, reductions));
   auto ticket = Begin({.kind = Command::Kind::kPush,
                        .operation = wire::RoundOperation::kLoad,
                        .payload_type = definition.parameter_type,
@@ -111,7 +112,7 @@ Result<std::uint64_t> KeyImpl::StartLoad(std::uint64_t iteration_in, std::uint64
 }
 
 Result<std::uint64_t> KeyImpl::Resume(const ResumePoint& point) {
-  if (point.version == Iteration{}) return std::uint64_t{0};  // nothing was pushed: as a new one
+  if (point.version == Iteration{}) return std::uint64_t{0};  // no round yet: like a new key
   auto ticket = Begin({.kind = Command::Kind::kResume,
                        .version = point.version,
                        .reductions = point.reductions,
@@ -129,7 +130,7 @@ Result<std::uint64_t> KeyImpl::LastPushed() {
   const std::lock_guard lock(mutex_);
   if (pushed_ticket_ == 0)
     return Status(StatusCode::kFailedPrecondition,
-                  fmt::format("{}: nothing was pushed yet, so there is nothing to pull", Place()));
+                  fmt::format("{}: Pull() was called before the first push", Place()));
   return pushed_ticket_;
 }
 
@@ -144,15 +145,15 @@ bool KeyImpl::Block(std::unique_lock<std::mutex>& lock, const Deadline& deadline
 Status KeyImpl::Wait(std::uint64_t ticket, const Deadline& deadline) {
   for (int i = 0; i < kYieldsBeforeBlocking && !Test(ticket); ++i) std::this_thread::yield();
   if (!Test(ticket)) {
-    // The engine's thread looks at waiting_ after it wrote done_ticket_, and this one writes it
-    // before it looks there: one of them sees the other.
+    // The engine's thread writes done_ticket_ and then reads waiting_. This thread writes waiting_
+    // and then reads done_ticket_. So at least one of them sees the other's write.
     waiting_.fetch_add(1, std::memory_order_seq_cst);
     std::unique_lock lock(mutex_);
     const bool complete = Block(lock, deadline, [&] { return Test(ticket); });
     waiting_.fetch_sub(1, std::memory_order_seq_cst);
     if (!complete)
       return Status(StatusCode::kDeadlineExceeded,
-                    fmt::format("{}: iteration {} is still under way", Place(),
+                    fmt::format("{}: iteration {} is still in flight", Place(),
                                 iteration.load(std::memory_order_relaxed) + 1));
   }
   return Outcome(ticket);
@@ -164,10 +165,10 @@ Status KeyImpl::Outcome(std::uint64_t ticket) {
     if (!Withdrawn(ticket)) return Status();
     return Status(StatusCode::kCancelled, fmt::format("{}: the push was withdrawn", Place()));
   }
-  return Verdict("was waiting for");
+  return Verdict("was waiting in");
 }
 
-// Why the job ended, and what that meant for this key.
+// The job's verdict, with the state of this key at that time.
 Status KeyImpl::Verdict(const char* what_it_did) const {
   const Status verdict = job->status();
   PHUB_CHECK(!verdict.ok(), "key={}", definition.name);
@@ -193,7 +194,7 @@ Status KeyImpl::Cancel(std::uint64_t ticket) {
   if (Withdrawn(ticket)) return Status();
   const char* why = Done(ticket)   ? "the round is complete"
                     : job->ended() ? "the job has ended"
-                                   : "some of it was sent: the round is under way";
+                                   : "a part of the push was already sent";
   return Status(StatusCode::kFailedPrecondition,
                 fmt::format("{}: too late to cancel, {}", Place(), why));
 }

@@ -1,10 +1,10 @@
-// A key as callers have it: its memory, and the round it is in. Shared by every Key and Handle that
-// names it; reports back from the engine's thread arrive here.
+// The state of a key for callers: its memory and its current round. Shared by every Key and Handle
+// that refers to it. Receives the engine's reports.
 //
-// A push gets a ticket (1, 2, 3, ...); rounds of a key complete in that order, one at a time, so
-// one number says of every handle whether it is complete, and a push allocates nothing.
+// Every push has a ticket (1, 2, 3, ...). Rounds of a key complete in that order, one at a time, so
+// one number shows for every handle whether it is complete, and a push allocates nothing.
 //
-// Locks: mutex_ is taken by callers, and by the engine's thread only when somebody waits.
+// Locks: callers take mutex_. The engine's thread takes it only if a thread waits.
 #pragma once
 
 #include <array>
@@ -32,24 +32,25 @@ struct KeyImpl final : RoundListener {
   struct Round {
     wire::RoundOperation operation = wire::RoundOperation::kReduce;
     Rank root{};
-    numeric::ElementType payload_type{};  // of what the root sends; of kReduce, the gradients' type
+    numeric::ElementType payload_type{};  // type of the gradients, or of the root's values
     const void* gradients = nullptr;      // null: no payload
     void* parameters = nullptr;
     bool parameters_shared = false;
     bool skip = false;
   };
-  // The ticket, or why the push is refused.
+  // Returns the round's ticket, or the reason why the push is refused.
   Result<std::uint64_t> Start(const Round& round);
-  // The same round with the key's own parameters.
+  // Starts a kAssign round that fills the key's own parameters.
   Result<std::uint64_t> StartAssign(Rank root, numeric::ElementType payload_type,
                                     const void* values);
-  // Saved state that the daemons have been brought takes the place of the key's own: a round that
-  // every rank runs. The key is then at the job's `iteration`, after so many reductions of its own,
-  // and its next push has these hyper-parameters.
+  // Starts a round, on every rank, that replaces the key's state by the state that the daemons have
+  // loaded. Afterwards the key is at the job's `iteration`, after `reductions` reductions, and the
+  // next push uses `hyper_parameters`.
   Result<std::uint64_t> StartLoad(std::uint64_t iteration, std::uint64_t reductions,
                                   const wire::HyperParameters& hyper_parameters);
-  // A process that took the place of one that died starts with what this one had at `version`,
-  // after so many reductions. record: named by that version's round. REQUIRES: nothing was pushed.
+  // In a process that replaces a dead one: fetches the parameters of `version`, which is after
+  // `reductions` reductions. hyper_version: the one that this version's round named. REQUIRES:
+  // nothing was pushed.
   struct ResumePoint {
     Iteration version{};
     std::uint64_t reductions = 0;
@@ -58,30 +59,30 @@ struct KeyImpl final : RoundListener {
   };
   Result<std::uint64_t> Resume(const ResumePoint& point);
 
-  // Ticket of the last push that was not withdrawn.
+  // The ticket of the last push that was not withdrawn.
   Result<std::uint64_t> LastPushed();
-  // It has values that every rank has, by Resume() or StartLoad(): they need not be initialized.
+  // True after Resume() or StartLoad(): the key has values and needs no Initialize().
   bool has_values() const { return has_values_.load(std::memory_order_acquire); }
-  // The job's iterations that this key has completed, and (with what is under way) will have.
+  // The job's iterations that this key has completed; the second counts the round in flight, too.
   std::uint64_t job_iteration() const { return job_iteration_.load(std::memory_order_acquire); }
   std::uint64_t pushed_iteration() const;
-  // No round is under way.
+  // True if no round is in flight.
   bool Idle() const;
 
   Status Wait(std::uint64_t ticket, const Deadline& deadline);
   bool Test(std::uint64_t ticket) const;
   Status Cancel(std::uint64_t ticket);
-  // True once no round is under way; false when the time was up or the job ended before.
+  // Waits until no round is in flight. False: the deadline passed or the job ended before.
   bool WaitIdle(std::chrono::steady_clock::time_point deadline);
 
-  // The job ended: wakes whoever waits. After JobImpl::ended() is true.
+  // Wakes all waiting threads. Called after JobImpl::ended() became true.
   void WakeAll();
 
   // RoundListener, on the engine's thread.
   void OnRoundComplete(std::uint64_t ticket, Iteration iteration, bool skipped) override;
   void OnCancelAnswered(std::uint64_t ticket, bool withdrawn) override;
 
-  const std::shared_ptr<KeyOwner> job;  // until the job is left, it owns this key as well
+  const std::shared_ptr<KeyOwner> job;  // owns this key, too, until the rank leaves
   const KeyIndex index;
   const KeyDefinition definition;
   std::atomic<std::uint64_t> iteration{0};
@@ -89,12 +90,12 @@ struct KeyImpl final : RoundListener {
  private:
   static constexpr std::size_t kWithdrawnRemembered = 64;
 
-  // Makes `command` a round under way; says what it makes of the iterations.
+  // Starts a round with `command`. job_iteration_after: job_iteration() once it is complete.
   Result<std::uint64_t> Begin(Command command, std::uint64_t job_iteration_after);
   bool Done(std::uint64_t ticket) const;
-  bool Withdrawn(std::uint64_t ticket) const;     // with mutex_
-  Status Outcome(std::uint64_t ticket);           // of a round that is done, or of an ended job
-  Status Verdict(const char* what_it_did) const;  // of an ended job
+  bool Withdrawn(std::uint64_t ticket) const;     // REQUIRES: mutex_ is held
+  Status Outcome(std::uint64_t ticket);           // after the round is done or the job has ended
+  Status Verdict(const char* what_it_did) const;  // after the job has ended
   std::string Place() const;                      // "key fc1.weight of job digits, rank 2"
   template <typename Predicate>
   bool Block(std::unique_lock<std::mutex>& lock, const Deadline& deadline, Predicate predicate);
@@ -102,14 +103,14 @@ struct KeyImpl final : RoundListener {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<int> waiting_{0};
-  std::atomic<std::uint64_t> done_ticket_{0};  // rounds up to it are complete or withdrawn
+  std::atomic<std::uint64_t> done_ticket_{0};  // rounds up to this one are complete or withdrawn
   std::atomic<bool> has_values_{false};
   std::atomic<std::uint64_t> job_iteration_;
-  // When the round under way is complete. Written before it starts, and else only when it is
-  // withdrawn: the engine's thread reads it without the lock.
+  // job_iteration_ after the round in flight. Written only before the round starts, when it is
+  // withdrawn, or by the engine's thread, which reads it without the lock.
   std::uint64_t job_iteration_after_;
   std::uint64_t last_ticket_ = 0;
-  std::uint64_t pushed_ticket_ = 0;  // for Pull
+  std::uint64_t pushed_ticket_ = 0;  // for Key::Pull()
   std::uint64_t pushed_ticket_before_ = 0;
   std::uint64_t cancels_asked_ = 0;
   std::uint64_t cancels_answered_ = 0;

@@ -13,16 +13,18 @@ std::uint64_t AddPiece(std::uint64_t bytes, std::uint64_t& total) {
   return offset;
 }
 
-// A part of the batch's own region, or pages of the process.
+// Takes a part of this rank's region, or allocates private pages.
 Status TakeOwn(const KeyDefinition& key, const char* what, std::uint64_t bytes,
                std::span<std::byte> region, std::uint64_t offset, MappedMemory& pages,
                Elements& memory) {
   if (!region.empty() && offset != kNowhere) {
     if (offset > region.size() || bytes > region.size() - offset)
-      return Status(StatusCode::kInternal,
-                    fmt::format("the shared memory for the {} of key {} is too small: {} bytes, {} "
-                                "are needed",
-                                what, key.name, region.size(), offset + bytes));
+      return Status(
+          StatusCode::kInternal,
+          fmt::format(
+              "the shared memory for the {} of key {} is too small: it has {} bytes, but {} "
+              "are needed",
+              what, key.name, region.size(), offset + bytes));
     memory.data = region.data() + offset;
     return Status();
   }
@@ -30,12 +32,12 @@ Status TakeOwn(const KeyDefinition& key, const char* what, std::uint64_t bytes,
   if (!pages)
     return Status(
         StatusCode::kResourceExhausted,
-        fmt::format("{} bytes for the {} of key {} cannot be had", bytes, what, key.name));
+        fmt::format("cannot allocate {} bytes for the {} of key {}", bytes, what, key.name));
   memory.data = pages.data();
   return Status();
 }
 
-// True if the key is to use the shared parameters where there are some.
+// True if the key uses the shared parameters when they exist.
 bool MayShareParameters(const KeyDefinition& key) {
   return !key.copy && !std::holds_alternative<None>(key.optimizer) &&
          key.own_parameters_offset == kNowhere;
@@ -63,18 +65,18 @@ Status TakeMemory(KeyDefinition& key, const BatchMemory& memory, std::uint64_t s
   }
   if (key.parameters.data != nullptr) return Status();
   if (memory.parameters.empty() || !MayShareParameters(key))
-    return TakeOwn(key, "parameters", key.parameters_bytes(), memory.own,
-                   key.own_parameters_offset, key.owned_parameters, key.parameters);
-  // What the daemon says: it is checked before the caller is given a view of it.
+    return TakeOwn(key, "parameters", key.parameters_bytes(), memory.own, key.own_parameters_offset,
+                   key.owned_parameters, key.parameters);
+  // The offset comes from the daemon: check it before the caller receives a view.
   if (shared_offset > memory.parameters.size() ||
       key.parameters_bytes() > memory.parameters.size() - shared_offset ||
       shared_offset % numeric::ElementBytes(key.parameter_type) != 0)
-    return Status(StatusCode::kInternal,
-                  fmt::format("the daemon shares {} bytes of parameters, and says that the {} of "
-                              "key {} are at {}",
-                              memory.parameters.size(), key.parameters_bytes(), key.name,
-                              shared_offset));
-  // Never written to: callers are given views of constants, and the mapping is read-only.
+    return Status(
+        StatusCode::kInternal,
+        fmt::format("the daemon shares {} bytes of parameters, but placed the {} bytes "
+                    "of key {} at offset {}",
+                    memory.parameters.size(), key.parameters_bytes(), key.name, shared_offset));
+  // Never written: callers receive const views, and the mapping is read-only.
   key.parameters.data = const_cast<std::byte*>(memory.parameters.data()) + shared_offset;
   key.parameters_shared = true;
   return Status();

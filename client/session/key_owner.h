@@ -1,4 +1,4 @@
-// What a key asks of its job. Implemented by the job's state; any thread.
+// A key's view of its job. Implemented by JobImpl; any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@ namespace phub::client {
 class KeyOwner {
  public:
   virtual ~KeyOwner() = default;
-  virtual const std::string& name() const = 0;  // of the job
+  virtual const std::string& name() const = 0;  // the job's name
   virtual std::uint32_t rank() const = 0;
   virtual bool applies_iterations() const = 0;  // JobOptions::apply
   virtual Status status() const = 0;            // OK, or the job's verdict
   virtual std::string verdict_key() const = 0;  // the key that the verdict names, if it names one
-  // The engine has stopped: no memory of the caller is touched any more. Only with a verdict.
+  // True after the engine has stopped: it no longer uses the caller's memory. Only with a verdict.
   virtual bool ended() const = 0;
-  // To the engine. May wait for its thread, so not with a lock that this thread takes.
+  // Sends a command to the engine. May wait for the engine's thread: do not hold a lock that it
+  // takes.
   virtual void Submit(const Command& command) = 0;
 };
 

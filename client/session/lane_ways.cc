@@ -9,8 +9,8 @@
 namespace phub::client {
 namespace {
 
-// What the daemon says of this transport. Shared memory has a field of its own, which daemons of
-// every version understand.
+// The daemon's offer for this transport. Shared memory has a separate field, which daemons of all
+// versions set.
 v1::LaneOffer OfferOf(const v1::JoinResponse& joined, std::string_view transport) {
   v1::LaneOffer offer;
   if (transport == "shm") {

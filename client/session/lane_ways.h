@@ -1,7 +1,7 @@
-// The transports that a job's lanes may use, in the order in which they are tried. Made of the
-// client's registry (common/transport/client_lanes.h) and of what the program asked for.
+// The transports that a job's lanes may use, in the order in which they are tried. Derived from the
+// client's registry (common/transport/client_lanes.h) and from JobOptions::transport.
 //
-// Owned by the job, and outlives its lanes and its engine. Threads: those of ClientLanes.
+// Owned by the job; outlives its lanes and its engine. Threads: as in ClientLanes.
 #pragma once
 
 #include <cstddef>
@@ -24,21 +24,22 @@ struct LaneWay {
 
 class LaneWays {
  public:
-  // daemon_host: where the job's first daemon was reached. boot_id: of this host; empty: unknown,
-  // and no daemon counts as running on the same host.
+  // daemon_host: host of the job's first daemon. boot_id: this host's; empty: unknown, and no
+  // daemon counts as running on the same host.
   LaneWays(TransportChoice choice, const std::string& daemon_host, std::string boot_id);
 
-  // For the engine; before any lane is opened, and once.
+  // For the engine. Call once, before any lane is opened.
   std::vector<std::unique_ptr<transport::Transport>> MakeTransports(std::uint32_t connections_max,
                                                                     std::size_t window_bytes);
 
-  // The best first; at least one.
+  // At least one, the best first.
   const std::vector<LaneWay>& ways() const { return ways_; }
-  // A lane of that daemon, as this way sees it. lane: among all of the rack's.
+  // The target of a lane to the daemon over this transport. lane: index among all lanes of the
+  // rack.
   transport::LaneTarget TargetOf(const LaneWay& way, const DaemonLink& link,
                                  std::uint32_t lane) const;
 
-  // Memory of keys: see ClientLanes::Register.
+  // Registers memory of keys; see ClientLanes::Register().
   void Register(void* data, std::size_t bytes, transport::ClientLanes::MemoryUse use);
 
  private:

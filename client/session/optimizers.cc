@@ -21,9 +21,9 @@ const optimizer::Descriptor& DescriptorOf(const Optimizer& optimizer) {
 
 const char* Allowed(Range range) {
   switch (range) {
-    case Range::kFinite: return "any finite number";
+    case Range::kFinite: return "a finite number";
     case Range::kZeroIsOff: return "0 (off) or more";
-    case Range::kBelowOne: return "0 or more and below 1";
+    case Range::kBelowOne: return "at least 0 and less than 1";
     case Range::kZero: return "0";
     case Range::kAtLeastZero:
     case Range::kAboveZero: break;
@@ -31,7 +31,7 @@ const char* Allowed(Range range) {
   return "0 or more";
 }
 
-// The public struct's: "Adam".
+// The name of the public struct: "Adam".
 std::string Capitalized(std::string name) {
   name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
   return name;
@@ -49,18 +49,12 @@ v1::OptimizerKind OptimizerKindOf(const Optimizer& optimizer) {
 
 v1::Operation OperationOf(Operation operation) {
   switch (operation) {
-    case Operation::kSum:
-      return v1::OPERATION_SUM;
-    case Operation::kMean:
-      return v1::OPERATION_MEAN;
-    case Operation::kMin:
-      return v1::OPERATION_MIN;
-    case Operation::kMax:
-      return v1::OPERATION_MAX;
-    case Operation::kProduct:
-      return v1::OPERATION_PRODUCT;
-    case Operation::kDefault:
-      break;
+    case Operation::kSum: return v1::OPERATION_SUM;
+    case Operation::kMean: return v1::OPERATION_MEAN;
+    case Operation::kMin: return v1::OPERATION_MIN;
+    case Operation::kMax: return v1::OPERATION_MAX;
+    case Operation::kProduct: return v1::OPERATION_PRODUCT;
+    case Operation::kDefault: break;
   }
   return v1::OPERATION_UNSPECIFIED;
 }
@@ -81,10 +75,10 @@ Status CheckHyperParameters(std::string_view place, const Optimizer& optimizer) 
     const char* const name = parameter.field().name;
     if (parameter.range == Range::kAboveZero && value == 0.0)
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("{}: {} needs a {} above 0", place,
+                    fmt::format("{}: {} needs a {} greater than 0", place,
                                 Capitalized(DescriptorOf(optimizer).name), name));
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: {} is {}, {} is allowed", place, name, value,
+                  fmt::format("{}: {} is {}; it must be {}", place, name, value,
                               std::isfinite(value) ? Allowed(parameter.range) : "a finite number"));
   }
   return Status();

@@ -1,4 +1,4 @@
-// The public optimizers as the wire and the control plane know them. Pure functions.
+// Converts the public optimizers for the wire and the control plane. Pure functions.
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,8 @@ v1::Operation OperationOf(Operation operation);  // kDefault: unspecified
 void ToProto(const wire::HyperParameters& values, v1::HyperParameters& message);
 wire::HyperParameters FromProto(const v1::HyperParameters& message);
 
-// The ranges of torch.optim. kInvalidArgument says what is allowed; `place` names the key.
+// Checks the ranges of torch.optim. kInvalidArgument: the message says what is allowed. `place`
+// names the key.
 Status CheckHyperParameters(std::string_view place, const Optimizer& optimizer);
 
 }  // namespace phub::client

@@ -17,8 +17,8 @@ Status ReadPlanFile(JobOptions& options) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (!file.is_open() || file.bad() || first == std::string::npos || text[first] != '{') {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("plan {} (job {}): cannot be read, or is no plan in JSON; `phubctl "
-                              "plan make -o FILE` writes one",
+                  fmt::format("plan {} (job {}): the file cannot be read or is not a plan in JSON; "
+                              "write one with `phubctl plan make -o FILE`",
                               options.plan, options.job));
   }
   options.plan = text.substr(first);

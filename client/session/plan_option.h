@@ -1,11 +1,12 @@
-// JobOptions::plan as it travels.
+// Prepares JobOptions::plan for the join request.
 #pragma once
 
 #include "phub/client.h"
 
 namespace phub::client {
 
-// A plan that is the path of a file becomes what is in it. kInvalidArgument: it cannot be read.
+// Replaces the path of a plan file by the file's contents. kInvalidArgument: the file cannot be
+// read.
 Status ReadPlanFile(JobOptions& options);
 
 }  // namespace phub::client

@@ -28,9 +28,9 @@ const DaemonLink* RackBatches::SharingDaemon() const {
   return found == calls_.links().end() ? nullptr : found->get();
 }
 
-// With restart there are two versions, and with several daemons a key's parts lie in several
-// places: neither is one stretch of memory that a reply could just announce. This rank's own then
-// lie where the daemon on its host writes its part of them, so that it need not send it.
+// A reply can announce parameters in place only if they are one contiguous range. With `restart`
+// there are two versions, and with several daemons a key's parts are in several places. This rank
+// then has private parameters in shared memory, where the daemon on its host writes its part.
 bool RackBatches::ReadsDaemonsParameters() const { return calls_.links().size() == 1 && !restart_; }
 
 Result<AddedBatch> RackBatches::Add(v1::AddKeysRequest request, std::uint64_t shared_bytes,
@@ -71,13 +71,13 @@ Result<AddedBatch> RackBatches::Agree(const v1::AddKeysRequest& request, std::ui
     if (!SamePlacements(*answers.front(), answer))
       return Status(
           StatusCode::kInternal,
-          fmt::format("daemons {} and {} placed the keys of job {} differently; they are not of "
-                      "one version, or have different lists of daemons",
+          fmt::format("daemons {} and {} placed the keys of job {} differently; they probably "
+                      "have different versions or different lists of daemons",
                       calls_.links().front()->endpoint.ToString(),
                       calls_.links()[i]->endpoint.ToString(), job_.name()));
   }
   added.response = *answers.front();
-  // Only the daemon that was asked shares memory of this rank's; every one shares its parameters.
+  // Only the sharing daemon maps this rank's memory; every daemon shares its parameters.
   const DaemonLink* const sharing = SharingDaemon();
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const DaemonLink& link = *calls_.links()[i];
@@ -111,14 +111,14 @@ Status RackBatches::FetchShared(const DaemonLink& link, std::uint32_t batch,
   absl::StatusOr<transport::FetchedBatch> fetched =
       transport::FetchSharedBatch(link.joined.shared_memory().name(), request, calls_.timeout());
   absl::Status status = fetched.status();
-  // Before the engine learns of the keys: what lies there is to be found from the first push on.
+  // Before the engine knows the keys: the regions must be known at the first push.
   if (status.ok()) status = transport::AddRegions(*fetched, *link.regions);
   if (!status.ok()) return NamedCallStatus("sharing memory", link.endpoint, status);
   const auto held = std::make_shared<const transport::FetchedBatch>(*std::move(fetched));
   const std::size_t own_bytes = held->worker == nullptr ? 0 : held->worker->bytes();
   if (own_bytes < shared_bytes)
     return Status(StatusCode::kInternal,
-                  fmt::format("daemon {} shares {} bytes with this rank, {} were asked for",
+                  fmt::format("daemon {} shares {} bytes with this rank instead of {}",
                               link.endpoint.ToString(), own_bytes, shared_bytes));
   if (shared_bytes > 0) memory.own = {held->worker->data(), shared_bytes};
   if (held->parameters != nullptr && ReadsDaemonsParameters())

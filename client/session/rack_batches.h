@@ -1,4 +1,4 @@
-// Adds batches of keys at all daemons of the rack, which must agree on where each chunk is, and
+// Adds batches of keys at all daemons of the rack, which must agree on the place of each chunk, and
 // fetches the memory that is shared for them. One caller at a time.
 #pragma once
 
@@ -13,29 +13,29 @@
 
 namespace phub::client {
 
-// What the rack answered to a batch of keys.
+// The rack's response to a batch of keys.
 struct AddedBatch {
-  v1::AddKeysResponse response;  // placements as all daemons have them
+  v1::AddKeysResponse response;  // all daemons have the same placements
   BatchMemory memory;
 };
 
 class RackBatches {
  public:
-  // restart: JobOptions::restart. All outlive it.
+  // restart: JobOptions::restart. All references must outlive this object.
   RackBatches(const KeyOwner& job, RackCalls& calls, bool restart)
       : job_(job), calls_(calls), restart_(restart) {}
 
-  // Before the first batch.
+  // Call before the first batch.
   void SetLanes(const RackLanes& lanes) { lanes_ = &lanes; }
 
-  // The next batch. shared_bytes: what this rank wants to share with the daemon on its host.
-  // is_split: set on an error if a daemon has the keys and this rank or another daemon has not, so
-  // that the job cannot go on.
+  // Adds the next batch. shared_bytes: bytes of memory to share with the daemon on this host.
+  // is_split: set on an error if some daemon has the keys but this rank or another daemon does not.
+  // The job must then end.
   Result<AddedBatch> Add(v1::AddKeysRequest request, std::uint64_t shared_bytes, bool& is_split);
 
-  // The daemon that this rank shares memory with: the first that it reaches that way, or null.
+  // The daemon that this rank shares memory with: the first one with shared lanes, or null.
   const DaemonLink* SharingDaemon() const;
-  // Where they are shared: parameters of its keys are then not held once more by this rank.
+  // True if this rank reads shared parameters in place instead of holding a copy.
   bool ReadsDaemonsParameters() const;
   const std::vector<v1::KeySpec>& specs() const { return specs_; }  // [key index], as added
 

@@ -19,7 +19,7 @@ DurationNs RackCalls::leave_timeout() const {
 Status RackCalls::StatusOf(const KeyOwner& job, const char* call, const DaemonLink& link,
                            const absl::Status& status) const {
   if (Status verdict = job.status(); !verdict.ok()) return verdict;
-  // With one daemon there is no doubt who answered.
+  // With one daemon, an error that it returned needs no daemon name.
   return links_.size() < 2 ? CallStatus(call, link.endpoint, status)
                            : NamedCallStatus(call, link.endpoint, status);
 }

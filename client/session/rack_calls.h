@@ -1,5 +1,5 @@
-// Calls to the control planes of a rack's daemons, all at once, and their answers. Used by the
-// callers' threads of one job; links are fixed once the rank has joined.
+// Calls the control planes of all daemons of a rack at once and collects the responses. Used by the
+// callers' threads of one job. The links do not change after the rank has joined.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace phub::client {
 
 class RackCalls {
  public:
-  // `options` outlives it. call_timeout: of one call.
+  // `options` must outlive this object. call_timeout: timeout of one call.
   RackCalls(const JobOptions& options, std::chrono::milliseconds call_timeout, const Clock& clock)
       : options_(options), call_timeout_(call_timeout), clock_(clock) {}
 
@@ -31,16 +31,16 @@ class RackCalls {
   std::vector<DaemonLink*> All() const;
 
   DurationNs timeout() const;
-  // From Leave on nobody watches whether a daemon lives, so the call itself must end in time.
+  // After Leave no thread monitors the daemons, so the call needs a short timeout of its own.
   DurationNs leave_timeout() const;
 
-  // One call to each of these daemons, start(link, done), all at once. Policy wait: again where the
-  // daemon could not be reached, until it can or the job is over.
+  // Calls each of these daemons, start(link, done), all at once. Policy wait: retries where a
+  // daemon could not be reached, until it answers, wait_timeout has passed or the job is over.
   template <typename Response, typename Start>
   std::vector<absl::StatusOr<Response>> Each(std::span<DaemonLink* const> links, Start start);
 
-  // What a call that failed means to the caller: the job's verdict, if there is one, since it
-  // explains more than the call that it cut short.
+  // The error of a failed call for the caller: the job's verdict if there is one, since it explains
+  // more than the interrupted call.
   Status StatusOf(const KeyOwner& job, const char* call, const DaemonLink& link,
                   const absl::Status& status) const;
 

@@ -17,8 +17,8 @@
 namespace phub::client {
 namespace {
 
-// How long a restarted process tries to take its place: daemons notice within half of their
-// liveness timeout, two seconds unless configured otherwise.
+// How long a restarted process tries to take over its rank: daemons detect the death of the old
+// process within half of their liveness_timeout, two seconds by default.
 constexpr std::chrono::seconds kTakeOverPatience{4};
 constexpr std::chrono::milliseconds kTakeOverPause{50};
 
@@ -29,7 +29,7 @@ Status Bad(const DaemonLink& link, const char* call, const std::string& what) {
                 fmt::format("daemon {} answered {} with {}", link.endpoint.ToString(), call, what));
 }
 
-// One joining under way.
+// The state of one join.
 class Joining {
  public:
   Joining(const JoinSettings& settings, Connector& connector, CallWaiter& waiter)
@@ -56,17 +56,17 @@ class Joining {
   CallWaiter& waiter_;
   v1::Rack rack_;
   DaemonLinks links_;
-  bool run_is_over_ = false;  // at a daemon that was asked after the anchor
+  bool run_is_over_ = false;  // a daemon other than the anchor answered that the run ended
 };
 
 Status Joining::FromCall(const char* call, const DaemonLink& link,
                          const absl::Status& status) const {
-  // With one daemon there is no doubt who answered.
+  // With one daemon, an error that it returned needs no daemon name.
   if (links_.size() < 2) return CallStatus(call, link.endpoint, status);
   return NamedCallStatus(call, link.endpoint, status);
 }
 
-// ---- Who the rack is ---------------------------------------------------------------------------
+// ---- Finding the rack --------------------------------------------------------------------------
 
 Result<v1::Rack> Joining::AskRack(DaemonLink& link) const {
   v1::GetRackRequest request;
@@ -96,19 +96,19 @@ Status Joining::Find() {
   return status.ok() ? CheckCores() : status;
 }
 
-// What the daemon says sizes our tables, so it is bounded before it is used.
+// The daemon's response sizes our tables, so check its limits first.
 Status Joining::CheckRack(const DaemonLink& asked) const {
   const auto count = static_cast<std::uint32_t>(rack_.daemons_size());
   if (count > kDaemonsMax)
     return Bad(asked, "GetRack",
-               fmt::format("a rack of {} daemons, at most {} can be", count, kDaemonsMax));
+               fmt::format("a rack of {} daemons; at most {} are supported", count, kDaemonsMax));
   if (rack_.self() >= count)
     return Bad(asked, "GetRack",
                fmt::format("position {} in a rack of {} daemons", rack_.self(), count));
   return Status();
 }
 
-// Daemons do not talk to each other: each says for itself how many core loops it has.
+// Daemons do not talk to each other, so ask each for its number of core loops.
 Status Joining::AskCores(DaemonLink& link) {
   const Result<v1::Rack> rack = AskRack(link);
   if (!rack.ok()) return rack.status();
@@ -116,16 +116,16 @@ Status Joining::AskCores(DaemonLink& link) {
     return Status(
         StatusCode::kFailedPrecondition,
         fmt::format("daemons {} and {} have different configurations ({:.12} and {:.12}); "
-                    "all daemons of a rack need the same `daemons`, chunk_bytes, "
+                    "all daemons of a rack must have the same `daemons`, chunk_bytes, "
                     "staging_bytes_per_lane, version, place among `racks` and topology: compare "
-                    "phubd --dump-config of both (job {}, rank {})",
+                    "the output of phubd --dump-config of both (job {}, rank {})",
                     links_[rack_.self()]->endpoint.ToString(), link.endpoint.ToString(),
                     rack_.configuration(), rack->configuration(), settings_.options.job,
                     settings_.options.rank));
   if (rack->self() != link.position || rack->daemons_size() != rack_.daemons_size())
     return Bad(
         link, "GetRack",
-        fmt::format("position {} in a rack of {} daemons, daemon {} says position {} of {}",
+        fmt::format("position {} in a rack of {} daemons, but daemon {} lists position {} of {}",
                     rack->self(), rack->daemons_size(), links_[rack_.self()]->endpoint.ToString(),
                     link.position, rack_.daemons_size()));
   const auto position = static_cast<int>(link.position);
@@ -142,7 +142,7 @@ Status Joining::CheckCores() const {
   }
   if (lanes > kLanesMax)
     return Status(StatusCode::kInternal,
-                  fmt::format("the rack of {} has {} core loops, at most {} can be",
+                  fmt::format("the rack of {} has {} core loops; at most {} are supported",
                               settings_.daemon.ToString(), lanes, kLanesMax));
   return Status();
 }
@@ -156,12 +156,12 @@ Status Joining::ConnectAll(std::unique_ptr<DaemonLink> asked) {
     Result<Endpoint> endpoint = ParseEndpoint(rack_.daemons(static_cast<int>(i)).endpoint());
     if (!endpoint.ok())
       return Status(StatusCode::kInternal,
-                    fmt::format("the list of daemons that daemon {} gave: {}",
+                    fmt::format("the list of daemons from daemon {} is invalid: {}",
                                 settings_.daemon.ToString(), endpoint.status().message()));
     Result<std::unique_ptr<ControlChannel>> channel = connector_.Connect(*endpoint);
     if (!channel.ok())
       return Status(channel.status().code(),
-                    fmt::format("{} (daemon {} of the rack of {}; a job needs all of them)",
+                    fmt::format("{} (daemon number {} in the rack of {}; a job needs all daemons)",
                                 channel.status().message(), i, settings_.daemon.ToString()));
     links_.push_back(std::make_unique<DaemonLink>(i, *std::move(endpoint), *std::move(channel)));
   }
@@ -221,7 +221,7 @@ Status Joining::Reserve(DaemonLink& link) {
     });
   };
   auto response = join();
-  // A daemon that has not noticed yet that the process before this one is gone says that it lives.
+  // A daemon that has not yet detected the death of the old process reports that it is alive.
   const auto patience = std::chrono::steady_clock::now() + kTakeOverPatience;
   while (settings_.options.restart &&
          response.status().code() == absl::StatusCode::kAlreadyExists &&
@@ -248,9 +248,9 @@ Status Joining::CheckJoined(const DaemonLink& link) const {
   };
   const std::uint32_t version = joined.protocol_version();
   if (version < kProtocolVersionMin || version > kProtocolVersionMax)
-    return bad(fmt::format("protocol version {}, this library speaks {} to {}", version,
+    return bad(fmt::format("protocol version {}; this library supports {} to {}", version,
                            kProtocolVersionMin, kProtocolVersionMax));
-  if (joined.session_id().size() != kSessionIdBytes) return bad("a session id of a wrong size");
+  if (joined.session_id().size() != kSessionIdBytes) return bad("a session id of invalid size");
   const std::uint32_t chunk_bytes = joined.chunk_bytes();
   if (chunk_bytes < kChunkBytesMin || chunk_bytes > kChunkBytesMax || chunk_bytes % 64 != 0)
     return bad(fmt::format("chunks of {} bytes", chunk_bytes));
@@ -259,8 +259,8 @@ Status Joining::CheckJoined(const DaemonLink& link) const {
   if (settings_.options.apply == Apply::kIteration && joined.apply() != v1::APPLY_ITERATION)
     return Status(
         StatusCode::kFailedPrecondition,
-        fmt::format("daemon {} is version {}, which knows no apply=iteration: upgrade it, "
-                    "or join job {} without",
+        fmt::format("daemon {} has version {}, which does not support apply=kIteration: upgrade "
+                    "it, or join job {} with apply=kChunk",
                     link.endpoint.ToString(), joined.daemon_version(), settings_.options.job));
   if (joined.liveness_timeout_ns() <= 0) return bad("no liveness timeout");
   if (joined.cores().empty()) return bad("no core loops");
@@ -272,11 +272,12 @@ Status Joining::CheckJoined(const DaemonLink& link) const {
   if (rack_.daemons().empty()) return Status();
   const std::uint32_t expected = rack_.daemons(static_cast<int>(link.position)).core_count();
   if (link.lane_count() != expected)
-    return bad(fmt::format("{} core loops, the rack's list says {}", link.lane_count(), expected));
+    return bad(fmt::format("{} core loops instead of {} as in the rack's list", link.lane_count(),
+                           expected));
   return Status();
 }
 
-// One engine serves the lanes of all daemons.
+// One engine serves the lanes of all daemons, so these values must be the same at all of them.
 Status Joining::CheckLikeAnchor(const DaemonLink& link) const {
   const v1::JoinResponse& joined = link.joined;
   const v1::JoinResponse& anchor = links_.front()->joined;
@@ -297,8 +298,8 @@ Status Joining::CheckLikeAnchor(const DaemonLink& link) const {
   return Status();
 }
 
-// At all daemons at once, and soon: from here on each takes a silent rank for dead, and heartbeats
-// start when all have answered.
+// Commits at all daemons at once, with a short timeout: each daemon now expects heartbeats, but
+// they start only after all have answered.
 Status Joining::CommitAll() {
   const DurationNs lease = links_.front()->joined.liveness_timeout_ns();
   const DurationNs timeout = std::min(settings_.call_timeout, lease * 3 / 4);
@@ -318,11 +319,11 @@ Result<DaemonLinks> Joining::Run() {
   for (std::size_t i = 0; i < links_.size() && status.ok(); ++i) status = Reserve(*links_[i]);
   if (status.ok()) status = CommitAll();
   if (status.ok()) return std::move(links_);
-  // Where Join was not answered (or was refused) there is nothing to give back by name.
+  // Without a response to Join there is no reservation to return.
   std::erase_if(links_, [](const std::unique_ptr<DaemonLink>& link) {
     return link->joined.session_id().empty();
   });
-  // A daemon that the rank was committed at ends the job with it: so it says why.
+  // A daemon that has committed the rank ends the job when it leaves, so send the reason.
   const std::string why(status.message());
   const Status left = LeaveRack(links_, settings_.call_timeout, waiter_, why, run_is_over_);
   if (!left.ok())

@@ -1,9 +1,10 @@
-// Joining a job at every daemon of a rack, so that the rank is taken by all of them or by none.
+// Joins a job at every daemon of a rack: the rank is taken at all of them or at none.
 //
-// In the list's order: the daemon that was connected to says who the rack is; Join reserves at
-// each, the anchor first, whose incarnation the others take over; when all have agreed, Commit
-// makes it stand at each. Whatever goes wrong before that, the reservations are given back, and if
-// this process dies meanwhile they lapse by themselves.
+// 1. The daemon of the endpoint returns the list of the rack's daemons.
+// 2. Join reserves the rank at each daemon, in the list's order. The first one is the anchor; the
+//    others adopt its incarnation.
+// 3. After all have agreed, Commit makes the reservations permanent.
+// If a step fails, the reservations are returned. If this process dies, they expire.
 //
 // Cold: blocks, one thread.
 #pragma once
@@ -23,24 +24,24 @@ namespace phub::client {
 inline constexpr std::uint32_t kProtocolVersionMin = 1;
 inline constexpr std::uint32_t kProtocolVersionMax = 1;
 
-inline constexpr std::uint32_t kDaemonsMax = 64;  // of one rack
-inline constexpr std::uint32_t kLanesMax = 4096;  // of one worker: core loops of the whole rack
+inline constexpr std::uint32_t kDaemonsMax = 64;  // per rack
+inline constexpr std::uint32_t kLanesMax = 4096;  // per worker: core loops of the whole rack
 
 struct JoinSettings {
-  Endpoint daemon;  // any of the rack
+  Endpoint daemon;  // any daemon of the rack
   std::string tenant = {};
   DurationNs call_timeout = 0;
   JobOptions options;
 };
 
-// The rank's place at every daemon, committed; links in the list's order. Errors name the daemon.
+// Joins and commits at every daemon. Returns links in the list's order. Errors name the daemon.
 Result<DaemonLinks> JoinRack(const JoinSettings& settings, Connector& connector,
                              CallWaiter& waiter);
 
-// The request that gives the rank back. verdict, unless empty: why the job has ended elsewhere.
+// The request that returns the rank. verdict: if not empty, the reason why the job has ended.
 v1::LeaveRequest LeaveRequestOf(const DaemonLink& link, const std::string& verdict = {});
-// Gives the rank back at every daemon, all at once. The first error, with the daemon's name.
-// run_is_over: a daemon has said so, at which the rank has not even a reservation.
+// Returns the rank at every daemon, all at once. Returns the first error, with the daemon's name.
+// run_is_over: another daemon, where this rank has no reservation, has answered that the run ended.
 Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter,
                  const std::string& verdict = {}, bool run_is_over = false);
 

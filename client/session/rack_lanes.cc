@@ -13,19 +13,20 @@
 namespace phub::client {
 namespace {
 
-// Policy wait: a lane that breaks while it is being opened is opened again, as later ones are.
+// Policy wait: attempts to open a lane that breaks while it is being opened.
 constexpr int kOpenAttemptsMax = 4;
 constexpr DurationNs kPauseBetweenAttempts = 50 * kMillisecond;
 
-// Whether another way is worth a try: nobody is there, or not by this way; or a best-effort way
-// lacks room or time. What else refuses here would refuse there too.
+// True if another transport is worth a try: the daemon cannot be reached over this one, does not
+// support it, or a best-effort transport ran out of resources or time. Other errors would repeat.
 bool MayGoAnotherWay(const LaneWay& way, const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsUnimplemented(status) ||
          (way.provider->best_effort &&
           (absl::IsResourceExhausted(status) || absl::IsDeadlineExceeded(status)));
 }
 
-// Whether another device of this host may do where one does not: not if it was none of theirs.
+// True if another device of this host may succeed. kUnimplemented counts only if a device was
+// tried: otherwise no device of this host supports the transport.
 bool MayUseAnotherDevice(const absl::Status& status, bool tried) {
   return absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
          (tried && absl::IsUnimplemented(status));
@@ -61,10 +62,10 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(const Attempt& attempt, con
   const LaneWay& way = *attempt.way;
   const transport::LaneTarget target = ways_.TargetOf(way, link, lane);
   if (absl::Status offered = way.lanes->Offer(target); !offered.ok()) return offered;
-  // A lane that travelled this way once has no other.
+  // A lane that has used this transport must keep it.
   if (way.provider->best_effort && lane_ways_[lane] == nullptr && losses_[link.position].given_up)
     return absl::UnimplementedError(
-        "other lanes to this daemon were tried for too long, and failed");
+        "it was given up after other lanes to this daemon failed or took too long");
   auto dialled = way.lanes->Dial(target, hello, timeout, attempt.number, nonce_used);
   if (!dialled.ok()) return dialled.status();
   return Dialled{&way, std::move(dialled->connection), std::move(dialled->reason)};
@@ -74,17 +75,17 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
                                                    wire::LaneHello hello, DurationNs timeout) {
   const TimeNs begun = clock_.Now();
   const TimeNs deadline = begun + timeout;
-  const auto left = [&] {  // in whole milliseconds, as errors tell it
+  const auto left = [&] {  // in whole milliseconds, as printed in errors
     const DurationNs until = std::max<DurationNs>(1, deadline - clock_.Now());
     return (until + kMillisecond - 1) / kMillisecond * kMillisecond;
   };
   const std::vector<Attempt> attempts = AttemptsFor(lane);
   const bool insists = attempts.front().way == attempts.back().way;
-  std::string before;       // why the better ways did not do
-  bool nonce_used = false;  // somebody may have been told the nonce
+  std::string before;       // why the better transports failed
+  bool nonce_used = false;  // the nonce may have been sent
   for (std::size_t i = 0; i < attempts.size(); ++i) {
-    // What went over one way may have been read there, in the clear. So it is good for that way
-    // only: the next one's key is made from a nonce that nobody has seen.
+    // A nonce sent over one transport may have been read there in plaintext. So the next transport
+    // needs a fresh nonce, from which its key is derived.
     if (std::exchange(nonce_used, false)) {
       auto fresh = AskForLanes(link, {&lane, 1}, left());
       if (!fresh.ok()) return fresh.status();
@@ -95,7 +96,7 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
     absl::StatusOr<Dialled> dialled =
         DialBy(attempts[i], link, lane, hello, has_half ? left() / 2 : left(), nonce_used);
     if (dialled.ok()) {
-      const std::string wish = lane_ways_[lane] != nullptr ? "as before" : "asked for";
+      const std::string wish = lane_ways_[lane] != nullptr ? "same as before" : "requested";
       const std::string how = insists ? wish : dialled->reason;
       dialled->reason =
           fmt::format("{}{}{}", how, how.empty() || before.empty() ? "" : "; ", before);
@@ -113,7 +114,7 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
           before.empty() ? std::string(why) : fmt::format("{} ({})", why, before);
       return insists && last && absl::IsUnimplemented(status)
                  ? absl::FailedPreconditionError(
-                       fmt::format("{} was asked for, but {}", way->provider->spoken_name, all))
+                       fmt::format("{} was requested, but {}", way->provider->spoken_name, all))
                  : absl::Status(status.code(), all);
     }
     if (has_half && attempts[i + 1].way != way) {
@@ -126,7 +127,7 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
   return absl::InternalError("no way");
 }
 
-// With a nonce each, which is good once; what was granted before is not any more.
+// Each lane receives a nonce that is valid once. New nonces invalidate earlier ones.
 absl::StatusOr<RackLanes::Hellos> RackLanes::AskForLanes(const DaemonLink& link,
                                                          std::span<const std::uint32_t> lanes,
                                                          DurationNs timeout) const {
@@ -145,7 +146,7 @@ absl::StatusOr<RackLanes::Hellos> RackLanes::AskForLanes(const DaemonLink& link,
                                     [&](const v1::LaneGrant& one) { return one.core() == core; });
     wire::LaneHello& hello = result.hellos.emplace_back();
     if (grant == response->grants().end() || grant->nonce().size() != hello.nonce.size())
-      return absl::InternalError(fmt::format("it granted no lane to core {}", core));
+      return absl::InternalError(fmt::format("the daemon granted no lane to core {}", core));
     std::transform(grant->nonce().begin(), grant->nonce().end(), hello.nonce.begin(),
                    [](char c) { return static_cast<std::byte>(c); });
     hello.core = CoreIndex{core};
@@ -160,7 +161,7 @@ absl::Status RackLanes::Open(const DaemonLink& link, std::span<const std::uint32
                              DurationNs timeout, const Opened& opened) {
   const std::lock_guard lock(opening_);
   Hellos asked;
-  std::size_t first = 0;  // lane of these hellos
+  std::size_t first = 0;  // index in `lanes` of the first hello
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     if (i == 0 || clock_.Now() >= asked.old_at) {
       absl::StatusOr<Hellos> fresh = AskForLanes(link, lanes.subspan(i), timeout);
@@ -209,8 +210,8 @@ absl::Status RackLanes::OpenPatiently(const DaemonLink& link, std::span<const st
   for (int attempt = 1;; ++attempt, pause *= 2) {
     const DurationNs left = std::max<DurationNs>(deadline - clock_.Now(), kMillisecond);
     absl::Status status = Open(link, lanes.subspan(done), left, count);
-    // A handshake of TLS that was cut is told like one with a nonce that is not good any more; each
-    // attempt has a fresh one.
+    // An interrupted TLS handshake gives the same error as an expired nonce. Each attempt uses a
+    // fresh nonce, so retry.
     const bool passing = IsPassing(status) || absl::IsPermissionDenied(status);
     const bool again = settings_.wait && !status.ok() && passing && attempt < kOpenAttemptsMax &&
                        clock_.Now() + pause < deadline;

@@ -1,4 +1,4 @@
-// The reconnecting thread of RackWatch: policy wait.
+// The reconnecting thread of RackWatch (policy wait).
 #include <pthread.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace phub::client {
 namespace {
 
-// A lane that broke by accident is back at once; a daemon that is gone for long is not to be
-// flooded, and a second more hardly matters then.
+// Pause between attempts. Starts short to reopen a lane quickly, and grows so that a daemon that is
+// gone for long is not flooded.
 constexpr DurationNs kPauseMin = 50 * kMillisecond;
 constexpr DurationNs kPauseMax = kSecond;
 
@@ -21,7 +21,7 @@ constexpr DurationNs kPauseMax = kSecond;
 
 bool RackWatch::NeedsRecovery(const Watched& watched) const {
   if (watched.must_reconnect || !watched.attended) return true;
-  if (watched.lost_at != 0) return false;  // attended again, and not yet heard of
+  if (watched.lost_at != 0) return false;  // the stream is open again, but had no event yet
   const auto first = lane_watches_.begin() + watched.link.first_lane;
   return std::any_of(first, first + watched.link.lane_count(),
                      [](const LaneWatch& lane) { return lane.lost_at != 0; });
@@ -54,7 +54,7 @@ void RackWatch::Recover() {
     const bool control_lost = watched->must_reconnect || !watched->attended;
     lock.unlock();
     if (control_lost)
-      RecoverControl(*watched);  // what becomes of it is heard on the stream
+      RecoverControl(*watched);  // the stream reports the result
     else if (RecoverLanes(*watched)) {
       lock.lock();
       watched->pause = 0;
@@ -70,7 +70,7 @@ void RackWatch::RecoverControl(Watched& watched) {
     const std::lock_guard lock(mutex_);
     dead_end = watched.must_reconnect && watched.attended;
   }
-  if (dead_end) watched.link.channel->Reconnect();  // closes the stream, and says so
+  if (dead_end) watched.link.channel->Reconnect();  // closes the stream: OnAttendClosed()
   Attend(watched);
 }
 
@@ -82,14 +82,14 @@ bool RackWatch::RecoverLanes(Watched& watched) {
     for (std::uint32_t lane = link.first_lane; lane < link.first_lane + link.lane_count(); ++lane)
       if (lane_watches_[lane].lost_at != 0) lost.push_back(lane);
   }
-  // As patient as with a daemon's silence: that is what it would be.
+  // The same timeout as for a silent daemon.
   const DurationNs timeout =
       std::min<DurationNs>(settings_.call_timeout, link.joined.liveness_timeout_ns());
   const absl::Status status = lanes_.Open(
       link, lost, timeout,
       [this](std::uint32_t lane, std::uint8_t index, transport::Connection& connection) {
         {
-          // First: it may be closed again before the next line.
+          // Before OnLaneOpened(): the lane may close again immediately.
           const std::lock_guard lock(mutex_);
           lane_watches_[lane].lost_at = 0;
           lane_watches_[lane].opened_at = clock_.Now();

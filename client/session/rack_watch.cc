@@ -55,7 +55,7 @@ void RackWatch::Attend(Watched& watched) {
     watched.must_reconnect = false;
   }
   watched.link.channel->Attend(watched);
-  SendHeartbeat(watched);  // it says whose stream this is
+  SendHeartbeat(watched);  // identifies the session of the stream
 }
 
 void RackWatch::SendHeartbeat(const Watched& watched) {
@@ -65,7 +65,7 @@ void RackWatch::SendHeartbeat(const Watched& watched) {
   watched.link.channel->SendHeartbeat(heartbeat);
 }
 
-// ---- What daemons say --------------------------------------------------------------------------
+// ---- Events from daemons -----------------------------------------------------------------------
 
 void RackWatch::OnEvent(Watched& watched, const v1::SessionEvent& event) {
   watched.last_heard.store(clock_.Now(), std::memory_order_relaxed);
@@ -75,7 +75,7 @@ void RackWatch::OnEvent(Watched& watched, const v1::SessionEvent& event) {
     returned = std::exchange(watched.lost_at, 0) != 0;
     if (returned) {
       watched.pause = 0;
-      watched.next_attempt = 0;  // its lanes may be next
+      watched.next_attempt = 0;  // its lanes may be reopened at once
       changed_.notify_all();
     }
   }
@@ -117,7 +117,7 @@ void RackWatch::Log(Watched& watched, const v1::SessionEvent& event) {
     case v1::SessionEvent::kJobFailed:
     case v1::SessionEvent::kHeartbeat:
     case v1::SessionEvent::kSaved:
-    case v1::SessionEvent::EVENT_NOT_SET:  // a newer daemon says what this build does not know
+    case v1::SessionEvent::EVENT_NOT_SET:  // an event of a newer daemon that this build lacks
       break;
   }
 }
@@ -154,19 +154,19 @@ void RackWatch::OnLaneClosed(const LaneClosed& closed) {
   const std::lock_guard lock(mutex_);
   LaneWatch& lane = lane_watches_[closed.lane];
   lane.lost_at = now;
-  // A lane that breaks again soon after it was opened has not come back.
+  // A lane that breaks again soon after it was reopened has not recovered.
   if (lane.began_at == 0 || now - lane.opened_at > liveness_timeout_) lane.began_at = now;
   lane.why = LaneLost(link.endpoint, core, closed, settings_.job, settings_.rank);
-  changed_.notify_all();  // the threads count from now
+  changed_.notify_all();  // both threads must update their timeouts
 }
 
-// A daemon that goes away while it is being drained was stopped, and did not crash.
+// A daemon that exits while it is draining was probably stopped on purpose.
 Status RackWatch::Decorate(const Watched& watched, Status status) const {
   if (!watched.draining.load(std::memory_order_relaxed)) return status;
-  return Status(status.code(), fmt::format("{}; the daemon was being drained", status.message()));
+  return Status(status.code(), fmt::format("{}; the daemon was draining", status.message()));
 }
 
-// ---- What the clock says -----------------------------------------------------------------------
+// ---- Timeouts ----------------------------------------------------------------------------------
 
 void RackWatch::Pulse() {
   pthread_setname_np(pthread_self(), "phub-heartbeat");
@@ -177,7 +177,7 @@ void RackWatch::Pulse() {
   while (!quit_) {
     lock.unlock();
     const TimeNs now = clock_.Now();
-    // When this process itself stood still, the daemons' silence in that time means nothing.
+    // If this process itself was suspended, the daemons' silence in that time means nothing.
     if (now - last_looked > 2 * interval)
       for (const std::unique_ptr<Watched>& watched : watched_)
         watched->last_heard.store(now, std::memory_order_relaxed);
@@ -238,7 +238,7 @@ RackWatch::Finding RackWatch::LookAtLanes(const Watched& watched, TimeNs now) {
   for (std::uint32_t lane = link.first_lane; lane < link.first_lane + link.lane_count(); ++lane) {
     const LaneWatch& one = lane_watches_[lane];
     if (one.lost_at == 0) continue;
-    // A breach of the lane's rules is certain, and would happen again.
+    // A protocol violation is certain and would happen again.
     if (one.why.code() == StatusCode::kInternal) return {.verdict = one.why};
     const DurationNs waited = now - (settings_.wait ? one.began_at : one.lost_at);
     const DurationNs patience =

@@ -1,17 +1,22 @@
-// Watches over a worker's daemons: sends heartbeats, notices who died, fell silent or lost a lane,
-// and, under policy wait, brings back what can be brought back. What cannot is a verdict, which the
-// owner is told, with the daemon that it concerns.
+// Monitors a worker's daemons: sends heartbeats and detects daemons that died, became silent or
+// closed a lane. Under policy wait it reconnects. If it cannot recover, it passes a verdict and the
+// failed daemon to the owner.
 //
-// Policy fail. A stream that ends, or silence for liveness_timeout, is a verdict at once; of a lost
-// lane, after liveness_timeout, since the control stream may say by then who is to blame.
-// Policy wait. A stream that broke is attached again, a silent connection is replaced, a lost lane
-// is opened again, each with growing pauses, until wait_timeout is over. A daemon that has
-// forgotten the session was started anew: nothing can bring back what it held, so that is a verdict
-// at once. So is a peer that breaks the lane's rules.
+//   failure                    policy fail                    policy wait
+//   stream ended               verdict at once                open the stream again
+//   silent, liveness_timeout   verdict at once                replace the connection
+//   lane lost                  verdict after liveness_timeout reopen the lane
+//   session unknown            verdict at once                verdict at once
+//   lane protocol violated     verdict                        verdict
 //
-// Threads. Two of its own: one sends heartbeats and looks at the clock, and never blocks on
-// anything else; under policy wait another one dials. OnLaneClosed() comes on the engine's thread,
-// events on the channels' threads. One lock, never held while anybody is called.
+// Policy fail waits after a lost lane, since the control stream may meanwhile report the cause.
+// Policy wait retries with growing pauses until wait_timeout. A daemon that does not know the
+// session was restarted, and its state is lost.
+//
+// Threads. The heartbeat thread sends heartbeats, checks timeouts, and never blocks on anything
+// else. Under policy wait a second thread reconnects. OnLaneClosed() is called on the engine's
+// thread, events arrive on the channels' threads. One lock, never held during a call to another
+// object.
 #pragma once
 
 #include <atomic>
@@ -46,16 +51,17 @@ class RackWatch {
   class Owner {
    public:
     virtual ~Owner() = default;
-    // The job is over. Any thread but the engine's; perhaps more than once. key: that it names.
+    // The job is over. Called on any thread except the engine's, possibly more than once. key: the
+    // key that the verdict names.
     virtual void OnVerdict(Status verdict, const std::string& key, const DaemonLink& from) = 0;
-    // A daemon says that the job's state is on disk. The channels' threads.
+    // A daemon reports that a checkpoint of the job is on disk. The channels' threads.
     virtual void OnSavedState(const v1::SavedState& state) = 0;
     // A lane was opened again. The reconnecting thread.
     virtual void OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
                               transport::Connection& connection) = 0;
   };
 
-  // Everything given outlives this object.
+  // All references must outlive this object.
   RackWatch(RackWatchSettings settings, const DaemonLinks& links, RackLanes& lanes,
             const Clock& clock, CallWaiter& waiter, Owner& owner);
   ~RackWatch();
@@ -63,14 +69,14 @@ class RackWatch {
   // Opens the streams and starts the threads.
   void Start();
   void OnLaneClosed(const LaneClosed& closed);
-  // The rank leaves, or the job has its verdict: what is lost from now on is no loss. Heartbeats go
-  // on, so that the daemons hear the end from this worker and not from its silence.
+  // The rank leaves or the job has its verdict: failures no longer matter. Heartbeats continue, so
+  // that the daemons receive this worker's Leave and do not report it as silent.
   void StandDown() { standing_down_.store(true, std::memory_order_release); }
-  // Ends the threads. Waits for a dialling under way.
+  // Ends the threads. Waits for a running attempt to reconnect.
   void Quit();
 
  private:
-  // One daemon, as it is doing.
+  // The state of one daemon.
   struct Watched final : ControlChannel::Observer {
     Watched(RackWatch& watch_in, const DaemonLink& link_in) : watch(watch_in), link(link_in) {}
     void OnEvent(const v1::SessionEvent& event) override { watch.OnEvent(*this, event); }
@@ -82,23 +88,23 @@ class RackWatch {
     const DaemonLink& link;
     std::atomic<TimeNs> last_heard{0};
     std::atomic<bool> draining{false};
-    // With RackWatch::mutex_.
+    // Protected by RackWatch::mutex_.
     bool attended = false;        // the stream is open
-    bool must_reconnect = false;  // the stream is open and leads nowhere
-    TimeNs lost_at = 0;           // 0: it answers
-    Status why;                   // lost
+    bool must_reconnect = false;  // the stream is open, but its connection is dead
+    TimeNs lost_at = 0;           // 0: the daemon answers
+    Status why;                   // reason of the loss
     TimeNs next_attempt = 0;
-    DurationNs pause = 0;  // before the next attempt but one
+    DurationNs pause = 0;  // between the next attempt and the following one
   };
   struct LaneWatch {
-    TimeNs lost_at = 0;    // 0: it is open
-    TimeNs opened_at = 0;  // again; 0: it was never lost
-    TimeNs began_at = 0;   // of this spell of losses
+    TimeNs lost_at = 0;    // 0: the lane is open
+    TimeNs opened_at = 0;  // last reopened; 0: it was never lost
+    TimeNs began_at = 0;   // first of a series of losses in quick succession
     Status why;
   };
   struct Finding {
-    Status verdict = {};        // OK: none
-    DurationNs look_again = 0;  // how long nothing needs to be looked at
+    Status verdict = {};        // OK: no verdict
+    DurationNs look_again = 0;  // time until the next check
   };
 
   bool over() const { return standing_down_.load(std::memory_order_acquire); }
@@ -124,7 +130,7 @@ class RackWatch {
   const Clock& clock_;
   CallWaiter& waiter_;
   Owner& owner_;
-  DurationNs liveness_timeout_ = 0;  // the shortest of the daemons'
+  DurationNs liveness_timeout_ = 0;  // the shortest of all daemons
   std::vector<std::unique_ptr<Watched>> watched_;
   std::atomic<std::uint64_t> heartbeats_{0};
   std::atomic<bool> standing_down_{false};

@@ -12,8 +12,8 @@ namespace {
 
 // One key, over all daemons that have chunks of it.
 struct Progress {
-  bool known = false;             // some daemon knows it
-  std::uint32_t known_count = 0;  // how many do
+  bool known = false;             // at least one daemon knows the key
+  std::uint32_t known_count = 0;  // number of daemons that know it
   std::uint64_t first_iteration = 0;
   std::uint64_t reductions_min = std::numeric_limits<std::uint64_t>::max();
 };
@@ -29,8 +29,7 @@ Status CheckKey(const DaemonVersions& daemon, const v1::KeyVersions& key) {
   if (key.chunk_count() == 0) return Status();
   if (key.applied_min() > key.applied_max() || key.reductions_min() > key.reductions_max() ||
       key.reductions_min() > key.applied_min() || key.reductions_max() > key.applied_max())
-    return Nonsense(daemon,
-                    fmt::format("versions of key {} that contradict each other", key.key_index()));
+    return Nonsense(daemon, fmt::format("inconsistent versions of key {}", key.key_index()));
   return Status();
 }
 
@@ -45,7 +44,7 @@ Status Collect(const DaemonVersions& daemon, std::vector<Progress>& keys) {
     seen[index] = true;
     Progress& key = keys[index];
     if (key.known && key.first_iteration != versions.first_iteration())
-      return Nonsense(daemon, fmt::format("first iteration {} of key {}, another daemon says {}",
+      return Nonsense(daemon, fmt::format("first iteration {} of key {}; another daemon has {}",
                                           versions.first_iteration(), index, key.first_iteration));
     key.known = true;
     ++key.known_count;
@@ -72,12 +71,12 @@ Result<KeyResume> ResumeKey(std::span<const DaemonVersions> daemons, std::uint32
                             const Progress& progress, std::uint64_t iteration) {
   KeyResume resume{.first_iteration = progress.first_iteration};
   resume.reductions = iteration - std::min(iteration, progress.first_iteration);
-  if (progress.known_count < daemons.size()) return resume;  // some have still to be given it
+  if (progress.known_count < daemons.size()) return resume;  // some daemons do not have the key yet
   std::optional<std::uint64_t> version;
   for (const DaemonVersions& daemon : daemons) {
     const v1::KeyVersions* const key = Find(daemon, index);
     if (key == nullptr) continue;
-    // Which is at most one round ahead in any chunk: two versions are all that is kept.
+    // Any chunk is at most one round ahead: daemons keep only two versions.
     if (key->reductions_min() < resume.reductions || key->reductions_max() > resume.reductions + 1)
       return Nonsense(
           daemon, fmt::format("key {} after {} to {} reductions; it should be {} or {} (iteration "
@@ -118,9 +117,9 @@ Result<ResumePlan> MakeResumePlan(std::span<const DaemonVersions> daemons) {
     for (const DaemonVersions& daemon : daemons)
       if (AnyRound(daemon))
         return Status(StatusCode::kAborted,
-                      fmt::format("daemon {} holds nothing of this rank's, while the job has had "
-                                  "rounds at daemon {}: daemon {} was started anew, and what it "
-                                  "held of the job is lost",
+                      fmt::format("daemon {} has no state of this rank, although the job has had "
+                                  "rounds at daemon {}: daemon {} was restarted and its part of "
+                                  "the job is lost",
                                   is_new->daemon, daemon.daemon, is_new->daemon));
   } else {
     plan.resumed = true;
@@ -131,7 +130,7 @@ Result<ResumePlan> MakeResumePlan(std::span<const DaemonVersions> daemons) {
   std::uint64_t iteration = std::numeric_limits<std::uint64_t>::max();
   for (Progress& key : keys) {
     if (!key.known) continue;
-    // A daemon that was not yet told of the key has had no round of it.
+    // A daemon that does not have the key yet has had no round of it.
     if (key.known_count < daemons.size() ||
         key.reductions_min == std::numeric_limits<std::uint64_t>::max())
       key.reductions_min = 0;

@@ -1,16 +1,15 @@
-// Where a process goes on that takes the place of a rank that died (JobOptions::restart): the
-// iteration to compute again, and the version of every key that it starts from.
+// Computes where a process resumes that replaces a dead rank (JobOptions::restart): the iteration
+// to compute again, and the version of every key to start from.
 //
-// The iteration B is the least that any chunk of any key has completed: the dead rank had the
-// replies of all chunks for it, since it pushed an iteration only after all replies of the last
-// one; and no chunk is further than B + 1, since that takes this rank's next push. Whatever daemons
-// said at different times, that holds, so that they need not be asked at one instant. Of each key
-// the daemons keep the versions of B and of B + 1.
+// This iteration B is the lowest that any chunk of any key has completed. The dead rank had the
+// replies of all chunks for B, since it pushed an iteration only after all replies of the previous
+// one. No chunk is beyond B + 1, since that needs this rank's next push. Both hold even if the
+// daemons answer at different times. The daemons keep the versions of B and B + 1 of each key.
 //
-// A rank may find itself resumed at some daemons and new at others: the process before it died
-// while it was joining (its reservation lapsed where it was not committed). Then it had pushed
-// nothing, so no chunk anywhere has had a round, and the rank starts as a new one. If a chunk has
-// had one all the same, some daemon has lost what it held, and the job cannot go on.
+// A rank may be resumed at some daemons and new at others: the old process died while joining,
+// and its uncommitted reservations expired. It had then pushed nothing, no chunk has had a round,
+// and the rank starts as a new one. If any chunk has had a round, a daemon has lost its state, and
+// the job must end.
 //
 // Pure; any thread.
 #pragma once
@@ -28,28 +27,28 @@
 namespace phub::client {
 
 struct KeyResume {
-  std::uint64_t first_iteration = 0;  // the job's when the key was added
-  // The round after which the key was at the boundary; 0: none yet, so it is as in a first run.
+  std::uint64_t first_iteration = 0;  // the job's iteration when the key was added
+  // The round after which the key was at the boundary; 0: no round yet, as in a first run.
   Iteration version{};
-  std::uint64_t reductions = 0;  // of the rounds up to `version`
-  HyperVersion hyper_version{};  // named by that round, with its values; 0: none was
+  std::uint64_t reductions = 0;  // among the rounds up to `version`
+  HyperVersion hyper_version{};  // named by that round, with its values; 0: none
   v1::HyperParameters hyper_parameters = {};
 };
 
 struct ResumePlan {
   bool resumed = false;
   std::uint64_t iteration = 0;
-  std::vector<KeyResume> keys;  // [key index]: keys that the job has already
+  std::vector<KeyResume> keys;  // [key index]: keys that the job already has
 };
 
-// What one daemon says.
+// One daemon's answer.
 struct DaemonVersions {
-  std::string daemon;  // its name
+  std::string daemon;  // the daemon's name
   bool resumed = false;
   v1::GetVersionsResponse versions;
 };
 
-// kAborted: the job cannot go on; kInternal: what a daemon says makes no sense. Both name daemons.
+// kAborted: the job must end; kInternal: a daemon's answer is inconsistent. Both name the daemons.
 Result<ResumePlan> MakeResumePlan(std::span<const DaemonVersions> daemons);
 
 }  // namespace phub::client

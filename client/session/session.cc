@@ -1,4 +1,4 @@
-// phub::Connect and phub::Session: the way in.
+// phub::Connect and phub::Session.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -40,43 +40,42 @@ client::Credentials CredentialsOf(const ConnectOptions& options) {
 Status CheckJobOptions(const JobOptions& options) {
   if (options.job.empty() || options.job.size() > kNameBytesMax)
     return Invalid(
-        fmt::format("job name '{}': 1 to {} bytes are allowed", options.job, kNameBytesMax));
+        fmt::format("job name '{}' must have 1 to {} bytes", options.job, kNameBytesMax));
   if (options.world_size == 0 || options.world_size > kRanksMax)
-    return Invalid(fmt::format("world_size is {}, 1 to {} is allowed (job {})", options.world_size,
+    return Invalid(fmt::format("world_size is {}; it must be 1 to {} (job {})", options.world_size,
                                kRanksMax, options.job));
   if (options.rank >= options.world_size)
-    return Invalid(fmt::format("rank {} is not below world_size {} (job {})", options.rank,
+    return Invalid(fmt::format("rank {} must be less than world_size {} (job {})", options.rank,
                                options.world_size, options.job));
   if (options.chunk_bytes != 0 &&
       (options.chunk_bytes % 64 != 0 || options.chunk_bytes < kChunkBytesMin ||
        options.chunk_bytes > kChunkBytesMax))
     return Invalid(
-        fmt::format("chunk_bytes is {}, a multiple of 64 from {} to {} is allowed (job {})",
+        fmt::format("chunk_bytes is {}; it must be a multiple of 64 from {} to {} (job {})",
                     options.chunk_bytes, kChunkBytesMin, kChunkBytesMax, options.job));
   if (options.leave_timeout.count() < 0)
-    return Invalid(fmt::format("leave_timeout is negative (job {})", options.job));
+    return Invalid(fmt::format("leave_timeout must not be negative (job {})", options.job));
   if (options.on_loss == LossPolicy::kWait && options.wait_timeout.count() <= 0)
-    return Invalid(fmt::format("wait_timeout has to be positive (job {})", options.job));
+    return Invalid(fmt::format("wait_timeout must be positive (job {})", options.job));
   if (options.screening > Screening::kReject)
-    return Invalid(fmt::format("screening is {}, which is none (job {})",
+    return Invalid(fmt::format("screening {} is not a valid value (job {})",
                                static_cast<int>(options.screening), options.job));
   if (options.restart && options.on_loss != LossPolicy::kWait)
     return Invalid(
-        fmt::format("restart needs on_loss=kWait (job {}): a worker that starts anew "
-                    "can only take the place of one that is waited for",
+        fmt::format("restart needs on_loss=kWait (job {}): a job with kFail ends when it "
+                    "loses a worker",
                     options.job));
   if (options.apply > Apply::kIteration)
-    return Invalid(fmt::format("apply is {}, which is none (job {})",
+    return Invalid(fmt::format("apply {} is not a valid value (job {})",
                                static_cast<int>(options.apply), options.job));
   if (!std::isfinite(options.clip_norm) || options.clip_norm < 0.0)
     return Invalid(
-        fmt::format("clip_norm is {}; it has to be positive, or 0 for no clipping "
-                    "(job {})",
+        fmt::format("clip_norm is {}; it must be positive, or 0 for no clipping (job {})",
                     options.clip_norm, options.job));
   if (options.apply == Apply::kChunk && (options.clip_norm > 0.0 || options.skip_nonfinite))
     return Invalid(
-        fmt::format("clip_norm and skip_nonfinite need apply=kIteration (job {}): else "
-                    "a chunk is applied before the others are known",
+        fmt::format("clip_norm and skip_nonfinite need apply=kIteration (job {}): kChunk "
+                    "applies a chunk before the other chunks are summed",
                     options.job));
   return Status();
 }
@@ -89,10 +88,10 @@ Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options
   Result<client::Endpoint> daemon = client::ParseEndpoint(endpoint);
   if (!daemon.ok()) return daemon.status();
   if (options.connect_timeout.count() <= 0 || options.call_timeout.count() <= 0)
-    return Invalid("connect_timeout and call_timeout have to be positive");
+    return Invalid("connect_timeout and call_timeout must be positive");
   auto connector =
       std::make_shared<client::GrpcConnector>(options.connect_timeout, CredentialsOf(options));
-  // So that a wrong address is noticed here; every job has a connection of its own.
+  // Detects a wrong address early. Every job opens its own connection later.
   if (auto channel = connector->Connect(*daemon); !channel.ok()) return channel.status();
   return Session(
       std::make_shared<client::SessionImpl>(*std::move(daemon), options, std::move(connector)));

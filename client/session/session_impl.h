@@ -1,5 +1,5 @@
-// Behind phub::Session: where the daemon is, and how it is reached. Immutable; any thread. Every
-// job that is joined makes channels of its own, which outlive the session if need be.
+// Implements phub::Session: the daemon's endpoint and the connection options. Immutable; any
+// thread. Every joined job opens its own channels, which may outlive the session.
 #pragma once
 
 #include <memory>

@@ -85,7 +85,7 @@ TEST(PhubdWithAJob, PhubctlShowsTheJobAndWhomItWaitsFor) {
   EXPECT_THAT(daemon.Ask({"stats"}).output, testing::ContainsRegex("phub_rounds_total .* 1\n"));
   const Finished none = daemon.Ask({"job", "stalls", "digits"});
   EXPECT_EQ(none.exit, Exit::WithCode(0));
-  EXPECT_THAT(none.error, HasSubstr("no round of job digits waits"));
+  EXPECT_THAT(none.error, HasSubstr("no round of job digits is waiting for a rank"));
 
   // Rank 0 pushes, rank 1 does not.
   const Handle waiting = workers.first.key->PushPull();

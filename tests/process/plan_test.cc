@@ -78,7 +78,7 @@ TEST_F(PhubctlPlan, WrongUsageIsExitCode2WithTheWayToHelp) {
 
 TEST_F(PhubctlPlan, WhatIsNotThereIsExitCode3) {
   EXPECT_EQ(Error(3, {"verify", In("none.json"), "-t", "ring:4"}),
-            "phubctl: there is no file '" + In("none.json") + "'\n");
+            "phubctl: no such file: '" + In("none.json") + "'\n");
   EXPECT_THAT(Error(3, {"make", "-p", "multitre", "-t", "ring:4"}),
               HasSubstr("did you mean \"multitree\"?"));
   EXPECT_EQ(Error(3, {"draw", Made("ring", "ring:4"), "-t", "ring:4", "--home", "m9"}),
@@ -104,12 +104,12 @@ TEST_F(PhubctlPlan, BadInputIsExitCode1AndNamesThePlace) {
   EXPECT_THAT(Error(1, {"verify", Made("ring", "ring:4"), "-t", "ring:5"}),
               HasSubstr("ring.json: paths["));
   EXPECT_THAT(Error(1, {"make", "-p", "hdrm", "-t", "ring:4"}),
-              StartsWith("phubctl: hdrm does not fit ring:4: "));
+              StartsWith("phubctl: hdrm cannot plan ring:4: "));
   EXPECT_THAT(Error(1, {"bound", "-t", "ring:99999999999"}),
               HasSubstr("is not a shape, such as 4x4"));
   EXPECT_THAT(Error(1, {"bound", "-t", "ring:4", "-s", "-1"}), HasSubstr("--size: '-1'"));
   EXPECT_THAT(Error(1, {"make", "-p", "ring", "-t", "ring:4", "-o", In("no/folder.json")}),
-              EndsWith("cannot be written\n"));
+              EndsWith(": cannot write the file\n"));
 }
 
 TEST_F(PhubctlPlan, ABrokenPlanIsRefusedWithTreeEdgeAndReason) {
@@ -120,7 +120,8 @@ TEST_F(PhubctlPlan, ABrokenPlanIsRefusedWithTreeEdgeAndReason) {
   const std::string broken = folder_.Write("broken.json", text);
   for (const char* command : {"verify", "simulate", "draw", "export", "import"}) {
     const std::string why = Error(1, {command, broken, "-t", "ring:4"});
-    EXPECT_THAT(why, StartsWith("phubctl: " + broken + ": the plan is wrong: tree ")) << command;
+    EXPECT_THAT(why, StartsWith("phubctl: " + broken + ": the plan is not valid: tree "))
+        << command;
     EXPECT_THAT(why, HasSubstr("edge m3->")) << command;
   }
 }
@@ -128,12 +129,12 @@ TEST_F(PhubctlPlan, ABrokenPlanIsRefusedWithTreeEdgeAndReason) {
 TEST_F(PhubctlPlan, MakesVerifiesAndSimulates) {
   const std::string plan = Made("multitree", "torus:4x4");
   EXPECT_THAT(Output({"verify", plan, "-t", "torus:4x4"}),
-              HasSubstr("right. 16 trees by multitree, 5 + 5 steps.\n"));
+              HasSubstr("valid. 16 trees by multitree, 5 + 5 steps.\n"));
   EXPECT_THAT(Output({"-o", "json", "verify", plan, "-t", "torus:4x4"}),
               HasSubstr("\"gather_steps\": 5"));
   EXPECT_THAT(Output({"simulate", plan, "-t", "torus:4x4", "-s", "1GiB", "--pieces", "8", "--trace",
                       In("trace.json")}),
-              StartsWith("1 GiB in 8 piece(s) take "));
+              StartsWith("1 GiB in 8 piece(s): "));
   EXPECT_THAT(Contents(In("trace.json")), HasSubstr("\"traceEvents\""));
 }
 
@@ -155,14 +156,15 @@ TEST_F(PhubctlPlan, ShowsTopologiesAndBounds) {
   EXPECT_EQ(Output({"bound", "-t", file}), Output({"bound", "-t", "racks:2x2@4"}));
   const std::string bound = Output({"bound", "-t", "torus:8x8"});
   EXPECT_THAT(bound, HasSubstr("all-gather                                    63/4     16"));
-  EXPECT_THAT(bound, EndsWith("Narrowest for all-gather: into {m0}\n"));
+  EXPECT_THAT(bound, EndsWith("Narrowest cut for all-gather: into {m0}\n"));
 }
 
 TEST_F(PhubctlPlan, ComparesAllPlannersInOneTable) {
   const std::string table = Output({"compare", "-t", "racks:2x4@4", "-s", "16MiB"});
   EXPECT_THAT(table, StartsWith("PLANNER             STEPS  PIECES  BUSIEST LINK"));
-  for (const char* text : {"sharded-star", "halving-doubling", "packing", "<- best",
-                           "not a BiGraph", "The bound of reduce-scatter and all-gather is "})
+  for (const char* text :
+       {"sharded-star", "halving-doubling", "packing", "<- best", "not a BiGraph",
+        "The lower bound for reduce-scatter and all-gather is "})
     EXPECT_THAT(table, HasSubstr(text));
   EXPECT_THAT(Output({"compare", "-t", "ring:4", "-o", "json"}), HasSubstr("\"of_bound\": "));
 }
@@ -174,7 +176,7 @@ TEST_F(PhubctlPlan, DrawsExportsAndImports) {
   EXPECT_EQ(Output({"import", In("plan.xml"), "-t", "racks:2x4@2", "-o", In("again.json")}), "");
   // A thread block sends its runs of chunks one after the other, which takes more steps.
   EXPECT_THAT(Output({"verify", In("again.json"), "-t", "racks:2x4@2"}),
-              HasSubstr("again.json: right. 8 trees by hierarchical, "));
+              HasSubstr("again.json: valid. 8 trees by hierarchical, "));
   const std::string inside = In("in-switch.json");
   Made("in-switch", "switch:4,aggregate");
   EXPECT_THAT(Error(1, {"export", inside, "-t", "switch:4,aggregate"}),

@@ -116,7 +116,7 @@ TEST_F(ProbeTest, ShowsEveryPairAndWritesWhatOthersRead) {
   for (Process& trainer : trainers) {
     EXPECT_EQ(trainer.Wait(20 * kSecond), Exit::WithCode(0)) << trainer.Outputs();
   }
-  EXPECT_THAT(racks_->Ask(0, {"job", "get", "planned"}).output, HasSubstr("asked for: file"));
+  EXPECT_THAT(racks_->Ask(0, {"job", "get", "planned"}).output, HasSubstr("requested: file"));
   const std::string stats = racks_->Ask(0, {"stats", "--all"}).output;
   EXPECT_THAT(stats, AllOf(HasSubstr("phub_probes_total"), HasSubstr("phub_probe_bytes_total")));
 }

@@ -118,7 +118,7 @@ TEST_P(RackMeasures, BytesOfEveryLaneAreWhatTheSizesDemand) {
   EXPECT_EQ(partial_bytes, (kRacks - 1) * kPartialBytes * kRounds);
   EXPECT_EQ(result_bytes, (kRacks - 1) * kResultBytes * kRounds);
   const std::string text = racks.Ask(1, {"job", "get", plan}).output;
-  EXPECT_THAT(text, ContainsRegex("predicted +[0-9.]+ .s for 469 KiB, which is this job's"));
+  EXPECT_THAT(text, ContainsRegex("predicted +[0-9.]+ .s for this job's 469 KiB"));
   EXPECT_THAT(text, ContainsRegex("exchange +all +- +469 KiB +[0-9.]+ .s +[0-9.]+ .s"));
   EXPECT_THAT(text, HasSubstr("this one"));
   EXPECT_THAT(racks.Ask(1, {"job", "get", plan, "-o", "wide"}).output, HasSubstr("RESULTS SENT"));

@@ -65,7 +65,7 @@ TEST(RackJobs, TheStoredPlanIsShownAtEveryRack) {
     EXPECT_THAT(shown.output, HasSubstr("\"planner\": \"ring\""));
     EXPECT_THAT(shown.output, HasSubstr("phub.plan.v1"));
     EXPECT_THAT(racks->Ask(rack, {"job", "get", job.name}).output,
-                HasSubstr("ring (asked for: ring)"));
+                HasSubstr("ring (requested: ring)"));
   }
 }
 

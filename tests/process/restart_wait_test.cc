@@ -230,11 +230,12 @@ TEST(WaitingInVain, EveryRackIsToldForWhomItWaitsAndWhoDidNotComeBack) {
   ASSERT_TRUE(WaitForIteration(trainers[1], 20, 20 * kSecond)) << trainers[1].Outputs();
   trainers[1].Signal(SIGKILL);
   std::string told;
-  for (int tries = 0; tries < 20 && told.find("of another rack") == std::string::npos; ++tries) {
+  for (int tries = 0; tries < 20 && told.find("in another rack") == std::string::npos; ++tries) {
     Sleep(100 * kMillisecond);
     told = racks.Ask(2, {"job", "get", "patient"}).output;
   }
-  EXPECT_THAT(told, ContainsRegex("awaited +rank 1 \\(.*\\) for another .* \\(of another rack\\)"));
+  EXPECT_THAT(told, ContainsRegex(
+                        "waiting for +rank 1 \\(.*\\), at most .* more: .* \\(in another rack\\)"));
   EXPECT_TRUE(trainers[0].IsRunning()) << trainers[0].Outputs();
   for (const std::size_t rank : {0u, 2u}) {
     ASSERT_EQ(trainers[rank].Wait(8 * kSecond), Exit::WithCode(1)) << trainers[rank].Outputs();

@@ -193,7 +193,7 @@ TEST(PhubdWithState, ATokenIsNotSentInTheClearToAnotherHost) {
   EXPECT_EQ(daemon.Ask(token, {"whoami"}).exit, Exit::WithCode(0));
   const Finished refused =
       RunToEnd(kPhubctl, {"-e", "rack7.invalid:7700", "--token-file", token, "whoami"});
-  EXPECT_THAT(refused.error, HasSubstr("in the clear"));
+  EXPECT_THAT(refused.error, HasSubstr("unencrypted"));
 }
 
 TEST(PhubctlContexts, AreKeptInAFileOfTheirOwnersAlone) {

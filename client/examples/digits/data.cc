@@ -51,13 +51,14 @@ std::optional<std::vector<Digit>> ReadLines(const std::string& path, std::string
     Digit digit;
     if (!ParseLine(line, digit)) {
       error = path + ", line " + std::to_string(digits.size() + 1) +
-              ": expected 64 numbers of 0 to 16 and a label of 0 to 9, with commas between";
+              ": expected 64 numbers from 0 to 16 and a label from 0 to 9, separated by commas";
       return std::nullopt;
     }
     digits.push_back(digit);
   }
-  if (!gzeof(file.get())) {  // damaged or cut short
-    error = path + ": cannot be read to its end, after line " + std::to_string(digits.size());
+  if (!gzeof(file.get())) {  // damaged or truncated
+    error = path + ": cannot read beyond line " + std::to_string(digits.size()) +
+            "; the file is probably damaged or truncated";
     return std::nullopt;
   }
   return digits;

@@ -1,4 +1,4 @@
-// The data set: 8x8 handwritten digits, and which of them every rank sees in every iteration.
+// The data set of 8x8 handwritten digits, and its distribution over ranks and iterations.
 #pragma once
 
 #include <array>
@@ -18,19 +18,19 @@ struct Digit {
   std::size_t label = 0;                // 0 to 9
 };
 
-// A fixed split: every reader of the same file gets the same.
+// A fixed split: the same for every reader of the same file.
 struct DataSet {
   std::vector<Digit> train;
-  std::vector<Digit> test;  // a fifth of the whole
+  std::vector<Digit> test;  // a fifth of all digits
 };
 
-// Reads lines of 64 pixels of 0..16 and a label, gzip-compressed or not. Empty, with `error` set
-// to what is wrong and where, if the file cannot be read.
+// Reads lines of 64 pixels of 0..16 and a label, gzip-compressed or not. If the file cannot be
+// read, returns no value and sets `error` to what is wrong and where.
 std::optional<DataSet> LoadDigits(const std::string& path, std::string& error);
 
-// Deals the training digits: each pass over them is shuffled anew, each iteration takes the next
-// world_size x batch_size of them, and rank r the r-th part. Every rank computes the same order on
-// its own, so nothing needs to be sent. A remainder that fills no iteration is left for next pass.
+// Deals the training digits. Each pass over them has a new random order. Each iteration takes the
+// next world_size x batch_size digits, and rank r takes the r-th part. Every rank computes the same
+// order, so nothing is sent. A pass ignores a remainder that is too small for an iteration.
 class Dealer {
  public:
   // REQUIRES: train.size() >= world_size * batch_size > 0. `train` outlives the dealer.
@@ -45,7 +45,7 @@ class Dealer {
   const std::size_t batch_size_;
   const std::size_t iterations_per_pass_;
   std::size_t pass_;
-  std::vector<std::size_t> order_;  // of the current pass
+  std::vector<std::size_t> order_;  // in the current pass
   std::vector<const Digit*> batch_;
 
   void StartPass(std::size_t pass);

@@ -1,5 +1,5 @@
-// phub-digits: trains a small network on handwritten digits, as one rank of a phub job, or in one
-// process without phub; and compares what the two came to.
+// phub-digits: trains a small network on handwritten digits, as one rank of a phub job or in one
+// process without phub, and compares the results.
 //   phub-digits --endpoint 127.0.0.1:7700 --rank 0 --world-size 4 --data digits.csv.gz --save a
 //   phub-digits --serial --world-size 4 --data digits.csv.gz --save b
 //   phub-digits compare a b
@@ -50,8 +50,9 @@ int Train(const Arguments& arguments) {
   if (!data) return Fail(error);
   const std::size_t together = arguments.settings.world_size * arguments.settings.batch_size;
   if (together > data->train.size())
-    return Fail("world size x batch size is " + std::to_string(together) + ", but there are only " +
-                std::to_string(data->train.size()) + " digits to train on");
+    return Fail("--world-size x --batch is " + std::to_string(together) +
+                ", but the data has only " + std::to_string(data->train.size()) +
+                " training digits; reduce one of them");
   digits::Trained trained;
   if (arguments.serial) {
     trained = digits::TrainSerially(arguments.settings, *data);
@@ -74,44 +75,44 @@ int Train(const Arguments& arguments) {
 
 void AddTrainingOptions(CLI::App& app, Arguments& arguments) {
   digits::Settings& settings = arguments.settings;
-  app.add_flag("--serial", arguments.serial, "train in this process alone, without phub");
+  app.add_flag("--serial", arguments.serial, "train in this process only, without phub");
   app.add_option("--racks", settings.racks,
-                 "with --serial: add as 2 racks do, each its own ranks' gradients first")
+                 "with --serial: sum the gradients of each rack first, as this many racks do")
       ->check(CLI::Range(std::size_t{1}, std::size_t{2}))
       ->capture_default_str();
-  app.add_option("--endpoint", arguments.place.endpoint, "the daemon, as host:port");
+  app.add_option("--endpoint", arguments.place.endpoint, "daemon, as host:port");
   app.add_option("--job", arguments.place.job, "name of the job")->default_val("digits");
   app.add_option("--rank", arguments.place.rank, "this worker's rank, from 0")->default_val(0);
-  app.add_option("--transport", arguments.place.transport, "how gradients and parameters travel")
+  app.add_option("--transport", arguments.place.transport, "transport of gradients and parameters")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
       ->capture_default_str();
   app.add_option("--plan", arguments.place.plan,
-                 "train in all racks that the daemons are configured with, exchanging by this "
-                 "plan: auto, a planner's name, or a file");
+                 "train in all racks of the daemons' configuration, exchanging with this plan: "
+                 "auto, a planner's name, or a file");
   app.add_flag("--restart", arguments.place.restart,
-               "wait for a worker that dies; start it again with the same options");
+               "wait for a worker that dies; restart it with the same options");
   app.add_flag("--apply-iteration", arguments.place.apply_iteration,
-               "update nothing before every gradient of an iteration is summed");
+               "update only after all gradients of an iteration are summed");
   app.add_option("--clip-norm", arguments.place.clip_norm,
-                 "clip all gradients together to this norm; implies --apply-iteration")
+                 "clip the gradients of all keys to this norm; implies --apply-iteration")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--skip-nonfinite", arguments.place.skip_nonfinite,
                "skip iterations with NaN or infinity; implies --apply-iteration");
   app.add_option("--world-size", settings.world_size, "number of workers")
       ->check(CLI::Range(std::size_t{1}, std::size_t{64}))
       ->capture_default_str();
-  app.add_option("--data", arguments.data, "digits.csv.gz");
+  app.add_option("--data", arguments.data, "file with the digits (digits.csv.gz)");
   app.add_option("--iterations", settings.iterations)
       ->check(CLI::Range(std::size_t{1}, std::size_t{1'000'000}))
       ->capture_default_str();
-  app.add_option("--batch", settings.batch_size, "digits per worker and iteration")
+  app.add_option("--batch", settings.batch_size, "number of digits per worker and iteration")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1024}))
       ->capture_default_str();
   app.add_option("--learning-rate", settings.learning_rate)->capture_default_str();
   app.add_option("--momentum", settings.momentum)->capture_default_str();
   app.add_option("--weight-decay", settings.weight_decay)->capture_default_str();
   app.add_option("--save", arguments.save, "write the final parameters to this file");
-  app.add_flag("--quiet", settings.quiet, "no progress");
+  app.add_flag("--quiet", settings.quiet, "do not print progress");
 }
 
 }  // namespace
@@ -121,8 +122,8 @@ int main(int argc, char** argv) {
   Arguments arguments;
   AddTrainingOptions(app, arguments);
   app.footer(
-      "Who you are, where the daemon asks for it: PHUB_TOKEN_FILE and, with TLS, PHUB_CA_FILE; or\n"
-      "PHUB_CERTIFICATE and PHUB_KEY.");
+      "Credentials come from the environment: PHUB_TOKEN_FILE, or PHUB_CERTIFICATE and PHUB_KEY;\n"
+      "with TLS also PHUB_CA_FILE.");
   CLI::App* compare = app.add_subcommand("compare", "compare two files written with --save");
   std::string path_a;
   std::string path_b;
@@ -135,23 +136,23 @@ int main(int argc, char** argv) {
   }
   if (compare->parsed()) return Compare(path_a, path_b);
   if (arguments.data.empty() || (!arguments.serial && arguments.place.endpoint.empty())) {
-    std::fprintf(stderr, "phub-digits: needs --data, and --endpoint or --serial; see --help\n");
+    std::fprintf(stderr, "phub-digits: pass --data, and --endpoint or --serial; see --help\n");
     return kUsage;
   }
   if (arguments.serial && arguments.place.clip_norm > 0.0) {
-    std::fprintf(stderr, "phub-digits: --clip-norm is the daemon's; --serial has none\n");
+    std::fprintf(stderr, "phub-digits: --clip-norm cannot be combined with --serial\n");
     return kUsage;
   }
   if (arguments.place.clip_norm > 0.0 || arguments.place.skip_nonfinite)
     arguments.place.apply_iteration = true;
   if (!arguments.serial && arguments.place.rank >= arguments.settings.world_size) {
-    std::fprintf(stderr, "phub-digits: --rank %zu does not exist with --world-size %zu\n",
+    std::fprintf(stderr, "phub-digits: --rank %zu must be less than --world-size %zu\n",
                  arguments.place.rank, arguments.settings.world_size);
     return kUsage;
   }
   const std::size_t racks = arguments.settings.racks;
   if (racks > 1 && (!arguments.serial || arguments.settings.world_size % racks != 0)) {
-    std::fprintf(stderr, "phub-digits: --racks goes with --serial and an even --world-size\n");
+    std::fprintf(stderr, "phub-digits: --racks 2 needs --serial and an even --world-size\n");
     return kUsage;
   }
   return Train(arguments);

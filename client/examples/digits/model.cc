@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kWeightSeed = 7;
 
-// output += factor * input: the one inner loop of forward and of the weights' gradients.
+// output += factor * input: the inner loop of the forward pass and of the weights' gradients.
 void AddScaled(float factor, const float* input, std::size_t count, float* output) {
   for (std::size_t i = 0; i < count; ++i) output[i] += factor * input[i];
 }
@@ -33,7 +33,7 @@ std::size_t TensorSize(std::size_t tensor) {
 std::vector<float> InitialValues(std::size_t tensor) {
   std::vector<float> values(TensorSize(tensor), 0.0f);
   if (tensor % 2 == 1) return values;  // biases start at zero
-  // He's uniform initialisation: keeps the variance through ReLU layers.
+  // Kaiming uniform initialization: keeps the variance through ReLU layers.
   const float limit = std::sqrt(6.0f / static_cast<float>(kLayers[tensor / 2].inputs));
   Random random(kWeightSeed + tensor);
   for (float& value : values) value = (2.0f * random.Uniform() - 1.0f) * limit;
@@ -66,7 +66,8 @@ void Network::Forward(const Parameters& parameters, std::span<const Digit* const
   }
 }
 
-// Cross-entropy of softmax(logits); the derivative by a logit is (probability - target) / batch.
+// Cross-entropy of softmax(logits). The derivative with respect to a logit is (probability -
+// target) / batch size.
 BatchResult Network::SoftmaxLoss(std::span<const Digit* const> batch) {
   BatchResult result;
   for (std::size_t n = 0; n < batch.size(); ++n) {
@@ -113,7 +114,7 @@ void Network::DeltasOfInputs(std::size_t layer, std::size_t batch_size,
     for (std::size_t i = 0; i < inputs; ++i) {
       const std::size_t at = n * inputs + i;
       float sum = 0.0f;
-      if (activations_[layer][at] > 0.0f) {  // else the ReLU lets nothing through
+      if (activations_[layer][at] > 0.0f) {  // otherwise the ReLU's derivative is 0
         for (std::size_t o = 0; o < outputs; ++o) sum += weights[i * outputs + o] * output_delta[o];
       }
       deltas_[layer][at] = sum;
@@ -129,7 +130,7 @@ BatchResult Network::ComputeGradients(const Parameters& parameters,
   const BatchResult result = SoftmaxLoss(batch);
   for (std::size_t layer = kLayers.size(); layer-- > 0;) {
     LayerGradients(layer, batch.size(), gradients);
-    // Reads the layer's weights, so it comes before they are given away.
+    // Reads the layer's weights, so it must run before layer_done().
     if (layer > 0) DeltasOfInputs(layer, batch.size(), parameters[WeightsOf(layer)]);
     layer_done(layer);
   }

@@ -1,6 +1,6 @@
 // A small network in plain C++: 64 - 128 - 64 - 10, ReLU between layers, softmax and cross-entropy
-// at the end. It knows nothing of phub: parameters and gradients are spans of somebody's memory,
-// so the very same code trains in one process (serial.cc) and in many (worker.cc).
+// at the end. It does not depend on phub: parameters and gradients are spans of the caller's
+// memory. The same code trains in one process (serial.cc) and in many (worker.cc).
 //
 // Deterministic: plain loops in a fixed order, so the same inputs give the same bits.
 #pragma once
@@ -29,14 +29,14 @@ constexpr std::size_t BiasesOf(std::size_t layer) { return 2 * layer + 1; }
 std::string TensorName(std::size_t tensor);  // "fc1.weight", "fc1.bias", "fc2.weight", ...
 std::size_t TensorSize(std::size_t tensor);  // elements
 
-// What the weights are before the first iteration; the same at every call.
+// The initial values of a tensor; the same at every call.
 std::vector<float> InitialValues(std::size_t tensor);
 
 using Parameters = std::array<std::span<const float>, kTensorCount>;
 using Gradients = std::array<std::span<float>, kTensorCount>;
 
 struct BatchResult {
-  double loss_sum = 0;  // of the batch's digits
+  double loss_sum = 0;  // sum over the batch's digits
   std::size_t correct = 0;
 };
 
@@ -45,9 +45,9 @@ class Network {
  public:
   explicit Network(std::size_t batch_size_max);
 
-  // Forward and backward: gradients of the batch's mean loss. `layer_done(layer)` is called, last
-  // layer first, as soon as a layer's gradients are final and its parameters are not read any more:
-  // from then on both may be given away, while the layers before it are still computed.
+  // Forward and backward pass: computes the gradients of the batch's mean loss. Calls
+  // `layer_done(layer)`, last layer first, as soon as a layer's gradients are final and its
+  // parameters are no longer read. Both may then be pushed while earlier layers are computed.
   BatchResult ComputeGradients(const Parameters& parameters, std::span<const Digit* const> batch,
                                const Gradients& gradients,
                                const std::function<void(std::size_t layer)>& layer_done);
@@ -61,9 +61,9 @@ class Network {
   void DeltasOfInputs(std::size_t layer, std::size_t batch_size, std::span<const float> weights);
 
   const std::size_t batch_size_max_;
-  // activations_[i]: inputs of layer i, one row per digit of the batch; the last: outputs (logits).
+  // activations_[i]: inputs of layer i, one row per digit of the batch. The last: outputs (logits).
   std::array<std::vector<float>, kLayers.size() + 1> activations_;
-  // deltas_[i]: derivative of the loss by activations_[i] before its ReLU.
+  // deltas_[i]: derivative of the loss with respect to activations_[i] before its ReLU.
   std::array<std::vector<float>, kLayers.size() + 1> deltas_;
 };
 

@@ -41,7 +41,7 @@ std::optional<std::vector<std::vector<float>>> LoadParameters(const std::string&
               static_cast<std::streamsize>(tensor.size() * sizeof(float)));
   }
   if (!file || file.peek() != std::ifstream::traits_type::eof()) {
-    error = path + ": has the wrong length";
+    error = path + ": the file has the wrong length";
     return std::nullopt;
   }
   return tensors;
@@ -53,7 +53,7 @@ std::string FirstDifference(const std::vector<std::vector<float>>& a,
   for (std::size_t t = 0; t < a.size(); ++t) {
     if (a[t].size() != b[t].size()) return TensorName(t) + ": the sizes differ";
     for (std::size_t i = 0; i < a[t].size(); ++i) {
-      // As bits: equal floats may differ (-0 and +0), and a NaN is equal to itself here.
+      // Compare bits: -0 and +0 differ, and a NaN equals itself.
       const auto left = std::bit_cast<std::uint32_t>(a[t][i]);
       const auto right = std::bit_cast<std::uint32_t>(b[t][i]);
       if (left == right) continue;

@@ -8,7 +8,7 @@
 namespace digits {
 namespace {
 
-constexpr std::int64_t kTerminalPeriodNs = 100'000'000;  // ten times a second reads as live
+constexpr std::int64_t kTerminalPeriodNs = 100'000'000;  // 100 ms looks continuous
 constexpr std::size_t kLinesOffTerminal = 10;
 
 std::int64_t NowNs() {

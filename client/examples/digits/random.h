@@ -1,5 +1,5 @@
-// A small deterministic generator (splitmix64): the same numbers on every machine and library, so
-// that every rank, and the serial run, shuffles and initialises alike.
+// A small deterministic generator (splitmix64). It gives the same numbers on every machine, so
+// every rank and the serial run shuffle and initialize in the same way.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class Random {
   // In [0, 1), a multiple of 2^-24: exact in a float.
   float Uniform() { return static_cast<float>(Next() >> 40) * 0x1p-24f; }
 
-  // Fisher-Yates. Modulo favours small numbers by less than 2^-50 for the sizes used here.
+  // Fisher-Yates. For the sizes used here, the bias of the modulo is less than 2^-50.
   template <typename T>
   void Shuffle(std::vector<T>& values) {
     for (std::size_t left = values.size(); left > 1; --left)

@@ -26,9 +26,9 @@ float SumOfRanks(const std::vector<Tensors>& gradients, std::size_t tensor, std:
   return sum;
 }
 
-// The mean of every rank's gradient, then one step of torch.optim.SGD, each operation rounded on
-// its own and in the order that phub documents: each rack adds up its own ranks' gradients, and
-// these sums are added; of two, in which order does not matter.
+// The mean of all ranks' gradients, then one step of torch.optim.SGD. Each operation is rounded
+// separately, in the order that phub documents: each rack sums its own ranks' gradients, then the
+// sums of the racks are added. With two racks the order of this addition does not matter.
 void Update(const Settings& settings, std::size_t iteration, const std::vector<Tensors>& gradients,
             std::size_t tensor, std::vector<float>& momentum, std::vector<float>& parameters) {
   // phub rounds hyper-parameters to the type that it computes in.

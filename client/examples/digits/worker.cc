@@ -1,4 +1,4 @@
-// One rank: this file is all that a training program needs to know of phub.
+// One rank. Only this file of the program uses phub.
 #include <phub/client.h>
 
 #include <array>
@@ -17,8 +17,8 @@ phub::Momentum OptimizerAt(const Settings& settings, std::size_t iteration) {
           .weight_decay = settings.weight_decay};
 }
 
-// One key for every tensor: what a rank sends is cut, summed and updated per key, and a key can
-// leave as soon as its own gradient is ready. Added in one round trip.
+// Adds one key per tensor, so that each tensor can be pushed as soon as its gradient is ready. One
+// round trip adds all keys.
 phub::Result<std::vector<phub::Key>> AddKeys(phub::Job& job, const Settings& settings) {
   std::vector<phub::KeySpec> specs;
   for (std::size_t t = 0; t < kTensorCount; ++t)
@@ -28,10 +28,9 @@ phub::Result<std::vector<phub::Key>> AddKeys(phub::Job& job, const Settings& set
   return job.AddKeys(specs);
 }
 
-// From `first` on: 0, but for a process that takes the place of one that died.
+// Trains from iteration `first`, which is 0 unless this process replaces one that died.
 phub::Status TrainIterations(const Settings& settings, std::size_t rank, std::size_t first,
-                             const DataSet& data, Network& network,
-                             std::vector<phub::Key>& keys) {
+                             const DataSet& data, Network& network, std::vector<phub::Key>& keys) {
   // The network works in phub's own memory: nothing is copied on this side.
   Parameters parameters;
   Gradients gradients;
@@ -53,14 +52,14 @@ phub::Status TrainIterations(const Settings& settings, std::size_t rank, std::si
         if (!status.ok()) return status;
       }
     }
-    // The last layer's gradients travel while the first layer's are still being computed.
+    // The last layer's gradients are sent while the first layer's are still being computed.
     const BatchResult result = network.ComputeGradients(
         parameters, dealer.Batch(iteration, rank), gradients, [&](std::size_t layer) {
           updates[WeightsOf(layer)] = keys[WeightsOf(layer)].PushPull();
           updates[BiasesOf(layer)] = keys[BiasesOf(layer)].PushPull();
         });
     for (const phub::Handle& update : updates) {
-      phub::Status status = update.Wait();  // the new parameters are here, or why not
+      phub::Status status = update.Wait();  // until the new parameters have arrived
       if (!status.ok()) return status;
     }
     progress.Add(iteration, result.loss_sum, result.correct, settings.batch_size,
@@ -83,7 +82,7 @@ phub::Status Train(const Settings& settings, const Place& place, const DataSet& 
   phub::JobOptions options = {.job = place.job,
                               .rank = static_cast<std::uint32_t>(place.rank),
                               .world_size = static_cast<std::uint32_t>(settings.world_size)};
-  if (place.restart) {  // should a worker die, the others wait for the one that is started anew
+  if (place.restart) {  // if a worker dies, the others wait until it is restarted
     options.on_loss = phub::LossPolicy::kWait;
     options.restart = true;
   }
@@ -98,7 +97,7 @@ phub::Status Train(const Settings& settings, const Place& place, const DataSet& 
   phub::Result<std::vector<phub::Key>> keys = AddKeys(*job, settings);
   if (!keys.ok()) return keys.status();
   for (std::size_t t = 0; t < kTensorCount; ++t) {
-    // Rank 0's values win. Where a process goes on, the keys have theirs already.
+    // Sets the values of rank 0 everywhere. In a resumed process the keys already have values.
     phub::Status status = job->Initialize((*keys)[t], InitialValues(t));
     if (!status.ok()) return status;
   }

@@ -9,21 +9,21 @@
 //     Backward(batch, fc1->parameters(), fc1->gradients());   // phub's memory: nothing is copied
 //     phub::Handle updated = fc1->PushPull();                 // returns at once
 //     ...                                                     // the next layer's backward runs
-//     status = updated.Wait();                                // fc1->parameters() are the new ones
+//     status = updated.Wait();                                // fc1->parameters() are updated
 //   }
 //
-// Words. A job is one training run; world_size worker processes take part, each with a rank. A key
-// is a tensor (or several, laid end to end: a bundle) with the optimizer that updates it. A round
-// is one iteration of one key: every rank pushes a gradient, the daemon combines them in rank
+// Terms. A job is one training run of world_size worker processes, each with a rank. A key is a
+// tensor, or a bundle of several tensors laid end to end, with the optimizer that updates it. A
+// round is one iteration of one key: every rank pushes a gradient, the daemon combines them in rank
 // order, runs the optimizer, and sends every rank the same new parameters.
 //
 // Rules of a round.
-// - Every rank pushes every key once per round, in any order among keys. All ranks must agree on
-//   what a round is (a reduction or a broadcast, its root, the hyper-parameters).
-// - From the push until its handle is complete the gradients must not be written, and the
-//   parameters neither read nor written: they are lent to phub. There is one round per key in
-//   flight; a second push is refused with kFailedPrecondition.
-// - Nothing waits for ever. When a worker or the daemon dies or falls silent, every handle and
+// - Every rank pushes every key once per round, in any order of keys. All ranks must agree on the
+//   kind of round (reduction or broadcast), its root and its hyper-parameters.
+// - Between the push and the completion of its handle, the caller must not write the gradients and
+//   must neither read nor write the parameters. A key has at most one round in flight; a second
+//   push is refused with kFailedPrecondition.
+// - Nothing blocks forever. When a worker or the daemon dies or stops responding, every handle and
 //   every call completes within the daemon's liveness_timeout with an error that names it.
 //
 // Threads. Every function may be called from any thread. A call never copies or computes a tensor;
@@ -57,47 +57,47 @@ struct JobAccess;
 struct KeyImpl;
 }  // namespace client
 
-// Version of the library in use, "0.1.0". Static storage.
+// Version of the library, for example "0.1.0". Static storage.
 PHUB_API const char* Version();
 
-// ---- What a key is -----------------------------------------------------------------------------
+// ---- Keys --------------------------------------------------------------------------------------
 
-// Operation and the types must be equal at all ranks; the rest is this rank's own business.
+// Operation and types must be the same on all ranks; the other options may differ.
 struct KeyOptions {
   Operation operation = Operation::kDefault;
-  // Types on the wire, of gradients() and of parameters(). Unset: the key's. Over an f32 key, which
-  // the daemon then keeps as f32 masters, they may be f16 or bf16.
+  // Element types of gradients() and parameters(), and on the wire. Unset: the key's type. An f32
+  // key may use f16 or bf16; the daemon then keeps f32 masters.
   std::optional<ElementType> gradient_type = {};
   std::optional<ElementType> parameter_type = {};
-  // Keys with a higher priority are sent first when several are waiting. Unset: the key added
-  // first has the highest, since the next forward pass needs it first.
+  // Among waiting keys, those with a higher priority are sent first. Unset: keys added earlier have
+  // a higher priority, since the next forward pass needs them earlier.
   std::optional<std::int32_t> priority = {};
-  // parameters() is memory of this worker alone, which it may write to between rounds. Else it may
+  // true: parameters() is private memory, which this worker may write between rounds. false: it may
   // be one region that all workers of the host map read-only. Keys without an optimizer always
-  // have memory of their own.
+  // have private memory.
   bool copy = false;
-  // Memory of element_count elements of the wire types that stays valid until the job was left,
-  // used for gradients() and parameters(). Empty: phub allocates (zero-filled).
+  // Memory for gradients() and parameters(): element_count elements of the types above, valid until
+  // this rank has left the job. Empty: phub allocates zero-filled memory.
   Elements gradients = {};
   Elements parameters = {};
 };
 
-// A key to be added. All ranks add the same keys in the same order; name, type, element_count,
-// operation and optimizer must agree, or the ranks are refused with what differs.
+// A key to add. All ranks add the same keys in the same order. If name, type, element_count,
+// operation or optimizer differ between ranks, the call fails and names the difference.
 struct KeySpec {
   std::string name = {};  // 1 to 255 bytes, unique in the job
   ElementType type = f32;
   std::uint64_t element_count = 0;  // at least 1; may be 0 if `tensors` is given
   Optimizer optimizer = None{};
   KeyOptions options = {};
-  // A bundle: element counts of the tensors that lie end to end in the key. Empty: one tensor.
+  // A bundle: element counts of its tensors, which are laid end to end. Empty: one tensor.
   std::vector<std::uint64_t> tensors = {};
 };
 
-// ---- A round under way -------------------------------------------------------------------------
+// ---- Rounds in flight --------------------------------------------------------------------------
 
-// A push that was started. Cheap: steady state allocates nothing. Dropping a handle changes
-// nothing about the round. May outlive its Job.
+// A started push. Cheap: no allocation in the steady state. Destroying a handle does not affect the
+// round. A handle may outlive its Job.
 class PHUB_API Handle {
  public:
   Handle();  // complete, with an error
@@ -107,16 +107,16 @@ class PHUB_API Handle {
   Handle(const Handle& other);
   Handle& operator=(const Handle& other);
 
-  // Until the round is complete: OK when the new parameters have arrived whole; kCancelled;
-  // kFailedPrecondition and kInvalidArgument when the push was refused at once; kAborted or
+  // Blocks until the round is complete. Returns OK when all new parameters have arrived;
+  // kCancelled; kFailedPrecondition or kInvalidArgument if the push was refused; kAborted or
   // kUnavailable with the job's verdict ("rank 2 on node5 died 1.3 s ago (job digits, key ...)").
   Status Wait() const;
-  // The same, or kDeadlineExceeded when the time is up: the round goes on and can be waited for.
+  // The same, but returns kDeadlineExceeded after `timeout`. The round continues; Wait() again.
   Status Wait(std::chrono::nanoseconds timeout) const;
   // True if Wait() would return at once.
   bool Test() const;
-  // Withdraws the push if nothing of it was sent yet (it then never happened, and the key may be
-  // pushed again); kFailedPrecondition if it is under way or complete.
+  // Withdraws the push if none of it was sent: the key may then be pushed again. Returns
+  // kFailedPrecondition if the push is in flight or complete.
   Status Cancel() const;
 
  private:
@@ -136,8 +136,8 @@ struct Tensor {
   ConstElements parameters = {};
 };
 
-// A key of a job. A cheap reference: copies name the same key. Keeps the key's memory alive; after
-// its job was left or failed, pushes are refused and the memory can still be read.
+// A key of a job. A cheap reference: copies refer to the same key. Keeps the key's memory alive.
+// After the job failed or was left, pushes are refused, but the memory can still be read.
 class PHUB_API Key {
  public:
   ~Key();
@@ -149,11 +149,11 @@ class PHUB_API Key {
   const std::string& name() const;
   std::uint64_t element_count() const;
   ElementType type() const;
-  // Rounds complete on this rank, broadcasts included.
+  // Number of rounds that completed on this rank, including broadcasts.
   std::uint64_t iteration() const;
 
-  // The key's own memory, element_count elements each (see KeyOptions), as elements of the wire
-  // types. The typed forms are empty if T is another type.
+  // The key's memory: element_count elements each, of the types in KeyOptions. The typed forms are
+  // empty if T is another type.
   Elements gradients() const;
   ConstElements parameters() const;
   template <Element T>
@@ -164,31 +164,31 @@ class PHUB_API Key {
   std::span<const T> parameters() const {
     return parameters().template As<T>();
   }
-  // The same parameters to write to, between rounds; empty if they are shared with other workers
-  // (see KeyOptions::copy).
+  // The same parameters, writable between rounds. Empty if they are shared with other workers (see
+  // KeyOptions::copy).
   Elements mutable_parameters() const;
-  // Tensors of a bundle, in order; a key that is not a bundle has one. REQUIRES: i < tensor_count()
+  // Tensors of a bundle, in order; other keys have one tensor. REQUIRES: i < tensor_count()
   std::size_t tensor_count() const;
   Tensor tensor(std::size_t i) const;
 
   // Starts a round: sends gradients(), receives the new parameters into parameters().
   [[nodiscard]] Handle PushPull();
-  // The same with other memory, element_count elements of the wire types each, which may not
-  // overlap: sent from and received into where it lies, with no copy but into and out of shared
-  // memory. Lent until the handle is complete.
+  // The same with the caller's memory: element_count elements each, of the types in KeyOptions, not
+  // overlapping. Copied only if a lane uses shared memory. phub uses this memory until the handle
+  // is complete.
   [[nodiscard]] Handle PushPull(ConstElements gradients, Elements parameters);
-  // Apply::kIteration: like PushPull(), and asks that the iteration change nothing, for instance
-  // because this rank's loss was no number. One rank that asks so at one key is enough.
+  // Apply::kIteration: like PushPull(), but requests that the iteration be skipped, for example
+  // because this rank's loss is NaN. A request by one rank for one key is enough.
   [[nodiscard]] Handle PushPullToSkip();
-  // Starts a round like PushPull(), for callers that collect the parameters later with Pull().
+  // Starts a round like PushPull(), for callers that wait for the parameters later with Pull().
   Handle Push();
-  Handle Push(ConstElements gradients);  // received into parameters()
-  // The handle of the last push: complete when its parameters are there. kFailedPrecondition if
-  // nothing was pushed.
+  Handle Push(ConstElements gradients);  // the new parameters arrive in parameters()
+  // The handle of the last push, complete when its parameters have arrived. Its status is
+  // kFailedPrecondition if nothing was pushed.
   [[nodiscard]] Handle Pull() const;
 
-  // Hyper-parameters from the next push on. Every rank sets the same values before the same round.
-  // kInvalidArgument if the kind of optimizer is not the key's, or a value is out of range.
+  // Sets the hyper-parameters from the next push on. Every rank sets the same values before the
+  // same round. kInvalidArgument: another kind of optimizer than the key's, or a value is invalid.
   Status SetHyperParameters(const Optimizer& values);
 
  private:
@@ -199,38 +199,38 @@ class PHUB_API Key {
 
 // ---- Sessions and jobs -------------------------------------------------------------------------
 
-// What becomes of a job that loses a worker.
+// How a job reacts to the loss of a worker.
 enum class LossPolicy : std::uint8_t {
-  kFail = 0,  // it ends; everybody is told who was lost
-  kWait = 1,  // it waits for up to wait_timeout. A worker whose process lives comes back by itself
+  kFail = 0,  // the job ends; every rank's error names the lost worker
+  kWait = 1,  // the job waits up to wait_timeout. A worker that is still alive reconnects by itself
 };
 
-// What the daemon does when a sum of gradients is not finite: some rank pushed NaN or infinity, or
-// the sum overflowed (in the accumulation type: f32 for f16, bf16 and f32). Bits of sums never
-// depend on it, and it costs next to nothing. Rounds of Initialize and broadcasts are not screened;
-// of minima, an infinity that is not the least is not seen, and so of maxima.
+// How the daemon handles sums of gradients that are not finite: a rank pushed NaN or infinity, or
+// the sum overflowed (in the accumulation type: f32 for f16, bf16 and f32). Screening never changes
+// the bits of sums and costs almost nothing. Initialize() and broadcasts are not screened. For
+// kMin and kMax, an infinity is detected only if it is the result.
 enum class Screening : std::uint8_t {
-  kOff = 0,     // nobody looks
-  kReport = 1,  // counted (phubctl job get), and the first one logged with its rank and key
-  kReject = 2,  // the job ends, and the error names rank and key. What was applied stays applied:
-                // go on from a saved state
+  kOff = 0,     // sums are not examined
+  kReport = 1,  // count them (phubctl job get); log the first one with its rank and key
+  kReject = 2,  // the job ends with an error that names rank and key. Updates that were already
+                // applied remain: load a checkpoint to continue
 };
 
-// Which way gradients and parameters travel. The choice is logged with its reason.
+// The transport of gradients and parameters. The choice is logged with its reason.
 enum class TransportChoice : std::uint8_t {
-  kAuto = 0,  // shared memory with a daemon on the same host, else verbs if both have it, else tcp
+  kAuto = 0,  // shared memory if the daemon is on this host, otherwise verbs if possible, or tcp
   kTcp = 1,
-  kSharedMemory = 2,  // or fail
-  kVerbs = 3,         // RDMA, or fail
+  kSharedMemory = 2,  // fail if it is not possible
+  kVerbs = 3,         // RDMA; fail if it is not possible
 };
 
-// When new parameters are made.
+// When the daemon runs the optimizer.
 enum class Apply : std::uint8_t {
-  kChunk = 0,      // of each chunk, as soon as every rank has pushed it
-  kIteration = 1,  // of all keys, once every chunk of every key is summed, on every core loop and
-                   // daemon. Until then nothing changes, so that an iteration can be clipped by its
-                   // norm, or skipped. Every rank pushes every key once per iteration before it
-                   // waits for any; keys are added between iterations.
+  kChunk = 0,      // for each chunk as soon as every rank has pushed it
+  kIteration = 1,  // for all keys after every chunk of every key is summed, on every core loop and
+                   // daemon. An iteration can therefore be clipped by its norm, or skipped. In an
+                   // iteration every rank pushes every key once before it waits for any. Keys are
+                   // added between iterations only.
 };
 
 struct JobOptions {
@@ -242,46 +242,47 @@ struct JobOptions {
   // Bytes of the daemon's staging memory per worker and core loop. 0: the daemon's default.
   std::uint32_t staging_bytes = 0;
   LossPolicy on_loss = LossPolicy::kFail;
-  std::chrono::milliseconds wait_timeout{60'000};  // kWait
-  // With kWait: a worker that died may be started anew. The daemon keeps two versions of all
-  // parameters, so that the new process computes the iteration under way again and the job ends
-  // with the same bits as without the crash. Every key is pushed once per iteration, keys are added
-  // between iterations, and no push of an iteration is sent before all replies of the last one.
+  std::chrono::milliseconds wait_timeout{60'000};  // for kWait
+  // With kWait: a worker that died may be restarted. The daemon keeps two versions of all
+  // parameters. The new process computes the current iteration again, and the job ends with the
+  // same bits as without the crash. Every key is pushed once per iteration, keys are added between
+  // iterations only, and pushes of an iteration wait for all replies of the previous one.
   bool restart = false;
   Screening screening = Screening::kReport;
-  // kIteration: not with `restart` or `plan`. Costs a message per chunk and rank, a second pass
+  // kIteration excludes `restart` and `plan`. It costs a message per chunk and rank, a second pass
   // over every sum, and a round trip between an iteration's last sum and its first new parameters.
   Apply apply = Apply::kChunk;
-  // kIteration, 0: no clipping. The combined gradients of all keys with an optimizer, means already
-  // divided, are multiplied by clip_norm / norm if their 2-norm is greater; before clip_value. The
-  // norm's bits depend on chunk_bytes, on nothing else of how the job runs. Where it is not finite
-  // nothing is clipped. Every rank states the same.
+  // For kIteration; 0: no clipping. If the 2-norm of the combined gradients of all keys with an
+  // optimizer (means after the division) exceeds clip_norm, they are multiplied by clip_norm /
+  // norm, before clip_value applies. The norm's bits depend on chunk_bytes but not on timing or
+  // placement. A norm that is not finite clips nothing. Same on every rank.
   double clip_norm = 0.0;
-  // kIteration: an iteration that has NaN or infinity in any sum, or with clip_norm whose norm
-  // overflows, is skipped. Every rank states the same.
+  // For kIteration: skip an iteration if any sum has NaN or infinity or, with clip_norm, if the
+  // norm overflows. Same on every rank.
   bool skip_nonfinite = false;
   TransportChoice transport = TransportChoice::kAuto;
-  // Not empty: the job spans all racks that the daemons are configured with. Each rank connects to
-  // its own rack's daemon; with R racks the first world_size / R ranks are rack 0's, the next rack
-  // 1's, and so on. How racks exchange: "auto", the name of a planner (`phubctl plan compare`), or
-  // the path of a plan's file (with a '/' or ending in ".json"). Every rank states the same.
+  // If not empty, the job spans all racks in the daemons' configuration. Each rank connects to a
+  // daemon of its own rack: with R racks the first world_size / R ranks belong to rack 0, the next
+  // to rack 1, and so on. The value says how racks exchange: "auto", a planner's name (see `phubctl
+  // plan compare`), or the path of a plan file (with a '/' or ending in ".json"). Same on all
+  // ranks.
   std::string plan = {};
-  // How long Leave() and the destructor let rounds under way complete before they leave.
+  // How long Leave() and the destructor wait for rounds in flight.
   std::chrono::milliseconds leave_timeout{5'000};
 };
 
-// What became of iterations (Apply::kIteration). A skipped one leaves parameters, optimizer state
-// and its step count as they were, bit for bit; its handles complete with OK all the same.
+// Results of iterations (Apply::kIteration). A skipped iteration leaves parameters, optimizer state
+// and the step count unchanged, bit for bit; its handles still complete with OK.
 struct IterationOutcome {
-  std::uint64_t decided = 0;  // iterations that were applied or skipped
-  std::uint64_t skipped = 0;  // of those
-  // Of the last one:
+  std::uint64_t decided = 0;  // iterations applied or skipped
+  std::uint64_t skipped = 0;  // iterations skipped
+  // The last iteration:
   bool last_skipped = false;
-  double norm = 0.0;   // of its gradients before clipping; only with clip_norm
-  double scale = 1.0;  // what they were multiplied by
+  double norm = 0.0;   // norm of its gradients before clipping; only with clip_norm
+  double scale = 1.0;  // the factor that its gradients were multiplied by
 };
 
-// A worker's place in a job. Destroying it leaves in order.
+// A worker's membership in a job. The destructor leaves the job, like Leave().
 class PHUB_API Job {
  public:
   ~Job();
@@ -291,22 +292,23 @@ class PHUB_API Job {
   const std::string& name() const;
   std::uint32_t rank() const;
   std::uint32_t world_size() const;
-  bool created() const;  // this rank was the first to come
-  // This process took the place of one that died (JobOptions::restart). The same calls of AddKey
-  // and Initialize as in a first run give it the keys as they are; then it goes on at iteration().
+  bool created() const;  // this rank was the first to join and created the job
+  // This process replaces one that died (JobOptions::restart). It makes the same AddKey() and
+  // Initialize() calls as in a first run, receives the current values, and continues at
+  // iteration().
   bool resumed() const;
-  // Reductions that are complete on this rank for every key: the iteration to compute next, from 0.
+  // Reductions that every key completed on this rank: the next iteration to compute, from 0.
   std::uint64_t iteration() const;
-  // Exact once a handle of the iteration is complete, until this rank pushes for the next. Skipped
-  // iterations do not count for iteration(), but for Key::iteration().
+  // Exact after a handle of the iteration is complete and before this rank pushes for the next one.
+  // Skipped iterations count in Key::iteration() but not in iteration().
   IterationOutcome last_iteration() const;
-  // How the daemons were reached when this rank joined: "shm", "tcp" or "shm,tcp".
+  // Transports to the daemons when this rank joined, for example "shm", "tcp" or "shm,tcp".
   std::string transports() const;
-  // OK while the job runs; else its verdict.
+  // OK while the job runs; afterwards its verdict.
   Status status() const;
 
-  // Adds keys, all in one round trip. Collective in the sense that every rank makes the same calls
-  // in the same order; does not wait for the others. On an error none was added.
+  // Adds keys in one round trip. Every rank makes the same calls in the same order. Does not wait
+  // for other ranks. If it fails, no key is added.
   Result<Key> AddKey(std::string_view name, ElementType type, std::uint64_t element_count,
                      const Optimizer& optimizer, const KeyOptions& options = {});
   Result<Key> AddBundle(std::string_view name, ElementType type,
@@ -314,31 +316,31 @@ class PHUB_API Job {
                         const KeyOptions& options = {});
   Result<std::vector<Key>> AddKeys(std::span<const KeySpec> specs);
 
-  // A round that gives every rank rank 0's values in parameters(); blocks until they are there.
-  // values: element_count elements of the key's type on rank 0; ignored, and may be empty, on
-  // others. At a resumed rank, and after LoadCheckpoint(): nothing happens, the key has its values.
+  // Sets parameters() on every rank to rank 0's values, in one round; blocks until they arrive.
+  // values: element_count elements of the key's type on rank 0; ignored on other ranks and may be
+  // empty there. Does nothing on a resumed rank and after LoadCheckpoint(): the key has its values.
   Status Initialize(Key& key, ConstElements values);
-  // A round that gives every rank the values of rank `root`: elements of the key's type, or empty
-  // for the root's parameters(). Not read at the others, which say by `count` if there are any.
+  // A round that sends every rank the values of rank `root`: elements of the key's type, or empty
+  // for the root's parameters(). Other ranks' values are not read, but must be empty if the root's
+  // are, and not empty otherwise.
   [[nodiscard]] Handle Broadcast(Key& key, std::uint32_t root, ConstElements values = {});
 
-  // Until every rank has called it as often as this one.
+  // Blocks until every rank has called it as often as this rank.
   Status Barrier();
 
-  // Saves parameters, masters, optimizer state and hyper-parameters of all keys at an iteration
-  // boundary, while training goes on, into a directory of this host (see docs/checkpoints.md): an
-  // older state there is replaced once the new one is safe on disk. Any one rank calls it. Returns
-  // the iteration that was saved; the one that this rank has completed if it has no round under
-  // way.
+  // Saves a checkpoint into a directory of this host, at an iteration boundary, while training
+  // continues: parameters, masters, optimizer state and hyper-parameters of all keys. A checkpoint
+  // already there is replaced after the new one is safe on disk. One rank calls it. Returns the
+  // saved iteration, which is this rank's last completed one if it has no round in flight.
   Result<std::uint64_t> SaveCheckpoint(std::string_view directory);
-  // Gives the job the state that was saved in a directory of rank 0's host (ignored at the others).
-  // Collective, blocks: every rank calls it, after the same keys were added and with no round under
-  // way. Parameters and hyper-parameters are then the saved ones at every rank. Returns the saved
-  // iteration. A state that is damaged or of other keys is refused with the reason, at every rank.
+  // Loads a checkpoint from a directory of rank 0's host (`directory` is ignored on other ranks).
+  // Blocks. Every rank calls it, after adding the same keys and with no round in flight. Afterwards
+  // every rank has the saved parameters and hyper-parameters. Returns the saved iteration. If the
+  // checkpoint is damaged or has other keys, the call fails with the reason on every rank.
   Result<std::uint64_t> LoadCheckpoint(std::string_view directory);
 
-  // Lets rounds under way complete (at most leave_timeout, then kDeadlineExceeded says which did
-  // not), leaves, and ends the engine. Calls after it are refused. Leaving twice is harmless.
+  // Waits for rounds in flight (at most leave_timeout; then kDeadlineExceeded names those that did
+  // not complete), leaves the job, and stops the engine. Later calls are refused, except Leave().
   Status Leave();
 
  private:
@@ -348,42 +350,41 @@ class PHUB_API Job {
   std::shared_ptr<client::JobImpl> impl_;
 };
 
-// How a daemon is reached over TLS: paths of PEM files. TLS is used if any is given.
+// TLS to the daemon: paths of PEM files. TLS is used if any member is set.
 struct TlsOptions {
-  std::string ca_file = {};  // whose certificate the daemon must show
-  std::string certificate =
-      {};  // this worker's own, and its key, which nobody else may read (0600)
-  std::string key = {};
-  std::string server_name = {};  // as the daemon's certificate names it; empty: the endpoint's host
+  std::string ca_file = {};      // authority that issued the daemon's certificate
+  std::string certificate = {};  // this worker's certificate
+  std::string key = {};          // its private key, readable only by its owner (mode 0600)
+  std::string server_name = {};  // name in the daemon's certificate; empty: the endpoint's host
 };
 
 struct ConnectOptions {
-  // Empty: the one that the token or certificate is of; "default" at a daemon without identities.
+  // Empty: the tenant of the token or certificate, or "default" if the daemon has no identities.
   std::string tenant = {};
-  // Path of a file with a token, which nobody else may read (0600). Read again at every call: to
-  // renew a token, replace the file. Empty: the environment's PHUB_TOKEN_FILE, if it is set.
+  // Path of a token file, readable only by its owner (mode 0600). Read at every call: replace the
+  // file to renew the token. Empty: the environment variable PHUB_TOKEN_FILE, if set.
   std::string token_file = {};
-  // Members that are empty: the environment's PHUB_CA_FILE, PHUB_CERTIFICATE, PHUB_KEY,
-  // PHUB_SERVER_NAME, those that are set.
+  // Empty members: the environment variables PHUB_CA_FILE, PHUB_CERTIFICATE, PHUB_KEY and
+  // PHUB_SERVER_NAME, if set.
   TlsOptions tls = {};
-  // Send the token to another host without TLS: whoever listens on the way has it then.
+  // Send the token to another host without TLS: anyone on the network path can then read it.
   bool plaintext_token = false;
-  // How long Connect() may take.
+  // Deadline of Connect().
   std::chrono::milliseconds connect_timeout{10'000};
-  // Deadline of every other call to the daemon, barriers excepted (those end with the job).
+  // Deadline of every other call to the daemon, except barriers, which end with the job.
   std::chrono::milliseconds call_timeout{30'000};
 };
 
-// A connection to a daemon's control plane. May be destroyed while its jobs go on.
+// A connection to a daemon's control plane. May be destroyed while its jobs continue.
 class PHUB_API Session {
  public:
   ~Session();
   Session(Session&& other) noexcept;
   Session& operator=(Session&& other) noexcept;
 
-  // Joins the job of that name, creating it if this rank is the first to come; any start order.
-  // kAlreadyExists: a live worker holds the rank. kInvalidArgument: the ranks disagree on an
-  // option; the message names both and what differs. Does not wait for the other ranks.
+  // Joins the named job. The first rank to join creates it; ranks may join in any order. Does not
+  // wait for other ranks. kAlreadyExists: a live worker holds the rank. kInvalidArgument: the ranks
+  // disagree on an option; the message names the option, both ranks and their values.
   Result<Job> Join(const JobOptions& options);
 
  private:
@@ -392,7 +393,7 @@ class PHUB_API Session {
   std::shared_ptr<client::SessionImpl> impl_;
 };
 
-// endpoint: "phub://host:port" or "host:port". kUnavailable if nothing answers there in time.
+// endpoint: "phub://host:port" or "host:port". kUnavailable: no answer within connect_timeout.
 PHUB_API Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options = {});
 
 }  // namespace phub

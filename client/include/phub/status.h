@@ -1,8 +1,8 @@
-// How phub reports what went wrong. Nothing in phub throws: functions return a Status, or a
-// Result<T> that holds a value or the Status that explains why there is none.
+// How phub reports errors. phub throws no exceptions: functions return a Status, or a Result<T>
+// that holds either a value or the Status of the error.
 //
-// Plain values; a Status or Result is as thread-safe as an int. Messages are complete sentences
-// for people: what happened, to whom (job, key, rank, host, daemon), and what to do.
+// Both are plain values, as thread-safe as an int. Messages are for people: they say what happened,
+// to which job, key, rank, host or daemon, and what to do.
 #pragma once
 
 #include <optional>
@@ -13,23 +13,23 @@
 
 namespace phub {
 
-// Numbered as gRPC and Abseil number them. New codes may be added.
+// The numbers are those of gRPC and Abseil. New codes may be added.
 enum class StatusCode : int {
   kOk = 0,
-  kCancelled = 1,  // withdrawn by Cancel(), or the job was left
+  kCancelled = 1,  // withdrawn by Cancel(), or this rank left the job
   kUnknown = 2,
-  kInvalidArgument = 3,   // the arguments are wrong whatever the state
-  kDeadlineExceeded = 4,  // not done in time; it may still be done later
+  kInvalidArgument = 3,   // the arguments are wrong in any state
+  kDeadlineExceeded = 4,  // not done in time; it may still complete later
   kNotFound = 5,
-  kAlreadyExists = 6,  // a live worker holds this rank, a key has this name
+  kAlreadyExists = 6,  // a live worker holds this rank, or a key has this name
   kPermissionDenied = 7,
-  kResourceExhausted = 8,   // a quota or the daemon's memory; the message has the shortfall
-  kFailedPrecondition = 9,  // not now: the state must change first
-  kAborted = 10,            // the job ended: the message names who died or disagreed
+  kResourceExhausted = 8,   // a quota or the daemon's memory; the message says how much is missing
+  kFailedPrecondition = 9,  // not possible in the present state
+  kAborted = 10,            // the job ended; the message names the worker that died or disagreed
   kOutOfRange = 11,
   kUnimplemented = 12,
-  kInternal = 13,     // a bug in phub, or a peer that breaks its protocol
-  kUnavailable = 14,  // the daemon cannot be reached, or died
+  kInternal = 13,     // a bug in phub, or a peer that violates the protocol
+  kUnavailable = 14,  // the daemon died or cannot be reached
   kUnauthenticated = 16,
 };
 
@@ -54,11 +54,12 @@ class [[nodiscard]] Status {
 PHUB_API std::string ToString(const Status& status);
 
 namespace internal {
-// Prints the status and aborts: the value of a failed Result was used.
+// Prints the status and aborts, because the value of a failed Result was used.
 [[noreturn]] PHUB_API void BadResultAccess(const Status& status);
 }  // namespace internal
 
-// A value, or why there is none. Using the value of a failed Result prints the status and aborts.
+// A value, or the Status of an error. Using the value of a failed Result prints the status and
+// aborts.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -1,5 +1,5 @@
-// What keys are made of: element types, views of elements, operations and optimizers. Part of the
-// public header phub/client.h.
+// Element types, views of elements, operations and optimizers. Part of the public header
+// phub/client.h.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace phub {
 
-// Element types. Halves are kept by their bits; arithmetic on them is the daemon's.
+// Element types. The client handles f16 and bf16 as bits; only the daemon computes with them.
 enum class ElementType : std::uint8_t {
   kF32 = 1,
   kF16 = 2,   // IEEE 754 binary16
@@ -36,18 +36,26 @@ struct Bfloat16 {
 };
 
 template <typename T>
-inline constexpr ElementType kElementTypeOf = ElementType{};  // no element
-template <> inline constexpr ElementType kElementTypeOf<float> = f32;
-template <> inline constexpr ElementType kElementTypeOf<Float16> = f16;
-template <> inline constexpr ElementType kElementTypeOf<Bfloat16> = bf16;
-template <> inline constexpr ElementType kElementTypeOf<double> = f64;
-template <> inline constexpr ElementType kElementTypeOf<std::int32_t> = i32;
-template <> inline constexpr ElementType kElementTypeOf<std::int64_t> = i64;
-template <> inline constexpr ElementType kElementTypeOf<std::uint8_t> = u8;
+inline constexpr ElementType kElementTypeOf = ElementType{};  // not an element type
+template <>
+inline constexpr ElementType kElementTypeOf<float> = f32;
+template <>
+inline constexpr ElementType kElementTypeOf<Float16> = f16;
+template <>
+inline constexpr ElementType kElementTypeOf<Bfloat16> = bf16;
+template <>
+inline constexpr ElementType kElementTypeOf<double> = f64;
+template <>
+inline constexpr ElementType kElementTypeOf<std::int32_t> = i32;
+template <>
+inline constexpr ElementType kElementTypeOf<std::int64_t> = i64;
+template <>
+inline constexpr ElementType kElementTypeOf<std::uint8_t> = u8;
 template <typename T>
-concept Element = kElementTypeOf<T> != ElementType{};
+concept Element = kElementTypeOf<T>
+!= ElementType{};
 
-// Views of elements whose type is known at run time. They convert from spans, vectors and arrays.
+// Views of elements whose type is known at run time. They convert from spans and vectors.
 struct Elements {
   void* data = nullptr;
   std::uint64_t count = 0;
@@ -62,7 +70,7 @@ struct Elements {
   template <Element T>
   Elements(std::vector<T>& elements)  // NOLINT: implicit
       : Elements(elements.data(), elements.size(), kElementTypeOf<T>) {}
-  // Typed again; empty if T is another type.
+  // A typed view; empty if T is another type.
   template <Element T>
   std::span<T> As() const {
     if (type != kElementTypeOf<T>) return {};
@@ -95,27 +103,30 @@ struct ConstElements {
   }
 };
 
-// How the ranks' gradients become one.
+// How the ranks' gradients are combined.
 enum class Operation : std::uint8_t {
   kDefault = 0,  // kMean with an optimizer, kSum without
   kSum = 1,      // left fold in rank order; integers wrap
-  kMean = 2,     // the sum, divided once by world_size; not for integers
+  kMean = 2,     // the sum divided by world_size; not for integers
   kMin = 3,      // any NaN gives NaN; -0 < +0
   kMax = 4,
   kProduct = 5,  // left fold in rank order
 };
 
-// What the daemon does with the combined gradient g: torch.optim's definitions. Every one but None
-// needs a floating-point key. clip_value c > 0 clamps g to [-c, c] before anything else. State and
-// updates are computed in f32, for f64 keys in f64.
-struct None {};  // nothing: parameters() become g itself, so a round is an all-reduce
+// Optimizers, defined as in torch.optim; g is the combined gradient. All except None need a
+// floating-point key. clip_value c > 0 first clamps g to [-c, c]. State and updates are computed in
+// f32, or in f64 for f64 keys.
+struct None {};  // no optimizer: parameters() receive g, so a round is an all-reduce
 struct Sgd {     // p -= learning_rate * (g + weight_decay * p)
   double learning_rate = 0.0;
   double weight_decay = 0.0;
   double clip_value = 0.0;
 };
-struct Momentum {  // b = momentum * b + (1 - dampening) * (g + weight_decay * p), the first time
-  double learning_rate = 0.0;  // without the factors;  p -= learning_rate * b
+// d = g + weight_decay * p
+// b = momentum * b + (1 - dampening) * d; in the first round b = d
+// p -= learning_rate * b
+struct Momentum {
+  double learning_rate = 0.0;
   double momentum = 0.0;
   double dampening = 0.0;
   double weight_decay = 0.0;
@@ -147,7 +158,7 @@ struct Adagrad {  // Duchi, Hazan and Singer 2011
   double learning_rate = 1e-2;
   double learning_rate_decay = 0.0;
   double weight_decay = 0.0;
-  double initial_accumulator = 0.0;  // fixed when the key is added
+  double initial_accumulator = 0.0;  // cannot change after the key was added
   double epsilon = 1e-10;
   double clip_value = 0.0;
 };

@@ -229,7 +229,7 @@ TEST_F(RoundTrip, StateOfOtherKeysIsRefusedBeforeTheDaemonHearsOfIt) {
   keys[1].spec.set_element_count(778);
   auto loaded = LoadCheckpoint({&view, 1}, keys, directory_, {});
   EXPECT_THAT(std::string(loaded.status().message()),
-              HasSubstr("key fc2: the saved state has element count 777, the job 778"));
+              HasSubstr("key fc2: the checkpoint has element count 777, the job has 778"));
   keys = Keys();
   keys[1].spec.set_name("fc3");
   loaded = LoadCheckpoint({&view, 1}, keys, directory_, {});

@@ -89,7 +89,7 @@ TEST_F(JobFailureTest, VerdictNamesTheNewestSavedStateThatTheDaemonToldOf) {
   daemon_->GiveVerdict(Verdict());
   const std::string message(handle_.Wait().message());
   EXPECT_THAT(message, HasSubstr("rank 2 on node5 died 1.3 s ago"));
-  EXPECT_THAT(message, HasSubstr("the last saved state that rank 1 knows of is iteration 40 in "
+  EXPECT_THAT(message, HasSubstr("the latest checkpoint that rank 1 knows of is iteration 40 in "
                                  "/data/new?[2Jxxx"));
   EXPECT_THAT(message, HasSubstr("x... on host node7"));
   EXPECT_LT(message.size(), 2000u);
@@ -106,7 +106,7 @@ TEST_F(JobFailureTest, ADaemonThatForgotTheSessionLeavesTheSavedStateNamed) {
   daemon_->ForgetSession();
   daemon_->BreakStream(absl::NotFoundError("this daemon does not know the session"));
   EXPECT_THAT(std::string(handle_.Wait().message()),
-              AllOf(HasSubstr("was started anew"),
+              AllOf(HasSubstr("was restarted"),
                     HasSubstr("rank 1 knows of is iteration 40 in /data/digits on host node7")));
 }
 

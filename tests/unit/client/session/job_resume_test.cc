@@ -66,7 +66,7 @@ TEST(Resume, DaemonThatLostItsPartEndsItBeforeItBegins) {
   rack[0].Resume(true, some);
   const auto job = rack.Join(Restart());
   EXPECT_EQ(job.status().code(), StatusCode::kAborted);
-  EXPECT_THAT(job.status().message(), HasSubstr("127.0.0.1:7701 was started anew"));
+  EXPECT_THAT(job.status().message(), HasSubstr("127.0.0.1:7701 was restarted"));
   EXPECT_EQ(rack[0].left_count(), 1);
 }
 

@@ -17,8 +17,8 @@ using testing::HasSubstr;
 constexpr std::uint64_t kBytesMax = 1u << 20;
 
 KeySpec Spec(ElementType type, Optimizer optimizer = None{}, KeyOptions options = {}) {
-  return {.name = "k", .type = type, .element_count = 10, .optimizer = optimizer,
-          .options = options};
+  return {
+      .name = "k", .type = type, .element_count = 10, .optimizer = optimizer, .options = options};
 }
 void ExpectRefused(const KeySpec& spec, const std::string& says) {
   const auto key = CheckKey(spec, kBytesMax);
@@ -55,22 +55,23 @@ TEST(CheckKey, HalvesMayTravelOverAnF32KeyAndNothingElse) {
   EXPECT_EQ(message.hyper_parameters().beta2(), 0.999);
   ExpectRefused(Spec(f64, None{}, {.gradient_type = f32}), "gradient_type is f32");
   ExpectRefused(Spec(f16, None{}, {.parameter_type = bf16}), "parameter_type is bf16");
-  ExpectRefused(Spec(f32, None{}, {.gradient_type = ElementType{9}}), "no element type");
-  ExpectRefused(Spec(ElementType{0}), "no element type");
+  ExpectRefused(Spec(f32, None{}, {.gradient_type = ElementType{9}}), "not an element type");
+  ExpectRefused(Spec(ElementType{0}), "not an element type");
 }
 
 TEST(CheckKey, IntegersHaveNeitherMeanNorOptimizer) {
-  ExpectRefused(Spec(i32, None{}, {.operation = Operation::kMean}), "no mean of integers");
+  ExpectRefused(Spec(i32, None{}, {.operation = Operation::kMean}),
+                "kMean is not defined for integers");
   ExpectRefused(Spec(u8, Sgd{.learning_rate = 0.1}), "floating-point");
   EXPECT_TRUE(CheckKey(Spec(i64, None{}, {.operation = Operation::kProduct}), kBytesMax).ok());
-  ExpectRefused(Spec(i64, None{}, {.operation = Operation{77}}), "no operation");
+  ExpectRefused(Spec(i64, None{}, {.operation = Operation{77}}), "not an operation");
 }
 
 TEST(CheckKey, HyperParametersHaveTheRangesOfTorch) {
   ExpectRefused(Spec(f32, Sgd{.learning_rate = -0.1}), "learning_rate is -0.1");
   ExpectRefused(Spec(f32, Momentum{.momentum = -1}), "momentum is -1");
-  ExpectRefused(Spec(f32, Nesterov{.learning_rate = 0.1}), "momentum above 0");
-  ExpectRefused(Spec(f32, Adam{.beta1 = 1.0}), "beta1 is 1, 0 or more and below 1");
+  ExpectRefused(Spec(f32, Nesterov{.learning_rate = 0.1}), "momentum greater than 0");
+  ExpectRefused(Spec(f32, Adam{.beta1 = 1.0}), "beta1 is 1; it must be at least 0 and less than 1");
   ExpectRefused(Spec(f32, AdamW{.beta2 = -0.5}), "beta2");
   ExpectRefused(Spec(f32, AdamW{.epsilon = -1e-9}), "epsilon");
   ExpectRefused(Spec(f32, Adagrad{.initial_accumulator = -1}), "initial_accumulator");
@@ -84,15 +85,15 @@ TEST(CheckKey, MemoryOfTheCallersHasTheWireTypesAndDoesNotOverlap) {
   std::vector<float> floats(20);
   std::vector<double> doubles(10);
   const std::span<float> all(floats);
-  ExpectRefused(Spec(f32, None{}, {.gradients = doubles}), "gradients are of f32, f64 were given");
+  ExpectRefused(Spec(f32, None{}, {.gradients = doubles}),
+                "gradients have type f32, but type f64 was given");
   ExpectRefused(Spec(f32, None{}, {.parameters = all}), "20 parameters");
-  const KeyOptions overlapping{.gradients = all.subspan(0, 10),
-                               .parameters = all.subspan(9, 10)};
+  const KeyOptions overlapping{.gradients = all.subspan(0, 10), .parameters = all.subspan(9, 10)};
   ExpectRefused(Spec(f32, None{}, overlapping), "overlap");
   ExpectRefused(Spec(f32, None{}, {.gradients = Elements(nullptr, 10, f32)}), "null");
-  const auto key = CheckKey(
-      Spec(f32, None{}, {.gradients = all.subspan(0, 10), .parameters = all.subspan(10)}),
-      kBytesMax);
+  const auto key =
+      CheckKey(Spec(f32, None{}, {.gradients = all.subspan(0, 10), .parameters = all.subspan(10)}),
+               kBytesMax);
   ASSERT_TRUE(key.ok());
   EXPECT_EQ(key->gradients.data, floats.data());
 }
@@ -106,10 +107,12 @@ TEST(CheckKey, SizesAreBoundedByTheElementsType) {
 }
 
 TEST(HyperParameters, SurviveTheControlPlane) {
-  const wire::HyperParameters values =
-      HyperParametersOf(Adagrad{.learning_rate = 0.3, .learning_rate_decay = 0.1,
-                                .weight_decay = 0.2, .initial_accumulator = 0.4, .epsilon = 0.5,
-                                .clip_value = 0.6});
+  const wire::HyperParameters values = HyperParametersOf(Adagrad{.learning_rate = 0.3,
+                                                                 .learning_rate_decay = 0.1,
+                                                                 .weight_decay = 0.2,
+                                                                 .initial_accumulator = 0.4,
+                                                                 .epsilon = 0.5,
+                                                                 .clip_value = 0.6});
   v1::HyperParameters message;
   ToProto(values, message);
   EXPECT_EQ(FromProto(message), values);

@@ -162,7 +162,8 @@ TEST_F(RackTest, DaemonThatGoesWhileItIsDrainedIsSaidToBe) {
   rack_[1].Say(event);
   rack_[1].BreakStream(absl::UnavailableError("Socket closed"));
   EXPECT_TRUE(Eventually([&] { return !job_->status().ok(); }));
-  EXPECT_THAT(job_->status().message(), AllOf(HasSubstr("7701"), HasSubstr("being drained")));
+  EXPECT_THAT(job_->status().message(),
+              AllOf(HasSubstr("7701"), HasSubstr("the daemon was draining")));
 }
 
 TEST_F(RackTest, DaemonsThatPlaceDifferentlyEndTheJob) {

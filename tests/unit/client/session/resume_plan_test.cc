@@ -113,7 +113,7 @@ TEST(ResumePlan, DaemonThatLostItsPartIsNamed) {
   Add(daemons[0], {6, 6, 5, 5, 0});
   const Result<ResumePlan> plan = MakeResumePlan(daemons);
   EXPECT_EQ(plan.status().code(), StatusCode::kAborted);
-  EXPECT_THAT(plan.status().message(), HasSubstr("daemon b was started anew"));
+  EXPECT_THAT(plan.status().message(), HasSubstr("daemon b was restarted"));
 }
 
 TEST(ResumePlan, VersionsThatMakeNoSenseAreRefused) {
