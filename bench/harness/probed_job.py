@@ -22,7 +22,7 @@ from .workload import Workload, model
 SURVEY_SECONDS_MAX = 90.0
 EXCHANGES = (1, 4)  # of two blocks; their difference leaves out everything but exchanges
 # The allowance for acknowledgements and control-plane traffic.
-BESIDE = 0.25
+OVERHEAD_MAX = 0.25
 # With an unknown topology, a job moves at least this many times the minimum.
 UNKNOWN_TIMES_MIN = 1.8
 
@@ -81,7 +81,7 @@ def moved(context: Context, hidden: Hidden) -> dict[str, float]:
     context.progress(f"{hidden.name}: a job, topology = \"probe\"")
     probed = uplink_passes(context, hidden, "probe")
     context.progress_done()
-    if probed > least * (1 + BESIDE):
+    if probed > least * (1 + OVERHEAD_MAX):
         raise BenchFailure(f"{hidden.name}: with topology = \"probe\" a job moves {probed:.2f}x "
                            f"its gradients over each uplink; the minimum is {least:.2f}x")
     if unknown < UNKNOWN_TIMES_MIN * least:

@@ -3,7 +3,7 @@
   alone      one job by itself
   jobs8      the same job eight times at once; a job's share is its part of the exchanges done while
              all jobs ran
-  beside     the job next to badly behaved neighbours: one floods the daemon with tiny chunks, one
+  neighbours the job next to badly behaved neighbours: one floods the daemon with tiny chunks, one
              pushes ten times as much, one joins and leaves continuously
   capped     the same, but the neighbours' tenant has a quota: together they may push a quarter of
              what the job pushes alone, which is a fair share for each of four jobs
@@ -140,7 +140,7 @@ class Tenants:
                         ["tenant", verb, NEIGHBOURS, "--bandwidth", f"{pushed_bytes_per_s:.0f}"])
         self.is_capped = True
 
-    def beside(self, tenant: str = "") -> Block:
+    def with_neighbours(self, tenant: str = "") -> Block:
         """Runs the job while the neighbours, jobs of `tenant`, run until they are stopped."""
         endless = 10_000_000
         tiny = replace(self.workload, model=model("64KiB"), exchanges=endless)
@@ -194,7 +194,7 @@ class Runs:
 
     alone: list[Block] = field(default_factory=list)
     together: list[Together] = field(default_factory=list)
-    beside: list[Block] = field(default_factory=list)
+    neighbours: list[Block] = field(default_factory=list)
     capped: list[Block] = field(default_factory=list)
     strangers: list[Block] = field(default_factory=list)
     floors_s: list[float] = field(default_factory=list)  # for one job's bytes
@@ -215,9 +215,9 @@ def run(context: Context) -> list[Result]:
             context.progress(f"round {number + 1} of {rounds}")
             runs.alone.append(bench.alone())
             runs.together.append(bench.together())
-            runs.beside.append(bench.beside())
+            runs.neighbours.append(bench.with_neighbours())
             bench.cap_neighbours(runs.alone_per_s() * bench.pushed_bytes / FAIR_SHARE)
-            runs.capped.append(bench.beside(NEIGHBOURS))
+            runs.capped.append(bench.with_neighbours(NEIGHBOURS))
             runs.strangers.append(bench.among_strangers())
             runs.floors_s.append(bench.floor_s(1))
             runs.all_floors_s.append(bench.floor_s(bench.jobs))
@@ -244,7 +244,7 @@ def shown(bench: Tenants, runs: Runs) -> list[Result]:
     one.more |= {"together_of_alone": of_one, "kernel_of_alone": kernel_of_one}
     fair_s = FAIR_SHARE * float(str(one.more["p99_s"]))
     victims = []
-    for kind, blocks in (("beside", runs.beside), ("capped", runs.capped)):
+    for kind, blocks in (("neighbours", runs.neighbours), ("capped", runs.capped)):
         victim = bench.row(kind, f"phub-{kind}", blocks, floor_s, 1)
         victim.more["p99_of_fair_share"] = float(str(victim.more["p99_s"])) / fair_s
         victims.append(victim)

@@ -37,7 +37,7 @@ struct Figures {
 struct Result {
   Case measured;
   std::string name;
-  std::size_t footprint_bytes = 0;  // of all threads, as are the fields below
+  std::size_t footprint_bytes = 0;  // for all threads together, as are the fields below
   std::size_t traffic_bytes = 0;
   std::size_t separate_traffic_bytes = 0;
   std::size_t piece_count = 0;  // calls in a pass

@@ -1,4 +1,4 @@
-"""Tests of the bench's harness: what it makes of raw times, and what it refuses."""
+"""Tests of the bench's harness: the statistics of raw times, and the inputs that it refuses."""
 
 import io
 import json
@@ -41,7 +41,7 @@ class BlockTest(ScratchTest):
     def test_what_comes_between_exchanges_is_not_timed(self) -> None:
         write_rank(self.folder, 0, stamps_ns=[0, 200, 400], begins_ns=[120, 310])
         write_rank(self.folder, 1, stamps_ns=[0, 190, 420], begins_ns=[110, 330])
-        # Ends are 200 and 420, the first ranks began at 110 and 310.
+        # Ends are 200 and 420; the first ranks began at 110 and 310.
         block = read_block(self.folder, 2)
         self.assertEqual([round(time_s * 1e9) for time_s in block.times_s], [90, 110])
         self.assertEqual(block.machine_cpu_s, 4.0)

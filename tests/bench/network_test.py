@@ -1,4 +1,4 @@
-"""Tests of the network bench: its limits, and that nothing is left behind."""
+"""Tests of the network bench: its limits, and that its namespaces are always deleted."""
 
 import contextlib
 import os
@@ -71,7 +71,7 @@ class NamespaceTest(unittest.TestCase):
     def test_nodes_reach_each_other_and_go(self) -> None:
         with namespaces.network(self.NODES) as network:
             self.assertEqual(len(names_of(os.getpid())), 3)
-            # A connection is refused by whom it reached.
+            # "Connection refused" shows that the host was reached.
             reach = ("import socket, sys; s = socket.socket(); s.settimeout(5);"
                      "sys.exit(s.connect_ex((sys.argv[1], 1)))")
             answer = subprocess.run(

@@ -1,4 +1,4 @@
-"""bench/run as people call it: the smallest run of each bench, and what it says to nonsense."""
+"""Runs bench/run as users do: the smallest run of each bench, and invalid command lines."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 class SmokeTest(unittest.TestCase):
     def rows_of(self, name: str, *arguments: str) -> list[dict[str, Any]]:
-        """What it measured, or nothing from a build that it must refuse."""
+        """The measured rows, or nothing if the build must be refused."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "results.json"
             answer = bench(name, "--smoke", "--json", str(path), *arguments)
@@ -72,8 +72,8 @@ class SmokeTest(unittest.TestCase):
                    for row in rows if row["system"] == "phub"}
         if not touched:
             return
-        # Over shared memory gradients are read where they lie and parameters written once for two
-        # workers; over tcp the kernel copies both, and a card or the other end moves them.
+        # Over shared memory, gradients are read in place, and parameters are written once for two
+        # workers. Over tcp the kernel copies both, and a network card or the other end moves them.
         self.assertEqual(touched["shm"]["sockets"], 0)
         self.assertAlmostEqual(touched["shm"]["link"], 1.5, delta=0.1)
         self.assertAlmostEqual(touched["tcp"]["sockets"], 4, delta=0.2)
@@ -97,7 +97,7 @@ class SmokeTest(unittest.TestCase):
         if not rows:
             return
         kinds = {row["case"].rsplit("/", 1)[1] for row in rows}
-        self.assertEqual(kinds, {"alone", "jobs2", "beside", "capped", "strangers"})
+        self.assertEqual(kinds, {"alone", "jobs2", "neighbours", "capped", "strangers"})
         shares = [row["share"] for row in rows if "share" in row]
         self.assertAlmostEqual(sum(shares), 1.0, places=6)
         for row in rows:

@@ -1,5 +1,5 @@
-// A daemon's end of a lane in shared memory, with a worker that the fuzzer controls. Whatever the
-// rings and their indices contain, and whenever they change:
+// A daemon's end of a lane in shared memory, with a worker that the fuzzer controls. For all
+// contents of the rings and their indices, which may change at any time:
 // - nothing is read or written outside of the lane's memory, the worker's region and the landing
 //   slots;
 // - delivered messages are well formed and point to valid memory;

@@ -1,5 +1,5 @@
 # For scripts in the guest: a daemon with both devices, and workers that train digits through it.
-# Sourced; the script says its name in $test.
+# The script that sources this file sets $test to its name.
 say() { echo "$test: $*"; }
 fail() {
   echo "$test: $*" >&2
@@ -7,8 +7,8 @@ fail() {
   exit 1
 }
 data=/usr/bin/digits.csv.gz
-# Emulated, everything takes some twenty times as long; so do the deadlines.
-say "deadlines are those of a real host, times 20"
+# Under emulation everything takes about twenty times as long, so the deadlines are longer too.
+say "deadlines are 20 times those of a real host"
 
 # until_true SECONDS WHAT COMMAND...: waits until the command is true.
 until_true() {
@@ -16,7 +16,7 @@ until_true() {
   shift 2
   until "$@"; do
     left=$((left - 1))
-    [ $left -gt 0 ] || fail "in vain: $what"
+    [ $left -gt 0 ] || fail "timed out waiting until $what"
     sleep .1
   done
 }
@@ -40,14 +40,14 @@ stop_daemon() {
 }
 
 train() { phub-digits --quiet --data "$data" --world-size "$workers" "$@"; }
-# start_workers JOB OPTION...: sets pids, in the order of ranks. They travel by $transport.
+# start_workers JOB OPTION...: sets pids, in the order of ranks. The workers use $transport.
 transport=verbs
 start_workers() {
   local job=$1 rank=0
   shift
   pids=
   while [ $rank -lt "$workers" ]; do
-    # Not by a function: $! is to be the program's own, to be killed.
+    # Not through train(): $! must be the program's own pid, so that it can be killed.
     phub-digits --quiet --data "$data" --world-size "$workers" --endpoint "$endpoint" \
       --job "$job" --rank $rank --transport $transport --save "rank-$rank" "$@" \
       >"rank-$rank.out" 2>"rank-$rank.err" &
@@ -58,18 +58,18 @@ start_workers() {
 wait_for_workers() {
   for pid in $pids; do wait "$pid" || fail "a worker failed"; done
 }
-# The parameters of all ranks are those of a run without phub, bit for bit.
+# Checks that all ranks have the same parameters as a run without phub, bit by bit.
 expect_identical() {
   local rank=0
   train --serial --save serial "$@" >serial.out || fail "the serial run failed"
   while [ $rank -lt "$workers" ]; do
-    phub-digits compare "rank-$rank" serial || fail "rank $rank came to other bits"
+    phub-digits compare "rank-$rank" serial || fail "rank $rank has other bits than the serial run"
     rank=$((rank + 1))
   done
 }
 
-# counter NAME: over all core loops. phubd hears out nobody who takes seconds to say what he wants,
-# as phubctl can in a guest of a busy host: then once more.
+# counter NAME: prints the sum over all core loops. phubd closes connections that take seconds to
+# send a request, as phubctl may in a guest on a busy host. Then the call is repeated.
 counter() {
   phubctl stats --all >stats.txt || phubctl stats --all >stats.txt || return
   awk -v name="phub_$1_total" '$1 == name { sum += $5 } END { print sum + 0 }' stats.txt

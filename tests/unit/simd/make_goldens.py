@@ -24,7 +24,7 @@ RATE_CHANGES_AFTER = 5
 
 SGD, ADAM = torch.optim.SGD, torch.optim.Adam
 ADAMW, ADAGRAD = torch.optim.AdamW, torch.optim.Adagrad
-# Name, optimizer of phub, class of PyTorch, learning rate, what PyTorch is told.
+# Name, optimizer of phub, class of PyTorch, learning rate, PyTorch's arguments.
 CASES = [
     ("sgd", "sgd", SGD, 0.1, {}),
     ("sgd_decay", "sgd", SGD, 0.03, {"weight_decay": 0.01}),
