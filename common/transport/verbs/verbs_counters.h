@@ -1,5 +1,5 @@
-// Messages and copies of one verbs transport: written by its thread alone, read by anybody. Names
-// are what phubctl stats prints: phub_verbs_<name>_total.
+// Counters of one verbs transport: written only by its thread, read by any thread. phubctl stats
+// prints them as phub_verbs_<name>_total.
 #pragma once
 
 #include <array>
@@ -9,17 +9,17 @@
 
 namespace phub::transport {
 
-// messages_sent      whole messages, by whatever way
-// slot_writes        gradients written into their slots (a client's)
-// slot_arrivals      gradients that came in their slots (a daemon's)
-// reply_writes       replies written into the worker's parameters
-// inbox_messages     messages that went through the peer's inbox
-// sends_copied       payloads copied on their way out, because they were not registered
-// receives_copied    payloads copied out of the inbox
-// bytes_copied       of both
-// taken_sent         work requests that only tell what was taken
-// immediates_refused immediates that named what is not the peer's to name; each closed its lane
-// lanes_failed       lanes that the device or the peer's end broke
+// messages_sent      messages sent completely, by any path
+// slot_writes        gradients written to their slots (clients)
+// slot_arrivals      gradients received in their slots (daemons)
+// reply_writes       replies written to the worker's parameters
+// inbox_messages     messages sent through the peer's inbox
+// sends_copied       sent payloads that were copied, because they were not in registered memory
+// receives_copied    received payloads that were copied out of the inbox
+// bytes_copied       bytes of both
+// taken_sent         work requests that only report what was received (kTaken)
+// immediates_refused immediates with a slot or chunk that the peer may not use; each closed its
+// lane lanes_failed       lanes that failed because of the device or the peer
 // clang-format off
 #define PHUB_VERBS_COUNTERS(X)                                                      \
   X(messages_sent) X(slot_writes) X(slot_arrivals) X(reply_writes) X(inbox_messages) \
