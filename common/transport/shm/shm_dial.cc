@@ -49,7 +49,7 @@ absl::StatusOr<Descriptor> ConnectTo(const std::string& name, const std::string&
     } else if (errno != EINTR) {
       return absl::UnavailableError(fmt::format(
           "cannot connect to {}: {}; the daemon has exited, or this process is in another network "
-          "namespace (such as a container): run it in the daemon's, or set transport=tcp",
+          "namespace (such as a container): run both in one namespace, or set transport=tcp",
           peer, ErrnoText(errno)));
     }
   }

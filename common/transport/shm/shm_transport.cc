@@ -138,7 +138,7 @@ bool ShmTransport::HasWork(const ShmEntry& entry) const {
   return !entry.starved && (entry.peer_gone || entry.connection->receiver_.HasMore());
 }
 
-// ---- Noticing ----------------------------------------------------------------------------------
+// ---- Readiness ---------------------------------------------------------------------------------
 
 void ShmTransport::Notice() {
   if (sleeps_) SetSleeps(false);

@@ -114,7 +114,7 @@ void VerbsAcceptor::GiveRoom(Incarnation job) {
   --held_count_;
 }
 
-// ---- Making lanes ------------------------------------------------------------------------------
+// ---- Creating lanes ----------------------------------------------------------------------------
 
 void VerbsAcceptor::Work() {
   NameThisThread("rdma-accept");
@@ -161,7 +161,7 @@ void VerbsAcceptor::Serve(Request request) {
   doorbell_.Ring();
 }
 
-// ---- Hearing clients ---------------------------------------------------------------------------
+// ---- Confirmations -----------------------------------------------------------------------------
 
 void VerbsAcceptor::HearClients() {
   NameThisThread("rdma-ready");

@@ -193,7 +193,7 @@ void VerbsConnection::MakeHalves() {
       std::make_unique<VerbsReceiver>(end_, receive, limits_.messages_max, limits_.received_lent);
 }
 
-// ---- Becoming a lane ---------------------------------------------------------------------------
+// ---- Connecting --------------------------------------------------------------------------------
 
 wire::VerbsOffer VerbsConnection::Offer() const {
   const VerbsDevice& device = domain_->device();

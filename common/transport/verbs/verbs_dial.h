@@ -21,8 +21,8 @@ namespace phub::transport {
 //   kUnimplemented  the daemon does not support such lanes, or this host cannot open one (memory
 //                   cannot be pinned, the device has no room)
 // After an error the daemon has no lane either, because a lane counts as open only after this end
-// has confirmed it. The request is not encrypted, so its nonce must not be used again after an
-// error.
+// has confirmed it. The request is not encrypted, so its nonce must be used for nothing else, even
+// after an error.
 absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(
     const std::string& host, std::uint16_t port, const wire::LaneHello& hello, DurationNs timeout,
     std::shared_ptr<VerbsQueue> queue, std::shared_ptr<VerbsDomain> domain, Random& random,

@@ -48,7 +48,7 @@ ConnectionId VerbsTransport::Adopt(Connection& connection, std::span<const Landi
   if (entry->connection->queue_->broken()) {
     FailForLoss(*entry);
   } else if (!Open(*entry)) {
-    Fail(*entry, TransportError::kReset, "the queue pair takes no requests");
+    Fail(*entry, TransportError::kReset, "cannot post requests to the queue pair");
   }
   table_.MakeReady(*entry);
   return table_.IdOf(*entry);
@@ -134,7 +134,7 @@ void VerbsTransport::Send(VerbsEntry& entry, std::size_t& turn_bytes) {
   if (!entry.sender().Flush(entry.connection->queue_pair_,
                             WorkRequestId(table_.IdOf(entry), Half::kSend), turn_bytes, counters_,
                             observer_)) {
-    Fail(entry, TransportError::kReset, "the queue pair takes no requests");
+    Fail(entry, TransportError::kReset, "cannot post requests to the queue pair");
   }
 }
 
@@ -176,7 +176,7 @@ void VerbsTransport::FinishTurn(VerbsEntry& entry) {
     posted = entry.sender().SendTaken(connection.queue_pair_, WorkRequestId(id, Half::kSend),
                                       entry.receiver().TellTaken(), counters_, observer_);
   }
-  if (!posted) Fail(entry, TransportError::kReset, "the queue pair takes no requests");
+  if (!posted) Fail(entry, TransportError::kReset, "cannot post requests to the queue pair");
 }
 
 bool VerbsTransport::HasWork(const VerbsEntry& entry) const {
