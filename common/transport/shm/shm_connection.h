@@ -7,7 +7,8 @@
 // eventfd, because both processes share its O_NONBLOCK flag: a client could clear the flag and fill
 // the counter, and the daemon's write would block. send() has a flag for each call (MSG_DONTWAIT).
 //
-// The socket stays open as long as the lane, because the kernel closes it whenever the peer dies.
+// The socket stays open as long as the lane. It reports the peer's death, because the kernel closes
+// a dead process's sockets.
 #pragma once
 
 #include <cstdint>
