@@ -23,7 +23,7 @@ absl::Status CheckWelcome(const wire::LaneWelcome& welcome, VersionOffer offer,
       return absl::FailedPreconditionError(
           refused + "the job has ended, or its membership has changed; join the job again");
     case wire::LaneRefusal::kBusy:
-      return absl::AlreadyExistsError(refused + "this lane is already open");
+      return absl::AlreadyExistsError(refused + "this lane is already open; try again later");
     case wire::LaneRefusal::kCapacity:
       return absl::ResourceExhaustedError(
           refused + "the daemon has too many connections or no memory left; try again later");

@@ -1,18 +1,18 @@
-// What lies in the shared memory of a lane: for each direction a ring of records, and a ring of
-// bytes (the arena) for payload that lies in ordinary memory.
+// The layout of a lane's shared memory: for each direction a ring of records, and a ring of bytes
+// (the arena) for payload that is in ordinary memory.
 //
 //   +-----------------+-----------------+-------------------+-------------------+-------+-------+
 //   | RingIndices [0] | RingIndices [1] | records [0]       | records [1]       |arena 0|arena 1|
 //   +-----------------+-----------------+-------------------+-------------------+-------+-------+
 //   [0] from client to daemon, [1] from daemon to client
 //
-// A record is a message: its header, where its payload lies, and a short payload itself. The bytes
-// of payloads in the arena lie there in the order of their records; a payload longer than the arena
-// passes through it in pieces, so a record may be published before its bytes are.
+// A record is a message: its header, the place of its payload, and the payload itself if it is
+// short. Payloads in the arena are in the order of their records. A payload that is longer than the
+// arena passes through it in pieces, so a record may be published before its bytes.
 //
-// Indices count up and never wrap. Each end keeps its own in private memory and only publishes
-// them: what stands here is the peer's word, to be loaded once and checked. A record is copied to
-// private memory, once, before anything of it is believed.
+// Indices count up and never wrap. Each end keeps its own indices in private memory and publishes
+// copies here. An end does not trust the peer's indices and records: it loads an index once and
+// checks it, and copies a record to private memory once before it checks the record.
 #pragma once
 
 #include <array>
@@ -29,23 +29,23 @@
 namespace phub::transport {
 
 enum class PayloadPlace : std::uint64_t {
-  kNone = 0,    // there is none
+  kNone = 0,    // no payload
   kRecord = 1,  // in the record itself
   kArena = 2,   // the next payload_bytes of the arena
   kRegion = 3,  // at `address`, in a region that the sender may write
-  kSlot = 4,    // in the receiver's staging slot that the header names
+  kSlot = 4,    // in the receiver's staging slot header.slot
 };
 
 struct RingRecord {
   std::array<std::byte, wire::kHeaderBytes> header;
   std::uint64_t place;    // PayloadPlace
-  std::uint64_t address;  // SharedAddress, of kRegion
+  std::uint64_t address;  // SharedAddress, for kRegion
   std::uint64_t unused[2];
-  std::array<std::byte, wire::kInlineBytesMax> payload;  // of kRecord
+  std::array<std::byte, wire::kInlineBytesMax> payload;  // for kRecord
 };
-static_assert(sizeof(RingRecord) == 192 && alignof(RingRecord) == 8, "three cache lines");
+static_assert(sizeof(RingRecord) == 192 && alignof(RingRecord) == 8, "a record is 3 cache lines");
 
-// Two lines each: neighbouring lines are fetched in pairs.
+// Two cache lines, because processors fetch neighbouring lines in pairs.
 inline constexpr std::size_t kIndexAlignment = 128;
 
 struct RingPosition {
@@ -57,12 +57,12 @@ struct RingPosition {
 struct RingIndices {
   alignas(kIndexAlignment) RingPosition written;  // by the sender; records may be ahead of bytes
   alignas(kIndexAlignment) RingPosition read;     // by the receiver
-  // Set by whoever goes to sleep, before it looks for the last time; taken by the other end, which
-  // then rings the doorbell, once.
+  // An end sets its flag before it checks the ring for the last time and sleeps. The other end
+  // clears the flag and rings the doorbell once.
   alignas(kIndexAlignment) std::uint32_t receiver_sleeps;
   std::uint32_t sender_sleeps;  // waits for room
-  // Of a receiver that sleeps: it need not be rung before so many records are written (the low
-  // bits of RingPosition::records). A sender that has nothing else to do rings all the same.
+  // A receiver that sleeps need not be rung before this many records are written (the low bits of
+  // RingPosition::records). A sender that becomes idle rings earlier.
   std::uint32_t receiver_awaits;
 };
 static_assert(sizeof(RingIndices) == 3 * kIndexAlignment);
@@ -77,9 +77,9 @@ void StoreShared(T& value, T next, std::memory_order order) {
   std::atomic_ref<T>(value).store(next, order);
 }
 
-// Going to sleep. One end publishes, then looks whether the other sleeps; the other says that it
-// sleeps, then looks once more for what was published. All four sequentially consistent, so at
-// least one of them sees the other's.
+// Going to sleep. One end publishes its position and then checks whether the other end sleeps. The
+// other end sets its flag and then checks the position once more. All four accesses are
+// sequentially consistent, so at least one end sees what the other has written.
 inline RingPosition LoadPosition(const RingPosition& shared) {
   return {LoadShared(shared.records, std::memory_order_seq_cst),
           LoadShared(shared.bytes, std::memory_order_seq_cst)};
@@ -87,19 +87,19 @@ inline RingPosition LoadPosition(const RingPosition& shared) {
 inline void SetSleeps(std::uint32_t& shared, bool sleeps) {
   StoreShared(shared, sleeps ? 1u : 0u, std::memory_order_seq_cst);
 }
-// True once for each time that the other end went to sleep.
+// Clears the flag. True once for each time that the other end went to sleep.
 inline bool TakeSleeps(std::uint32_t& shared) {
   std::atomic_ref<std::uint32_t> sleeps(shared);
   return sleeps.load(std::memory_order_seq_cst) != 0 &&
          sleeps.exchange(0, std::memory_order_relaxed) != 0;
 }
 
-// One direction, as one end sees it. Plain addresses into the lane's memory.
+// One direction of a lane: addresses in this process of the lane's memory.
 struct Ring {
   RingIndices* indices = nullptr;
   RingRecord* records = nullptr;
   std::byte* arena = nullptr;
-  std::uint64_t record_count = 0;  // powers of two
+  std::uint64_t record_count = 0;  // a power of two, like arena_bytes
   std::uint64_t arena_bytes = 0;
 
   RingRecord& record(std::uint64_t position) const {
@@ -119,7 +119,7 @@ inline Ring RingAt(std::byte* memory, unsigned direction, std::uint32_t ring_rec
           arenas + direction * std::size_t{arena_bytes}, ring_records, arena_bytes};
 }
 
-// The record, and its own payload only if it says that it has one.
+// Copies the record; copies its payload only if record.place says that it has one.
 inline void CopyRecord(const RingRecord& shared, RingRecord& record) {
   constexpr std::size_t kHeadWords = offsetof(RingRecord, payload) / sizeof(std::uint64_t);
   constexpr std::size_t kWords = sizeof(RingRecord) / sizeof(std::uint64_t);
@@ -131,7 +131,8 @@ inline void CopyRecord(const RingRecord& shared, RingRecord& record) {
   }
 }
 
-// Calls put(offset, count) for the parts of `count` bytes of a ring of `size` from `position` on.
+// Splits `count` bytes at `position` of a ring of `size` bytes into one or two contiguous parts.
+// Calls put(offset in the ring, offset in the bytes, length) for each.
 template <typename Put>
 void ForArenaParts(std::uint64_t position, std::size_t count, std::uint64_t size, Put put) {
   const std::size_t offset = position & (size - 1);

@@ -36,7 +36,7 @@ RingReceiver::Result RingReceiver::Receive(std::span<const LandingSlot> landing,
     const ProtocolError error = Start(landing, budget_bytes);
     if (error != ProtocolError::kNone) return broken(error);
   } else {
-    // The owner may have changed the table since the record came.
+    // The owner may have changed the table since the record was read.
     const ProtocolError error = CheckLanding(landing);
     if (error != ProtocolError::kNone) return broken(error);
   }
@@ -61,7 +61,7 @@ ProtocolError RingReceiver::Start(std::span<const LandingSlot> landing, std::siz
   return ProtocolError::kNone;
 }
 
-// Sets source_: where the payload lies, if that is a place and not the arena.
+// Sets source_ to the payload, unless the payload is in the arena.
 ProtocolError RingReceiver::FindSource(const RingRecord& record, const wire::MessageHeader& header,
                                        const ReceivedMessage& message) {
   const std::uint32_t bytes = header.payload_bytes;
@@ -71,7 +71,7 @@ ProtocolError RingReceiver::FindSource(const RingRecord& record, const wire::Mes
   }
   const auto place = static_cast<PayloadPlace>(record.place);
   if ((place == PayloadPlace::kNone) != (bytes == 0)) return ProtocolError::kPayloadBytes;
-  // What does not land in a slot travels in the record: there is nowhere else to put it.
+  // Payload that is not received into a slot must be in the record.
   if (place != PayloadPlace::kNone && place != PayloadPlace::kRecord && !LandsInSlot(header.kind)) {
     return ProtocolError::kSharedRange;
   }
@@ -92,14 +92,14 @@ ProtocolError RingReceiver::FindSource(const RingRecord& record, const wire::Mes
   return source_ != nullptr ? ProtocolError::kNone : ProtocolError::kSharedRange;
 }
 
-// Decides where the payload goes, and brings it there unless it comes through the arena.
+// Decides where the payload goes, and copies it there unless it is in the arena.
 ProtocolError RingReceiver::Land(std::span<const LandingSlot> landing, ReceivedMessage& message,
                                  std::size_t& budget_bytes) {
   const wire::MessageHeader& header = message.header;
   const std::uint32_t bytes = header.payload_bytes;
   const ProtocolError error = FindSource(record_, header, message);
   if (error != ProtocolError::kNone) return error;
-  payload_have_ = bytes;  // unless it is still to come
+  payload_have_ = bytes;  // reset below if the payload is in the arena
   if (!LandsInSlot(header.kind)) {
     if (bytes == 0) return ProtocolError::kNone;
     std::memcpy(message.inline_payload.data(), source_, bytes);
@@ -109,7 +109,7 @@ ProtocolError RingReceiver::Land(std::span<const LandingSlot> landing, ReceivedM
   const bool in_region = record_.place == static_cast<std::uint64_t>(PayloadPlace::kRegion);
   if (header.kind == wire::MessageKind::kGradient && header.slot == kNoSlot &&
       (in_region || bytes == 0)) {
-    message.payload = source_;  // read where it lies
+    message.payload = source_;  // read in place
     return ProtocolError::kNone;
   }
   if (header.slot.value >= landing.size()) return ProtocolError::kSlotRange;
@@ -121,7 +121,7 @@ ProtocolError RingReceiver::Land(std::span<const LandingSlot> landing, ReceivedM
   if (source_ == slot.data) return ProtocolError::kNone;
   if (slot.read_only) return ProtocolError::kSlotReadOnly;
   if (source_ != nullptr) {
-    std::memmove(slot.data, source_, bytes);  // both may lie in one region
+    std::memmove(slot.data, source_, bytes);  // both may be in one region
     budget_bytes -= std::min<std::size_t>(budget_bytes, bytes);
     return ProtocolError::kNone;
   }
@@ -200,7 +200,7 @@ bool RingReceiver::TakePeerSleeps() {
 }
 
 void RingReceiver::Sleep(std::uint32_t messages) {
-  // The record of a message whose payload is still on its way has been taken.
+  // The record of a partly received message is already counted in taken_.records.
   const std::uint32_t half = message_ == nullptr ? 0 : 1;
   const auto target = static_cast<std::uint32_t>(taken_.records + messages - half);
   StoreShared(ring_.indices->receiver_awaits, target, std::memory_order_relaxed);
@@ -212,7 +212,7 @@ void RingReceiver::WakeUp() { SetSleeps(ring_.indices->receiver_sleeps, false); 
 RingPosition RingReceiver::PeersPosition() const { return LoadPosition(ring_.indices->written); }
 
 void RingReceiver::Release(const ReceivedMessage* message) {
-  if (message != message_) pool_.Release(message);  // else it is not whole yet
+  if (message != message_) pool_.Release(message);  // message_ is still being received
 }
 
 }  // namespace phub::transport

@@ -1,10 +1,10 @@
-// The receiving half of a lane in shared memory: records of the ring become messages.
+// The receiving half of a lane in shared memory: it turns records of the ring into messages.
 //
-// A record is copied to private memory once and then judged; indices likewise. Payload that lies in
-// a region or in its slot is not touched; what comes through the arena is copied to its slot.
-// Messages come from a fixed set and are lent until Release; when all are lent, nothing more is
-// taken (kStarved), the ring fills, and the peer is held back. Nothing here allocates after
-// construction, and nothing is sized by what a peer says. One thread.
+// A record is copied to private memory once and then checked; so are indices. Payload in a region
+// or in its slot is not copied; payload in the arena is copied to its slot. Messages come from a
+// pool of fixed size and are lent until Release. When all are lent, nothing more is received
+// (kStarved), the ring fills up, and the peer must wait. Nothing allocates after construction, and
+// no size depends on a peer's data. One thread.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@
 
 namespace phub::transport {
 
-// A receiver's staging slots that the sender maps too: slot i at i * slot_bytes.
+// A receiver's staging slots, which the sender maps too. Slot i is at offset i * bytes.
 struct SharedSlots {
-  std::byte* data = nullptr;  // null: there are none
+  std::byte* data = nullptr;  // null: no slots
   std::uint32_t count = 0;
-  std::uint32_t bytes = 0;  // of each
+  std::uint32_t bytes = 0;  // size of a slot
 
   std::byte* slot(SlotIndex index) const {
     return index.value < count ? data + std::size_t{index.value} * bytes : nullptr;
@@ -32,11 +32,11 @@ struct SharedSlots {
 class RingReceiver {
  public:
   enum class Outcome : std::uint8_t {
-    kMessage,  // a whole message; lent until Release
+    kMessage,  // a complete message; lent until Release
     kBlocked,  // the ring has no more for now
     kStarved,  // every message is lent
     kYield,    // the byte budget is used up
-    kBroken,   // the peer broke the lane's form; error says how. Not to be called again
+    kBroken,   // the peer violated the protocol, see `error`; do not call Receive again
   };
   struct Result {
     Outcome outcome = Outcome::kBlocked;
@@ -48,30 +48,30 @@ class RingReceiver {
   RingReceiver(const Ring& ring, const SharedSlots& slots, const SharedRegions* regions,
                std::uint32_t message_count);
 
-  // Goes on until one of the outcomes. Takes the bytes that it copies from `budget_bytes`, and may
-  // overdraw it to 0 by one payload.
+  // Runs until one of the outcomes. Subtracts the bytes that it copies from `budget_bytes`; the
+  // last payload may exceed it.
   Result Receive(std::span<const LandingSlot> landing, std::size_t& budget_bytes);
-  // After kBlocked: has the peer written since?
+  // After kBlocked: whether the peer has written more since.
   bool HasMore() const;
-  // A message is half received: what comes now belongs to its payload.
+  // Whether a message is partly received, so that the next bytes belong to its payload.
   bool inside_message() const { return message_ != nullptr; }
 
-  // Tells the peer what was taken. Call it after a run of Receive.
+  // Publishes what was received, which makes room for the peer. Call it after a run of Receive.
   void Publish();
-  // True once after each Publish that told something, if the peer sleeps until there is room.
+  // Whether to ring the peer, because it sleeps until there is room. True at most once after each
+  // Publish that made room.
   bool TakePeerSleeps();
-  // Says that this end sleeps until there is more, and need not be rung before so many messages
-  // more have come.
+  // Announces that this end sleeps and need not be rung before this many more messages are there.
   void Sleep(std::uint32_t messages);
   void WakeUp();
 
-  // Ends a loan. Ignores what is not lent by this receiver.
+  // Ends a loan. Ignores messages that this receiver has not lent.
   void Release(const ReceivedMessage* message);
 
-  // P1, G3 and R2 of docs/internals/invariants.md.
+  // Checks P1, G3 and R2 of docs/internals/invariants.md.
   void CheckInvariants() const;
 
-  // What the peer says it has written; unchecked.
+  // The position that the peer has published; unchecked.
   RingPosition PeersPosition() const;
 
  private:
@@ -90,15 +90,15 @@ class RingReceiver {
   MessagePool pool_;
 
   RingPosition taken_{};               // what this end has read
-  RingPosition published_{};           // what the peer was told of it
-  std::uint64_t written_records_ = 0;  // what the peer has written, checked, when last looked at
+  RingPosition published_{};           // the last published value of taken_
+  std::uint64_t written_records_ = 0;  // records written by the peer; checked, may be outdated
   bool unannounced_ = false;           // published since TakePeerSleeps
 
-  // The record being judged.
+  // The record being checked.
   RingRecord record_{};
-  const std::byte* source_ = nullptr;  // of its payload; null: the arena, or there is none
+  const std::byte* source_ = nullptr;  // its payload; null: in the arena, or no payload
 
-  // The message whose payload is still on its way through the arena.
+  // The message whose payload is not completely received from the arena yet.
   ReceivedMessage* message_ = nullptr;
   std::byte* destination_ = nullptr;
   std::size_t payload_have_ = 0;

@@ -9,7 +9,8 @@
 namespace phub::transport {
 namespace {
 
-// A long payload is published in pieces: the peer copies one out while the next is copied in.
+// A long payload is published in pieces, so that the peer copies a piece while this end writes the
+// next one.
 constexpr std::size_t kPieceBytes = 64 * 1024;
 
 }  // namespace
@@ -27,8 +28,8 @@ RingSender::RingSender(const Ring& ring, std::uint32_t capacity)
 void RingSender::Push(std::span<const std::byte, wire::kHeaderBytes> header, Placement placement,
                       std::span<const std::byte> payload, std::uint64_t cookie, bool notify_sent) {
   PHUB_DCHECK(!full());
-  // From the first on whenever the queue is empty: only as much of it takes pages, and room in
-  // caches, as was ever under way at once.
+  // An empty queue starts at its first entry again. So it uses only as many memory pages, and as
+  // much cache, as the largest number of pending requests needs.
   if (reported_ == tail_) reported_ = written_ = tail_ = 0;
   Request& request = at(tail_++);
   std::copy(header.begin(), header.end(), request.record.header.begin());
@@ -52,7 +53,8 @@ void RingSender::PopBack() {
   --tail_;
 }
 
-// False if what the peer says it has read was never written, or was read before.
+// Loads the peer's position. False if it is invalid: beyond what was written, or before the last
+// known position.
 bool RingSender::LookForRoom() {
   const RingPosition read = PeersPosition();
   if (read.records - taken_.records > published_.records - taken_.records ||
@@ -118,7 +120,7 @@ bool RingSender::Flush(std::size_t& budget_bytes) {
   return true;
 }
 
-// Bytes first: then a receiver that sees a record mostly sees its bytes too.
+// Publishes bytes before records, so that a receiver that sees a record usually sees its bytes too.
 void RingSender::Publish() {
   if (put_.bytes != published_.bytes) {
     StoreShared(ring_.indices->written.bytes, put_.bytes, std::memory_order_seq_cst);
@@ -131,8 +133,8 @@ void RingSender::Publish() {
   published_ = put_;
 }
 
-// Whoever is found awake looks at the ring before it sleeps. What it awaits is its own affair: a
-// number that makes no sense keeps nobody waiting but itself, and not for long.
+// A peer that is awake checks the ring before it sleeps, so it needs no ring. receiver_awaits need
+// not be checked: a wrong number only delays the peer itself, and only for a short time.
 RingSender::Bell RingSender::TakePeerSleeps(bool hurry) {
   if (!unannounced_) return Bell::kNo;
   const bool sleeps = LoadShared(ring_.indices->receiver_sleeps, std::memory_order_seq_cst) != 0;
@@ -169,7 +171,7 @@ void RingSender::CheckInvariants() const {
   PHUB_CHECK(put_.records - taken_.records <= ring_.record_count &&
                  put_.bytes - taken_.bytes <= ring_.arena_bytes,
              "G1 records={} bytes={}", put_.records - taken_.records, put_.bytes - taken_.bytes);
-  // All that is put is published before a turn ends.
+  // A turn ends only after everything in the ring was published.
   PHUB_CHECK(put_ == published_, "G1 records={} published={}", put_.records, published_.records);
   PHUB_CHECK(!front_recorded_ || has_unsent(), "G2 written={}", written_);
   PHUB_CHECK(front_put_ == 0 || (front_recorded_ && front_put_ < at(written_).arena_bytes),

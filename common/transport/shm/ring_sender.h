@@ -1,8 +1,9 @@
-// The sending half of a lane in shared memory: a bounded queue of requests in private memory, moved
-// into the ring as it has room. Sized when built; nothing allocates after that. One thread.
+// The sending half of a lane in shared memory: a bounded queue of requests in private memory, which
+// are moved to the ring when it has room. The size is fixed at construction; nothing allocates
+// after that. One thread.
 //
 // Invariant: reported <= written <= tail, and tail - reported <= capacity. Requests before
-// `written` have left whole; those before `reported` are forgotten.
+// `written` were sent completely; those before `reported` are forgotten.
 #pragma once
 
 #include <cstddef>
@@ -28,44 +29,46 @@ class RingSender {
   bool has_unsent() const { return written_ != tail_; }
   bool has_unreported() const { return reported_ != written_; }
 
-  // Requires !full(). Payload that is placed in the record is copied; in the arena, lent until it
-  // is reported.
+  // Requires !full(). Payload for the record is copied. Payload for the arena is lent until the
+  // request is reported.
   void Push(std::span<const std::byte, wire::kHeaderBytes> header, Placement placement,
             std::span<const std::byte> payload, std::uint64_t cookie, bool notify_sent);
-  // Undoes the last Push, with no Flush in between.
+  // Undoes the last Push; there must have been no Flush since.
   void PopBack();
 
-  // Moves requests until the queue is empty, the ring is full or the budget is used up; takes the
-  // bytes that it copies from the budget. False if the peer's indices make no sense.
+  // Moves requests to the ring until the queue is empty, the ring is full, or the budget is used
+  // up. Subtracts the bytes that it copies from the budget. False if the peer's indices are
+  // invalid.
   bool Flush(std::size_t& budget_bytes);
-  // Would Flush do something? Not after it found no room, until the peer has made some.
+  // Whether Flush could make progress. If the last Flush found no room, only after the peer has
+  // read something.
   bool CanFlush() const { return has_unsent() && (!blocked_ || PeersPosition() != taken_); }
-  // Whether the peer is to be rung, after a Flush that published something.
+  // Whether to ring the peer, after a Flush that published something.
   enum class Bell : std::uint8_t {
     kNo,
-    kNow,    // once for each time that it went to sleep
-    kLater,  // it sleeps, and awaits more than is there
+    kNow,    // returned once for each time that the peer went to sleep
+    kLater,  // the peer sleeps, and awaits more messages than there are
   };
-  // `hurry`: rings whoever sleeps and has not read everything, however much more it awaits.
+  // `hurry`: ring a peer that sleeps and has not read everything, even if it awaits more messages.
   Bell TakePeerSleeps(bool hurry);
 
-  // Says that this end sleeps and waits for room, or no more.
+  // Announces whether this end sleeps until there is room.
   void SetSleeps(bool sleeps);
 
-  // The next request that left whole and asked to be told. Also forgets those that did not ask, so
-  // call it until it says false.
+  // Returns the next request with notify_sent that was sent completely. Also forgets sent requests
+  // without notify_sent, so call it until it returns false.
   bool NextSent(std::uint64_t& cookie);
-  // Forgets what has not left whole.
+  // Drops the requests that were not sent completely.
   void DropUnsent();
 
-  // Q1, G1 and G2 of docs/internals/invariants.md.
+  // Checks Q1, G1 and G2 of docs/internals/invariants.md.
   void CheckInvariants() const;
 
-  // What the peer says it has read; unchecked.
+  // The position that the peer has published; unchecked.
   RingPosition PeersPosition() const;
 
  private:
-  struct Request {  // nothing is set before Push does, so that what was never used takes no pages
+  struct Request {  // not initialized before Push, so that unused requests use no memory pages
     RingRecord record;
     const std::byte* arena_payload;
     std::size_t arena_bytes;
@@ -89,10 +92,10 @@ class RingSender {
   std::size_t front_put_ = 0;    // bytes of its payload that are in the arena
 
   RingPosition put_{};        // what is in the ring
-  RingPosition published_{};  // what the peer was told
-  RingPosition taken_{};      // what the peer has read, when last looked at
+  RingPosition published_{};  // the last published value of put_
+  RingPosition taken_{};      // what the peer has read; may be outdated
   bool blocked_ = false;      // the last Flush found no room
-  bool unannounced_ = false;  // published since the peer was last rung, or found awake
+  bool unannounced_ = false;  // published since the peer was last rung or was found awake
 };
 
 }  // namespace phub::transport

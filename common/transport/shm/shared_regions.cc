@@ -32,7 +32,7 @@ std::uint32_t SharedRegions::Find(const std::byte* data, std::size_t bytes,
   for (std::uint32_t i = 0; i < regions; ++i) {
     const SharedRegion& each = regions_[index];
     if (!before(data, each.data) && before(data, each.data + each.bytes)) {
-      // Regions do not overlap: whoever holds the first byte holds all of them, or nobody does.
+      // Regions do not overlap, so no other region can contain the bytes.
       if (bytes > each.bytes - static_cast<std::size_t>(data - each.data)) return UINT32_MAX;
       hint = index;
       return index;

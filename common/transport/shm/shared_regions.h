@@ -1,8 +1,9 @@
-// The regions of shared memory that one rank and one daemon have in common, whatever lane: what a
-// SharedAddress names. Both ends keep one, with the same regions at the same indices.
+// The regions of memory that one rank and one daemon share, for all their lanes. A SharedAddress
+// names a place in one of them. Both ends have such a table, with the same regions at the same
+// indices.
 //
-// Append-only. One cold thread adds (or several, in turn); transports' threads read without locks.
-// A region's memory lives as long as the table, the table as long as any connection that holds it.
+// Append-only. One thread at a time adds regions; the transports' threads read without locks. A
+// region's memory lives as long as the table; connections keep the table alive.
 #pragma once
 
 #include <atomic>
@@ -18,34 +19,36 @@
 
 namespace phub::transport {
 
-struct SharedRegion {  // nothing is set before Add does: most tables hold three, and have room for
-                       // all
+// Not initialized before Add, because most tables have three regions and room for many more.
+struct SharedRegion {
   std::byte* data;
   std::size_t bytes;
   bool writable;          // by this end
-  bool writable_by_peer;  // only then may the peer send what lies there
+  bool writable_by_peer;  // only then may the peer send payload from there
 };
 
 class SharedRegions {
  public:
   explicit SharedRegions(std::uint32_t regions_max = wire::kSharedRegionsMax);
 
-  // Cold. The index, or UINT32_MAX when the table is full. The memory is kept; the daemon's
-  // parameters are in the tables of many ranks.
+  // Off the data path. Returns the index, or UINT32_MAX if the table is full. The table keeps the
+  // memory alive; memory with the job's parameters is in the tables of many ranks.
   std::uint32_t Add(std::shared_ptr<const SharedMemory> memory, bool writable_by_peer);
 
-  // Hot; any thread from here on.
+  // The functions below are on the data path. Any thread.
   std::uint32_t count() const { return count_.load(std::memory_order_acquire); }
   const SharedRegion& region(std::uint32_t index) const { return regions_[index]; }  // < count()
 
-  // Which region holds [data, data + bytes) whole: its index, or UINT32_MAX. The search starts at
-  // `hint`, the caller's own, which it leaves at what it found: chunks come in the order of keys.
+  // The index of the region that contains [data, data + bytes), or UINT32_MAX. The search starts at
+  // `hint`, which the caller keeps, and sets it to the result: consecutive chunks are usually in
+  // the same region.
   std::uint32_t Find(const std::byte* data, std::size_t bytes, std::uint32_t& hint) const;
-  // 0 if there is none.
+  // The address of [data, data + bytes); 0 if no region contains it.
   SharedAddress AddressOf(const std::byte* data, std::size_t bytes, std::uint32_t& hint) const;
-  // What a peer may name. To be read: only what it can write itself. To be written by this end:
-  // only what both can, or a worker could have the daemon write into everybody's parameters.
-  // Null if [address, address + bytes) is no such memory.
+  // Resolve an address that a peer has sent. Null if [address, address + bytes) is not in one
+  // region that this use permits. Reading permits regions that the peer can write. Writing permits
+  // regions that both ends can write; otherwise a worker could make the daemon overwrite the job's
+  // parameters.
   const std::byte* ResolveForReading(SharedAddress address, std::size_t bytes) const;
   std::byte* ResolveForWriting(SharedAddress address, std::size_t bytes) const;
 
@@ -61,8 +64,8 @@ class SharedRegions {
 
   const std::uint32_t regions_max_;
   const std::unique_ptr<SharedRegion[]> regions_;
-  std::atomic<std::uint32_t> count_{0};  // published when the region before it is filled in
-  std::vector<std::shared_ptr<const SharedMemory>> memory_;  // the adding thread's
+  std::atomic<std::uint32_t> count_{0};  // increased after the new region is filled in
+  std::vector<std::shared_ptr<const SharedMemory>> memory_;  // used only by the adding thread
 };
 
 }  // namespace phub::transport

@@ -1,5 +1,5 @@
-// Names of Unix sockets in Linux's abstract namespace, which go with the network namespace and with
-// the last socket. Pure; any thread.
+// Names of Unix sockets in Linux's abstract namespace. A name belongs to one network namespace and
+// disappears with its last socket. Pure; any thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 namespace phub::transport {
 
 struct ShmAddress {
-  // name.size() <= kNameMax.
+  // Requires name.size() <= kNameMax.
   explicit ShmAddress(const std::string& name) {
     unix_address.sun_family = AF_UNIX;
     std::copy(name.begin(), name.end(), unix_address.sun_path + 1);

@@ -1,4 +1,4 @@
-// The client's half of lanes in shared memory: to a daemon on the worker's own host.
+// The client's half of lanes in shared memory, for daemons on the worker's own host.
 #include <utility>
 
 #include "common/transport/client_lanes.h"

@@ -13,8 +13,8 @@
 namespace phub::transport {
 namespace {
 
-// Whoever rings has written or read something first; a peer whose rings in a row say nothing new
-// only means to keep us awake.
+// A correct peer writes or reads something before it rings. A peer that rings more often than this
+// in a row without a change only keeps this end awake, and is disconnected.
 constexpr std::uint32_t kEmptyRingsMax = 256;
 
 SharedSlots SlotsOf(const ShmConnection::Parts& parts) {
@@ -41,7 +41,7 @@ ShmConnection::ShmConnection(ShmEnd end, Parts parts, const ShmLimits& limits)
       receiver_(RingOf(parts_, end == ShmEnd::kClient ? 1 : 0, limits),
                 end == ShmEnd::kDaemon ? SlotsOf(parts_) : SharedSlots{}, parts_.regions.get(),
                 limits.received_lent) {
-  PHUB_CHECK(parts_.socket && parts_.doorbell, "a connection needs its socket and its doorbell");
+  PHUB_CHECK(parts_.socket && parts_.doorbell, "a connection needs a socket and a doorbell");
 }
 
 RingSender::Placement ShmConnection::PlaceOf(const SendRequest& request) {
@@ -54,7 +54,7 @@ RingSender::Placement ShmConnection::PlaceOf(const SendRequest& request) {
   }
   if (const SharedRegions* regions = parts_.regions.get()) {
     const std::uint32_t index = regions->Find(payload.data(), payload.size(), region_hint_);
-    // What this end may only read, the peer would refuse to take from it.
+    // The peer would refuse payload in a region that this end may only read.
     if (index != UINT32_MAX && regions->region(index).writable) {
       const auto offset = static_cast<std::size_t>(payload.data() - regions->region(index).data);
       return {PayloadPlace::kRegion, SharedRegions::Pack(index, offset)};
@@ -64,7 +64,7 @@ RingSender::Placement ShmConnection::PlaceOf(const SendRequest& request) {
   return {small ? PayloadPlace::kRecord : PayloadPlace::kArena, {}};
 }
 
-// Fails when the peer is gone, or when its bell rings already.
+// Ignores failures: the peer is gone, or its doorbell has already rung.
 void ShmConnection::RingPeer() const {
   if (end_ == ShmEnd::kDaemon) {
     const std::byte ring{1};
@@ -76,7 +76,7 @@ void ShmConnection::RingPeer() const {
   }
 }
 
-// False when the peer has rung too often for nothing.
+// False if the peer has rung too often without a change.
 bool ShmConnection::CountRing() {
   const RingPosition written = receiver_.PeersPosition();
   const RingPosition read = sender_.PeersPosition();
@@ -87,7 +87,8 @@ bool ShmConnection::CountRing() {
   return empty_rings_ <= kEmptyRingsMax;
 }
 
-// The client's bell: packets of its socket. Readiness is edge-triggered, so to the end.
+// Reads the client's doorbell (packets on its socket) until it is empty, because readiness is
+// edge-triggered.
 void ShmConnection::ClearBell() const {
   std::array<std::byte, 8> bytes;
   while (recv(parts_.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {

@@ -1,13 +1,14 @@
-// One lane in shared memory. Made by OfferShmLane in the daemon and by DialShm in a client, on cold
-// threads; after that it belongs to the ShmTransport that adopted it. Destroying it closes the
-// socket and unmaps the rings; any thread, once nobody serves it.
+// One lane in shared memory. OfferShmLane creates it in the daemon, DialShm in a client; then it
+// belongs to the ShmTransport that adopted it. The destructor closes the socket and unmaps the
+// rings; any thread may call it when no transport serves the connection any more.
 //
-// Doorbells. The client rings an eventfd; the daemon watches it edge-triggered and never reads or
-// writes it. The daemon rings by a packet of one byte on the lane's socket. An eventfd would not do
-// that way round: its O_NONBLOCK belongs to both processes, so a client could clear it, fill the
-// counter, and have the daemon block in its write. A send can be told not to wait, call by call.
+// Doorbells. The client rings an eventfd, which the daemon watches edge-triggered and never reads
+// or writes. The daemon rings with a packet of one byte on the lane's socket. It cannot use an
+// eventfd, because both processes share its O_NONBLOCK flag: a client could clear the flag and fill
+// the counter, and the daemon's write would block. send() has a flag for each call (MSG_DONTWAIT).
 //
-// The socket stays open for the lane's life: when a peer dies, however it dies, the kernel says so.
+// The socket stays open as long as the lane. It reports the peer's death, because the kernel closes
+// a dead process's sockets.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,11 @@
 
 namespace phub::transport {
 
-// What one connection holds, fixed when it is made. The daemon chooses the first two.
+// Sizes of one connection, fixed when it is created. The daemon chooses the first two.
 struct ShmLimits {
-  // Of each direction; powers of two, see common/wire/shared_memory.h. The arena only carries what
-  // lies in ordinary memory, and streams what is longer than itself: small enough to stay in cache.
+  // For each direction; powers of two, see common/wire/shared_memory.h. The arena carries only
+  // payload that is in ordinary memory. It is small, to stay in the cache; longer payloads pass
+  // through it in pieces.
   std::uint32_t ring_records = 128;
   std::uint32_t arena_bytes = 16 * 1024;
   std::uint32_t send_queue = 256;    // requests posted and not yet reported or forgotten
@@ -40,10 +42,10 @@ class ShmConnection final : public Connection {
     Descriptor socket;                            // connected, SOCK_SEQPACKET
     Descriptor doorbell;                          // the eventfd that the client rings
     SharedMemory rings;                           // LaneMemoryBytes(limits)
-    std::shared_ptr<const SharedMemory> staging;  // the daemon's landing slots; null: none
+    std::shared_ptr<const SharedMemory> staging;  // the daemon's landing slots; may be null
     std::uint32_t slot_count = 0;
     std::uint32_t slot_bytes = 0;
-    std::shared_ptr<const SharedRegions> regions;  // null: none
+    std::shared_ptr<const SharedRegions> regions;  // may be null
   };
   ShmConnection(ShmEnd end, Parts parts, const ShmLimits& limits);
 
@@ -64,12 +66,12 @@ class ShmConnection final : public Connection {
 
   const ShmEnd end_;
   const Parts parts_;
-  const SharedSlots peer_slots_;  // the peer's landing slots, in the client
+  const SharedSlots peer_slots_;  // the daemon's landing slots; only in the client
   RingSender sender_;
   RingReceiver receiver_;
   mutable std::uint32_t region_hint_ = 0;
 
-  // What the peer had done when it last rang.
+  // The peer's positions when it last rang.
   RingPosition rung_written_{};
   RingPosition rung_read_{};
   std::uint32_t empty_rings_ = 0;

@@ -25,29 +25,31 @@ constexpr std::size_t kAnswerBytesMax =
     wire::kLaneWelcomeBytes + std::max(wire::kSharedLaneBytes, wire::kSharedBatchBytes);
 
 absl::Status TimedOut(const std::string& peer, DurationNs timeout) {
-  return absl::DeadlineExceededError(fmt::format(
-      "{} did not answer within {} ms; is the daemon overloaded?", peer, timeout / kMillisecond));
+  return absl::DeadlineExceededError(
+      fmt::format("{} did not answer within {} ms; the daemon is probably overloaded", peer,
+                  timeout / kMillisecond));
 }
 
 absl::StatusOr<Descriptor> ConnectTo(const std::string& name, const std::string& peer,
                                      TimeNs deadline, DurationNs timeout, const Clock& clock) {
   if (name.empty() || name.size() > ShmAddress::kNameMax) {
-    return absl::InvalidArgumentError(fmt::format("'{}' is no name of a Unix socket", name));
+    return absl::InvalidArgumentError(
+        fmt::format("'{}' is not a valid name of a Unix socket", name));
   }
   const ShmAddress address(name);
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) {
     return absl::UnavailableError(
-        fmt::format("cannot make a socket for {}: {}", peer, ErrnoText(errno)));
+        fmt::format("cannot create a socket for {}: {}", peer, ErrnoText(errno)));
   }
   while (connect(socket.get(), address.get(), address.bytes) != 0) {
-    if (errno == EAGAIN) {  // the daemon's backlog is full, which cannot be waited for
+    if (errno == EAGAIN) {  // the daemon's backlog is full; no event reports that it has room
       if (clock.Now() >= deadline) return TimedOut(peer, timeout);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     } else if (errno != EINTR) {
       return absl::UnavailableError(fmt::format(
-          "cannot connect to {}: {}; the daemon is gone, or this process is in another network "
-          "namespace (a container of its own): share it, or set transport=tcp",
+          "cannot connect to {}: {}; the daemon has exited, or this process is in another network "
+          "namespace (such as a container): run both in one namespace, or set transport=tcp",
           peer, ErrnoText(errno)));
     }
   }
@@ -58,7 +60,7 @@ struct Answer {
   Descriptor socket;
   ReceivedPacket packet;
   std::array<std::byte, kAnswerBytesMax> bytes;
-  std::span<const std::byte> rest;  // behind the welcome
+  std::span<const std::byte> rest;  // the bytes after the welcome
 };
 
 absl::Status ReceiveAnswer(Answer& answer, const std::string& peer, TimeNs deadline,
@@ -72,17 +74,17 @@ absl::Status ReceiveAnswer(Answer& answer, const std::string& peer, TimeNs deadl
              static_cast<int>(std::min<DurationNs>(left_ms + 1, std::numeric_limits<int>::max())));
     if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
     answer.packet = ReceivePacket(answer.socket.get(), answer.bytes);
-    // A daemon that refuses unasked closes with our request unread: that error comes once, and
-    // before the answer.
+    // A daemon that refuses before it reads closes with our request unread. ECONNRESET reports that
+    // once; the answer follows.
     if (answer.packet.bytes == -EAGAIN || answer.packet.bytes == -ECONNRESET) continue;
     if (answer.packet.bytes > 0) return absl::OkStatus();
     return absl::UnavailableError(fmt::format(
-        "{} closed the connection before it answered{}", peer,
+        "{} closed the connection without an answer{}", peer,
         answer.packet.bytes < 0 ? ": " + ErrnoText(static_cast<int>(-answer.packet.bytes)) : ""));
   }
 }
 
-// Sends one request and takes one answer, which is not a refusal.
+// Sends one request and receives one answer. A refusal is an error.
 absl::Status Ask(const std::string& name, std::span<const std::byte> request, VersionOffer offer,
                  const std::string& what, DurationNs timeout, Answer& answer) {
   const SystemClock clock;
@@ -91,12 +93,13 @@ absl::Status Ask(const std::string& name, std::span<const std::byte> request, Ve
   absl::StatusOr<Descriptor> socket = ConnectTo(name, peer, deadline, timeout, clock);
   if (!socket.ok()) return socket.status();
   answer.socket = *std::move(socket);
-  // Fits an empty socket. A daemon that refuses unasked may have closed: its answer says why.
+  // Fits into an empty socket. A daemon that refuses before it reads may have closed the socket;
+  // its answer says why.
   [[maybe_unused]] const bool sent = SendPacket(answer.socket.get(), request, {});
   const absl::Status status = ReceiveAnswer(answer, peer, deadline, timeout, clock);
   if (!status.ok()) return status;
   const auto bytes = static_cast<std::size_t>(answer.packet.bytes);
-  // A packet that is too long was cut: it is no answer either.
+  // A packet that is too long was truncated, so it is not a valid answer either.
   const bool fits = bytes >= wire::kLaneWelcomeBytes && bytes <= answer.bytes.size();
   const auto version = JudgeWelcome(
       std::span(answer.bytes).first(fits ? wire::kLaneWelcomeBytes : 0), offer, peer, what);
@@ -107,7 +110,8 @@ absl::Status Ask(const std::string& name, std::span<const std::byte> request, Ve
 }
 
 absl::Status NoSense(const std::string& name, const char* what) {
-  return absl::InternalError(fmt::format("phubd at Unix socket @{} passed {}", name, what));
+  return absl::InternalError(
+      fmt::format("phubd at Unix socket @{} sent an invalid answer: {}", name, what));
 }
 
 absl::StatusOr<std::shared_ptr<const SharedMemory>> MapPassed(const Descriptor& descriptor,
@@ -152,14 +156,14 @@ absl::StatusOr<FetchedBatch> FetchSharedBatch(const std::string& name,
   wire::EncodeSharedBatchRequest(offered, bytes);
   Answer answer;
   const absl::Status status =
-      Ask(name, bytes, offer, fmt::format("rank {} the memory of its keys", request.rank.value),
-          timeout, answer);
+      Ask(name, bytes, offer, fmt::format("the key memory of rank {}", request.rank.value), timeout,
+          answer);
   if (!status.ok()) return status;
   wire::SharedBatch batch;
-  if (!wire::DecodeSharedBatch(answer.rest, batch)) return NoSense(name, "no memory of keys");
+  if (!wire::DecodeSharedBatch(answer.rest, batch)) return NoSense(name, "no key memory");
   const std::size_t expected = (batch.worker_bytes > 0) + (batch.parameters_bytes > 0);
   if (answer.packet.descriptor_count != expected) {
-    return NoSense(name, "fewer or more descriptors than it announced");
+    return NoSense(name, "the number of descriptors does not match the announced memory");
   }
   FetchedBatch fetched;
   std::size_t next = 0;
@@ -191,11 +195,12 @@ absl::Status AddRegions(const FetchedBatch& batch, SharedRegions& regions) {
   for (const std::size_t i :
        swap ? std::array<std::size_t, 2>{1, 0} : std::array<std::size_t, 2>{0, 1}) {
     if (each[i].memory == nullptr) continue;
-    // Whatever the daemon maps, it may write.
+    // The daemon may write everything that it maps.
     const std::uint32_t index = regions.Add(each[i].memory, /*writable_by_peer=*/true);
     if (index == each[i].index) continue;
     return absl::InternalError(
-        fmt::format("the daemon knows a region of shared memory as number {}, here it would be {}",
+        fmt::format("the daemon announced a region of shared memory with index {}, but the next "
+                    "index of this process is {}",
                     each[i].index, index));
   }
   return absl::OkStatus();

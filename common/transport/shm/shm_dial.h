@@ -1,4 +1,5 @@
-// Makes a lane, or fetches memory, from the client's side. Cold: blocks, allocates, any thread.
+// Opens a lane, or fetches memory, from the client's side. Off the data path: blocks, allocates,
+// any thread.
 #pragma once
 
 #include <memory>
@@ -13,20 +14,21 @@
 
 namespace phub::transport {
 
-// Connects to a daemon of this host by the name that its control gave (ShmListener::name), says
-// hello and maps what it answers; all within `timeout`. Versions both 0 stand for what this build
-// speaks. `regions` is the rank's table at this daemon, common to its lanes; may be null. Of
-// `limits` the rings' sizes are the daemon's to choose. The connection is for a ShmTransport.
+// Connects to a daemon on this host by the name from its control plane (ShmListener::name), sends
+// the hello and maps the memory that the daemon passes; all within `timeout`. Both versions 0:
+// those of this build. `regions`: the table that the rank's lanes to this daemon share; may be
+// null. The daemon chooses the sizes of the rings, so those in `limits` are ignored. A ShmTransport
+// can adopt the result.
 //
 // Errors name the socket and the reason:
-//   kUnavailable         nobody listens there (another network namespace, or the daemon is
-//                        gone), or the connection broke
+//   kUnavailable         connection refused (another network namespace, or the daemon has exited)
+//                        or lost
 //   kDeadlineExceeded    no answer in time
 //   kInvalidArgument     the name is too long
-//   kInternal            what answered is not a phub daemon, or passed memory that does not fit
-//   kFailedPrecondition  refused: no lane version in common; the job or its epoch is over
-//   kPermissionDenied    refused: nonce
-//   kAlreadyExists       refused: the lane's place is held by a live lane
+//   kInternal            the peer is not a phub daemon, or the memory has the wrong size
+//   kFailedPrecondition  refused: no common lane version; the job or its epoch has ended
+//   kPermissionDenied    refused: invalid nonce
+//   kAlreadyExists       refused: this lane is already open
 //   kResourceExhausted   refused: too many connections, or no memory
 absl::StatusOr<std::unique_ptr<Connection>> DialShm(const std::string& name,
                                                     const wire::LaneHello& hello,
@@ -34,18 +36,18 @@ absl::StatusOr<std::unique_ptr<Connection>> DialShm(const std::string& name,
                                                     std::shared_ptr<const SharedRegions> regions,
                                                     const ShmLimits& limits = {});
 
-// What a batch of keys has in shared memory, mapped here. Either may be null.
+// The shared memory of a batch of keys, mapped in this process. Either may be null.
 struct FetchedBatch {
   std::shared_ptr<const SharedMemory> worker;      // this rank's own, read-write
   std::shared_ptr<const SharedMemory> parameters;  // read-only
-  // The indices under which the daemon knows them: add them to SharedRegions in that order.
+  // Their indices in the daemon's table; AddRegions adds them to SharedRegions in that order.
   std::uint32_t worker_region = 0;
   std::uint32_t parameters_region = 0;
 };
 absl::StatusOr<FetchedBatch> FetchSharedBatch(const std::string& name,
                                               const wire::SharedBatchRequest& request,
                                               DurationNs timeout);
-// Adds what was fetched, in the daemon's order. kInternal if the indices are not the ones said.
+// Adds the fetched memory in the daemon's order. kInternal: an index differs from the daemon's.
 absl::Status AddRegions(const FetchedBatch& batch, SharedRegions& regions);
 
 }  // namespace phub::transport

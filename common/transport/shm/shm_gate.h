@@ -1,4 +1,5 @@
-// Who decides, in the daemon, which processes of this host get lanes and memory.
+// The interface to the part of the daemon that decides which processes of this host get lanes and
+// memory.
 #pragma once
 
 #include <sys/types.h>
@@ -15,15 +16,15 @@
 
 namespace phub::transport {
 
-// As the kernel knows them (SO_PEERCRED): of the process that connected, when it did.
+// The credentials of the process that connected, as recorded by the kernel then (SO_PEERCRED).
 struct PeerCredentials {
-  pid_t pid = 0;  // 0: in a process namespace that this one does not see
+  pid_t pid = 0;  // 0: the process is in a PID namespace that is not visible here
   uid_t uid = 0;
   gid_t gid = 0;
 };
 std::string ToString(const PeerCredentials& credentials);  // "shm pid 1234 uid 0"
 
-// What a batch of keys has for one rank. Both may be null.
+// The shared memory of a batch of keys for one rank. Both may be null.
 struct BatchMemory {
   std::shared_ptr<const SharedMemory> worker;      // the rank's own, Others::kWrite
   std::shared_ptr<const SharedMemory> parameters;  // the job's, Others::kRead
@@ -37,17 +38,17 @@ class ShmGate {
  public:
   virtual ~ShmGate() = default;
 
-  // Whether this hello becomes a lane. Consumes the nonce. kNone admits it; then Memory follows,
-  // and Attach unless there is none.
+  // Decides whether this hello becomes a lane, and consumes the nonce. kNone admits it; Memory
+  // follows then, and Attach if Memory succeeds.
   virtual wire::LaneRefusal Admit(const wire::LaneHello& hello,
                                   const PeerCredentials& credentials) = 0;
-  // What the admitted lane is made of. An error ends it: the peer is told kCapacity.
+  // Returns the memory of the admitted lane. If it fails, the lane is refused with kCapacity.
   virtual absl::StatusOr<LaneMemory> Memory(const wire::LaneHello& hello) = 0;
-  // Hands over the connection. The peer has been told that it is welcome.
+  // Hands over the connection, after the welcome was sent to the peer.
   virtual void Attach(const wire::LaneHello& hello, std::unique_ptr<Connection> connection,
                       std::string peer_address) = 0;
 
-  // Fills `memory` if the request may have it: consumes its nonce, and kNone.
+  // If the request is valid: consumes its nonce, fills in `memory` and returns kNone.
   virtual wire::LaneRefusal AdmitBatch(const wire::SharedBatchRequest& request,
                                        const PeerCredentials& credentials, BatchMemory& memory) = 0;
 };

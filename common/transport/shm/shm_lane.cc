@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> OfferShmLane(Descriptor& socket,
   PHUB_CHECK(wire::RingsFit(limits.ring_records, limits.arena_bytes), "records={} arena={}",
              limits.ring_records, limits.arena_bytes);
   PHUB_CHECK(memory.staging == nullptr || memory.staging->descriptor() >= 0,
-             "staging without a descriptor to pass");
+             "staging memory has no descriptor");
   auto rings =
       SharedMemory::Create("phub-lane", LaneMemoryBytes(limits.ring_records, limits.arena_bytes),
                            SharedMemory::Others::kWrite);
@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> OfferShmLane(Descriptor& socket,
   Descriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell) {
     return absl::ResourceExhaustedError(
-        fmt::format("cannot make an eventfd: {}", std::generic_category().message(errno)));
+        fmt::format("cannot create an eventfd: {}", std::generic_category().message(errno)));
   }
   const bool has_slots = memory.staging != nullptr;
   std::array<std::byte, wire::kLaneWelcomeBytes + wire::kSharedLaneBytes> bytes;
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> OfferShmLane(Descriptor& socket,
   descriptors[count++] = rings->descriptor();
   if (has_slots) descriptors[count++] = memory.staging->descriptor();
   descriptors[count++] = doorbell.get();
-  // Fits the empty buffer of a new socket. If the peer is gone, so be it.
+  // Fits into the empty buffer of a new socket. It does not matter if the peer has closed it.
   [[maybe_unused]] const bool sent =
       SendPacket(socket.get(), bytes, std::span(descriptors).first(count));
   rings->CloseDescriptor();
@@ -63,7 +63,8 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> AcceptShmLane(
   const bool has_slots = shape.slot_count > 0;
   if (packet.descriptor_count != (has_slots ? 3u : 2u)) {
     return absl::InternalError(
-        fmt::format("a lane came with {} descriptors", packet.descriptor_count));
+        fmt::format("the daemon passed {} descriptors for a lane, {} were expected",
+                    packet.descriptor_count, has_slots ? 3 : 2));
   }
   auto rings = SharedMemory::Map(packet.descriptors[0],
                                  LaneMemoryBytes(shape.ring_records, shape.arena_bytes),
@@ -72,8 +73,8 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> AcceptShmLane(
   std::shared_ptr<const SharedMemory> staging;
   if (has_slots) {
     auto mapped =
-        // A daemon with RDMA devices takes more, for the headers that their lanes want between
-        // slots.
+        // The memory of a daemon with RDMA devices is larger, because their lanes need room for
+        // headers between slots.
         SharedMemory::Map(packet.descriptors[1], std::size_t{shape.slot_count} * shape.slot_bytes,
                           SharedMemory::Access::kWrite, SharedMemory::Size::kAtLeast);
     if (!mapped.ok()) return absl::InternalError(mapped.status().message());

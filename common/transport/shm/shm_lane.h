@@ -1,5 +1,5 @@
-// Makes the two ends of a lane over a connected Unix socket: memory, and the packet that passes it.
-// Cold; any thread. The listener and the dialler use it after their handshake.
+// Creates the two ends of a lane over a connected Unix socket: the memory, and the packet that
+// passes its descriptors. Off the data path; any thread. Used by ShmListener and DialShm.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,27 @@
 
 namespace phub::transport {
 
-// What a lane brings beside its rings. Kept alive by the connection.
+// The memory of a lane in addition to its rings. The connection keeps it alive.
 struct LaneMemory {
-  // The daemon's landing slots of this lane, which the worker writes: slot i at i * slot_bytes.
-  // Made by SharedMemory::Create with Others::kWrite, its descriptor open. Null: none.
+  // The daemon's landing slots for this lane, which the worker writes. Slot i is at offset
+  // i * slot_bytes. Created by SharedMemory::Create with Others::kWrite; its descriptor must be
+  // open. May be null.
   std::shared_ptr<const SharedMemory> staging;
   std::uint32_t slot_count = 0;
   std::uint32_t slot_bytes = 0;
-  std::shared_ptr<const SharedRegions> regions;  // of the rank; null: none
+  std::shared_ptr<const SharedRegions> regions;  // the rank's; may be null
 };
 
-// The daemon's end: makes the rings and sends welcome and descriptors, in one packet. Errors are
-// the host's (no memory, no descriptors), and leave the socket where it was. A peer that is gone is
-// noticed when the lane is served.
+// The daemon's end: creates the rings, and sends the welcome and the descriptors in one packet. If
+// it fails (no memory, no descriptors), it does not take the socket. If the peer has closed the
+// connection, the transport that serves the lane reports that.
 absl::StatusOr<std::unique_ptr<ShmConnection>> OfferShmLane(Descriptor& socket,
                                                             const wire::LaneWelcome& welcome,
                                                             const LaneMemory& memory,
                                                             const ShmLimits& limits);
 
-// The client's end, from that packet (`shape` and the descriptors came in it). Of `limits` only
-// what a connection holds for itself counts. kInternal: what came is no lane.
+// The client's end, from that packet (`shape` and the descriptors). The ring sizes in `limits` are
+// ignored. kInternal: the packet does not describe a lane.
 absl::StatusOr<std::unique_ptr<ShmConnection>> AcceptShmLane(
     Descriptor socket, const wire::SharedLane& shape, ReceivedPacket& packet,
     std::shared_ptr<const SharedRegions> regions, const ShmLimits& limits);

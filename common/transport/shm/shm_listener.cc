@@ -24,7 +24,7 @@ constexpr int kBacklog = 1024;
 
 static_assert(wire::kLaneHelloBytes == wire::kSharedBatchRequestBytes);
 
-// As the kernel noted them when the peer connected.
+// Reads the credentials that the kernel recorded when the peer connected.
 bool GetCredentials(const Descriptor& socket, PeerCredentials& credentials) {
   ucred noted{};
   socklen_t bytes = sizeof noted;
@@ -49,7 +49,7 @@ void SendBatch(int socket, std::uint8_t version, const BatchMemory& memory) {
     batch.parameters_region = memory.parameters_region;
     descriptors[count++] = memory.parameters->descriptor();
   }
-  for (std::size_t i = 0; i < count; ++i) PHUB_CHECK(descriptors[i] >= 0, "nothing to pass");
+  for (std::size_t i = 0; i < count; ++i) PHUB_CHECK(descriptors[i] >= 0, "memory is closed");
   wire::EncodeLaneWelcome(WelcomeOf(version), all.first<wire::kLaneWelcomeBytes>());
   wire::EncodeSharedBatch(batch, all.last<wire::kSharedBatchBytes>());
   [[maybe_unused]] const bool sent = SendPacket(socket, bytes, std::span(descriptors).first(count));
@@ -127,7 +127,7 @@ void ShmListener::Impl::Decide(Descriptor socket, std::span<const std::byte> req
   PeerCredentials credentials;
   wire::LaneHello hello;
   wire::SharedBatchRequest batch;
-  // Whoever does not speak our language would understand no answer.
+  // Do not answer: the peer does not speak this protocol.
   if (!GetCredentials(socket, credentials)) return CountRefusedForm();
   if (wire::DecodeLaneHello(request, hello)) {
     return DecideLane(std::move(socket), hello, credentials);
@@ -138,7 +138,7 @@ void ShmListener::Impl::Decide(Descriptor socket, std::span<const std::byte> req
   CountRefusedForm();
 }
 
-// A nonce is spent on admission only, so versions are settled before it is looked at.
+// The gate consumes the nonce, so check the versions first.
 void ShmListener::Impl::DecideLane(Descriptor socket, const wire::LaneHello& hello,
                                    const PeerCredentials& credentials) {
   const std::optional<std::uint8_t> version = CommonVersion(hello.version_min, hello.version_max);

@@ -1,11 +1,12 @@
-// Accepts the processes of this host: reads what they ask for, asks the gate, answers with memory.
+// Accepts connections from processes on this host: reads their requests, asks the gate, and answers
+// with memory.
 //
 // Listens on a Unix socket in the abstract namespace, which leaves no file behind, under a random
-// name that control tells to workers. /proc/net/unix lists names: they are no secret, nonces are.
-// Packets keep their bounds (SOCK_SEQPACKET), so a request comes whole or not at all.
+// name that workers get from the control plane. Names are not secret (/proc/net/unix lists them);
+// nonces are. Packets keep their boundaries (SOCK_SEQPACKET), so a request is never split.
 //
-// pending_lanes.h says what is bounded before a request is there. Cold path: one thread of the
-// daemon calls PollOnce in a loop; counters() and batches() may be read from any thread.
+// pending_lanes.h describes the limits for peers that wait. Off the data path: one thread of the
+// daemon calls PollOnce in a loop; any thread may read counters() and batches().
 #pragma once
 
 #include <cstdint>
@@ -22,14 +23,14 @@ namespace phub::transport {
 
 struct ShmListenerOptions {
   DurationNs hello_timeout = 3 * kSecond;
-  std::uint32_t pending_max = 1024;  // connections that have not asked yet
+  std::uint32_t pending_max = 1024;  // connections without a request
   std::uint32_t pending_per_user_max = 256;
-  ShmLimits limits{};  // of the connections it makes
+  ShmLimits limits{};  // for new connections
 };
 
 class ShmListener {
  public:
-  // The gate and the clock outlive the listener. `random` chooses the name.
+  // The gate and the clock must outlive the listener. `random` chooses the name.
   static absl::StatusOr<std::unique_ptr<ShmListener>> Create(const ShmListenerOptions& options,
                                                              ShmGate& gate, const Clock& clock,
                                                              Random& random);
@@ -40,13 +41,13 @@ class ShmListener {
   // "phub-" and 32 hexadecimal digits, for DialShm and FetchSharedBatch.
   const std::string& name() const;
 
-  // Waits for at most `timeout` (rounded down to milliseconds) and serves what is ready, in bounded
-  // time. True if anything was.
+  // Waits for at most `timeout` (rounded down to milliseconds) and serves the sockets that are
+  // ready, in bounded time. True if anything was ready.
   bool PollOnce(DurationNs timeout);
 
   const LaneListenerCounters& counters() const;
-  std::uint64_t batches() const;        // times that memory of keys was handed out
-  std::uint32_t pending_count() const;  // the listener's thread
+  std::uint64_t batches() const;        // requests for key memory that were granted
+  std::uint32_t pending_count() const;  // call from the listener's thread
 
  private:
   struct Impl;

@@ -10,13 +10,13 @@
 namespace phub::transport {
 namespace {
 
-// Rings that one Poll looks at: a cache line or two each, mostly unchanged.
+// Rings that one Poll checks: one or two cache lines each, mostly unchanged.
 constexpr std::uint32_t kLooksPerPoll = 64;
-// A Poll that finds nothing costs some 10 ns, asking the kernel some 300.
+// A Poll that finds nothing costs about 10 ns; a call of epoll_wait costs about 300 ns.
 constexpr std::uint32_t kPollsPerCollect = 64;
 constexpr DurationNs kCollectInterval = kMillisecond;
 constexpr int kEventsPerCollect = 256;
-// Peers that await more than is there are rung after so long all the same.
+// A peer that awaits more messages than there are is rung after this time at the latest.
 constexpr DurationNs kRingLaterMax = 4 * kMillisecond;
 
 }  // namespace
@@ -40,7 +40,7 @@ ConnectionId ShmTransport::Adopt(Connection& connection, std::span<const Landing
   return table_.IdOf(*entry);
 }
 
-// The daemon's end never reads its socket, so it does not ask whether there is anything to read.
+// The daemon's end does not watch its socket for EPOLLIN, because it never reads it.
 bool ShmTransport::Watch(const ShmConnection& connection, ConnectionId id) const {
   const bool client = connection.end() == ShmEnd::kClient;
   epoll_event event{};
@@ -104,7 +104,7 @@ void ShmTransport::ReleaseMessage(ShmEntry& entry, const ReceivedMessage* messag
 void ShmTransport::FinishTurn(ShmEntry& entry) {
   ShmConnection& connection = *entry.connection;
   connection.receiver_.Publish();
-  // Both looks have their effect: one ring tells of what was sent and of what was taken.
+  // Call both TakePeerSleeps, because each clears a flag. One ring reports both messages and room.
   const bool waits_for_room = connection.receiver_.TakePeerSleeps();
   const RingSender::Bell bell = connection.sender_.TakePeerSleeps(waits_for_room);
   if (bell == RingSender::Bell::kNow || waits_for_room) connection.RingPeer();
@@ -138,7 +138,7 @@ bool ShmTransport::HasWork(const ShmEntry& entry) const {
   return !entry.starved && (entry.peer_gone || entry.connection->receiver_.HasMore());
 }
 
-// ---- Noticing ----------------------------------------------------------------------------------
+// ---- Readiness ---------------------------------------------------------------------------------
 
 void ShmTransport::Notice() {
   if (sleeps_) SetSleeps(false);
@@ -176,7 +176,7 @@ void ShmTransport::CollectEvents() {
     if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) entry->peer_gone = true;
     if (CanProgress(*entry)) table_.MakeReady(*entry);
   }
-  // There may be more than fit: then the next Poll asks again.
+  // If the array was full, there may be more events: the next Poll collects them.
   if (count == kEventsPerCollect) polls_until_collect_ = 1;
 }
 
@@ -189,14 +189,14 @@ void ShmTransport::SetSleeps(bool sleeps) {
     connection.sender_.SetSleeps(sleeps && connection.sender_.has_unsent());
   }
   sleeps_ = sleeps;
-  if (!sleeps) polls_until_collect_ = 0;  // whoever woke this end is to be asked for
+  if (!sleeps) polls_until_collect_ = 0;  // the next Poll collects the event that woke this end
 }
 
 bool ShmTransport::Arm() {
   OnIdle();
   CollectEvents();
   if (table_.ready_count() > 0) return false;
-  SetSleeps(true);  // and only then look, or a wake-up is lost
+  SetSleeps(true);  // before checking the rings, or a wake-up could be lost
   for (std::uint32_t i = 0; i < table_.served_count(); ++i) {
     ShmEntry& entry = table_.served(i);
     if (CanProgress(entry)) table_.MakeReady(entry);

@@ -1,13 +1,15 @@
-// Lanes in shared memory. Messages are found by looking at the rings, without a system call; the
-// kernel is asked (epoll) whose peer died and who rang while this end slept: before sleeping, after
-// it, and every so often in between, so that an owner that never sleeps sees a death too.
+// Lanes in shared memory. Poll finds messages by reading the rings, without a system call. epoll
+// reports peers that died, and peers that rang while this end slept. It is called before and after
+// sleeping, and from time to time in between, so that an owner that never sleeps also notices that
+// a peer has died.
 //
-// descriptor() is the epoll descriptor itself. Arm says in every lane's memory that this end
-// sleeps, so that peers ring, and looks once more; Poll takes that back.
+// descriptor() is the epoll descriptor. Arm sets the sleep flag in every lane's memory, so that
+// peers ring, and then checks the rings once more; Poll clears the flag.
 //
-// A wake-up costs both ends a few microseconds, and where threads outnumber cores it stops whoever
-// is working. So a peer that sleeps and said what it awaits (Transport::Await) is rung when that is
-// there, when this end has nothing else to do, or after a few milliseconds.
+// A wake-up costs both ends a few microseconds, and if there are more threads than cores, it
+// preempts a working thread. So a sleeping peer that has announced how many messages it awaits
+// (Transport::Await) is rung when they are there, when this end is idle, or after a few
+// milliseconds.
 //
 // Adopt makes at most two system calls and allocates nothing. Belongs to one thread.
 #pragma once
@@ -27,9 +29,9 @@ struct epoll_event;
 namespace phub::transport {
 
 struct ShmEntry : ConnectionEntry<ShmConnection> {
-  bool peer_gone = false;     // what it wrote is still to be read, and then it is over
-  bool ring_later = false;    // the peer sleeps, and awaits more than is there
-  std::uint32_t awaited = 1;  // messages, before this end has to be woken
+  bool peer_gone = false;     // the connection ends after everything in the ring was read
+  bool ring_later = false;    // the peer sleeps, and awaits more messages than there are
+  std::uint32_t awaited = 1;  // messages that this end awaits before it is rung
 
   RingSender& sender() const { return connection->sender_; }
   void CheckInvariants() const {
@@ -45,7 +47,7 @@ class ShmTransport final : public TurnTransport<ShmEntry> {
   ShmTransport(const ShmTransport&) = delete;
   ShmTransport& operator=(const ShmTransport&) = delete;
 
-  // `connection` is a ShmConnection.
+  // `connection` must be a ShmConnection.
   [[nodiscard]] ConnectionId Adopt(Connection& connection,
                                    std::span<const LandingSlot> landing) override;
   [[nodiscard]] bool Arm() override;
@@ -80,16 +82,16 @@ class ShmTransport final : public TurnTransport<ShmEntry> {
   bool HasWork(const ShmEntry& entry) const override;
   void StopServing(ShmEntry& entry) override;
 
-  std::uint32_t look_cursor_ = 0;  // which of the served to look at next
+  std::uint32_t look_cursor_ = 0;  // the next served entry to check
 
   Descriptor epoll_;
   const std::unique_ptr<epoll_event[]> events_;
-  bool sleeps_ = false;  // what peers were told
+  bool sleeps_ = false;  // the value of the sleep flag that peers see
   std::uint32_t polls_until_collect_ = 0;
-  TimeNs now_ = 0;  // Tick's time
+  TimeNs now_ = 0;  // time of the last Tick
   TimeNs collected_at_ = 0;
   std::uint32_t later_count_ = 0;  // entries with ring_later
-  TimeNs later_since_ = 0;         // when that was 0 last
+  TimeNs later_since_ = 0;         // when that was last 0
 };
 
 }  // namespace phub::transport

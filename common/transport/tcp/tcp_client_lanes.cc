@@ -20,8 +20,8 @@ class TcpLanes final : public ClientLanes {
   absl::Status Offer(const LaneTarget& target) const override {
     if (target.tls_lanes || !target.encryption_required) return absl::OkStatus();
     return absl::FailedPreconditionError(
-        "the tenant requires encryption, but the daemon's lanes over tcp are not encrypted; set "
-        "data_tls on the daemon");
+        "the tenant requires encryption, but the daemon's lanes over tcp are not encrypted; start "
+        "phubd with data_tls=on");
   }
 
   absl::StatusOr<DialledLane> Dial(const LaneTarget& target, const wire::LaneHello& hello,

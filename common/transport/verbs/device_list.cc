@@ -35,7 +35,8 @@ absl::StatusOr<std::vector<VerbsDeviceOptions>> ParseVerbsDevices(std::string_vi
     VerbsDeviceOptions device;
     if (!ReadDevice(item, device)) {
       return absl::InvalidArgumentError(fmt::format(
-          "'{}' is no RDMA device; write NAME, NAME:PORT or NAME:PORT:GID_INDEX, like mlx5_0:1:3",
+          "'{}' does not name an RDMA device; write NAME, NAME:PORT or NAME:PORT:GID_INDEX, such "
+          "as mlx5_0:1:3",
           item));
     }
     const bool twice = std::ranges::any_of(devices, [&](const VerbsDeviceOptions& other) {
@@ -44,7 +45,9 @@ absl::StatusOr<std::vector<VerbsDeviceOptions>> ParseVerbsDevices(std::string_vi
     });
     if (twice) {
       return absl::InvalidArgumentError(
-          fmt::format("RDMA device {} is named twice, and not for two of its ports", device.name));
+          fmt::format("RDMA device {} is named twice for the same port; name it once, or name two "
+                      "of its ports",
+                      device.name));
     }
     devices.push_back(std::move(device));
   }

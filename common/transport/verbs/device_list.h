@@ -1,5 +1,5 @@
-// What a host's setting says of the RDMA devices to use: phubd's verbs_devices, and
-// PHUB_VERBS_DEVICES of a worker. Pure; any thread.
+// Parses the list of RDMA devices to use: phubd's setting verbs_devices, and a worker's environment
+// variable PHUB_VERBS_DEVICES. Pure; any thread.
 #pragma once
 
 #include <string_view>
@@ -10,8 +10,9 @@
 
 namespace phub::transport {
 
-// NAME, NAME:PORT or NAME:PORT:GID_INDEX, separated by commas. Ports count from 1; what is not said
-// is chosen (verbs_device.h). kInvalidArgument: it has another form, or names a port twice.
+// Items are NAME, NAME:PORT or NAME:PORT:GID_INDEX, separated by commas. Ports count from 1. A port
+// or index that is not given is chosen (verbs_device.h). kInvalidArgument: wrong syntax, or a port
+// is named twice.
 absl::StatusOr<std::vector<VerbsDeviceOptions>> ParseVerbsDevices(std::string_view text);
 
 }  // namespace phub::transport

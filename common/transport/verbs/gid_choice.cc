@@ -80,7 +80,7 @@ std::optional<GidChoice> ChooseGid(std::span<const GidEntry> entries,
       fmt::format("{}, {}", ToString(best->type), IsIpv4(best->gid) ? "IPv4" : "IPv6");
   if (best->type == GidType::kInfiniBand) reason = "InfiniBand, the lowest index";
   if (best->type != GidType::kInfiniBand) {
-    if (IsLinkLocal(best->gid)) reason += ", link-local: there is no other";
+    if (IsLinkLocal(best->gid)) reason += ", link-local: the port has no other address";
     if (peer) {
       reason += fmt::format(", {} leading bits in common with {}", CommonBits(best->gid, *peer),
                             GidText(*peer));

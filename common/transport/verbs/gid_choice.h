@@ -1,4 +1,4 @@
-// Which of a port's addresses (GIDs) lanes use. Pure; any thread.
+// Chooses which of a port's addresses (GIDs) lanes use. Pure; any thread.
 #pragma once
 
 #include <array>
@@ -20,20 +20,20 @@ struct GidEntry {
   Gid gid{};
 };
 
-std::string GidText(const Gid& gid);  // "10.0.0.1" where it is an IPv4 address, else IPv6
+std::string GidText(const Gid& gid);  // "10.0.0.1" for an IPv4 address, otherwise IPv6
 std::optional<Gid> ParseGid(const std::string& text);
 bool IsIpv4(const Gid& gid);
 bool IsLinkLocal(const Gid& gid);
-// Leading bits that are equal: two ports of one subnet have more in common than others.
+// Number of equal leading bits. Ports in one subnet have more in common than others.
 unsigned CommonBits(const Gid& a, const Gid& b);
 
 struct GidChoice {
   GidEntry entry;
-  std::string reason;  // for the log: why this one
+  std::string reason;  // why it was chosen, for the log
 };
-// On RoCE: version 2 before version 1 (which no router forwards), global addresses before
-// link-local ones, then the one with the most leading bits in common with `peer`, IPv4 before IPv6,
-// the lowest index. On InfiniBand: the lowest index. Nothing if there is no address.
+// On RoCE, the criteria in order are: version 2 before version 1 (which routers do not forward),
+// global before link-local addresses, most leading bits in common with `peer`, IPv4 before IPv6,
+// lowest index. On InfiniBand: lowest index. Empty if there is no address.
 std::optional<GidChoice> ChooseGid(std::span<const GidEntry> entries,
                                    const std::optional<Gid>& peer);
 

@@ -1,13 +1,14 @@
 // The 32 bits that arrive with every message of a verbs lane. Pure; any thread.
 //
 //   kind (2 bits)  30 bits
-//   kSlot          the staging slot, in which header and payload of a gradient lie by now
-//   kReply         chunk (20 bits), type (3), iteration modulo 2^7: the payload of a reply lies in
-//                  the worker's parameters by now. There is no room for a header there; the worker
-//                  knows what it asked for, and is told enough to see that this is the answer.
-//   kInbox         1 bit: the payload lies in the worker's parameters, the header here. 1 bit: it
-//                  is a VerbsControl. 28 bits: where in the inbox, in units of 64 bytes
-//   kTaken         messages and inbox units that this end has taken so far, modulo 2^15 each
+//   kSlot          the staging slot that now contains header and payload of a gradient
+//   kReply         chunk (20 bits), type (3), iteration modulo 2^7 (7): the worker's parameters now
+//                  contain the payload of a reply. There is no room for a header, but the worker
+//                  knows its own request, and these bits identify the reply.
+//   kInbox         1 bit: only the header is here, the payload is in the worker's parameters.
+//                  1 bit: it is a VerbsControl. 28 bits: place in the inbox, in units of 64 bytes
+//   kTaken         total messages and inbox units that the sender of this has read, modulo 2^15
+//   each
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Work requests that are posted with one ring of the doorbell. Lives on the stack of one Flush.
+// Work requests that are posted with one ring of the doorbell. A local variable of one Flush.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -10,7 +10,7 @@
 
 namespace phub::transport {
 
-// What is posted, as it is posted: for tests that look where reads and writes go. Called on the
+// Observes posted work requests, for tests that check where reads and writes go. Called on the
 // transport's thread, before the doorbell.
 class WorkRequestObserver {
  public:
@@ -46,7 +46,7 @@ class RequestBatch {
   }
   ibv_send_wr& last() { return requests_[count_ - 1]; }
 
-  // False if the queue pair refuses.
+  // False if the queue pair rejects a request.
   [[nodiscard]] bool Post(ibv_qp* queue_pair, WorkRequestObserver* observer) {
     if (observer != nullptr) {
       for (std::size_t i = 0; i < count_; ++i) observer->OnPost(requests_[i]);

@@ -19,7 +19,8 @@
 namespace phub::transport {
 namespace {
 
-// Who asks for a lane once more has given up what was asked for before.
+// Whether two requests are for the same lane. A client that asks again has given up the first
+// request.
 bool HaveSamePlace(const wire::LaneHello& a, const wire::LaneHello& b) {
   return a.incarnation == b.incarnation && a.rank == b.rank && a.core == b.core;
 }
@@ -72,14 +73,14 @@ LaneKind::Outcome VerbsAcceptor::Decide(Descriptor& socket, std::span<const std:
       CommonVersion(taken.hello.version_min, taken.hello.version_max);
   const Incarnation job = taken.hello.incarnation;
   {
-    // Only this thread adds: there will be room, then.
+    // Only this thread adds requests, so there will still be room below.
     const std::lock_guard lock(mutex_);
     if (!HasRoom(job)) {
       refusal = wire::LaneRefusal::kCapacity;
       return Outcome::kRefused;
     }
   }
-  // A nonce is spent on admission only, so all else is settled before it is looked at.
+  // The gate consumes the nonce, so check everything else first.
   refusal = version ? gate_.Admit(taken.hello, origin) : wire::LaneRefusal::kVersion;
   if (refusal != wire::LaneRefusal::kNone) return Outcome::kRefused;
   taken.version = *version;
@@ -113,7 +114,7 @@ void VerbsAcceptor::GiveRoom(Incarnation job) {
   --held_count_;
 }
 
-// ---- Making lanes ------------------------------------------------------------------------------
+// ---- Creating lanes ----------------------------------------------------------------------------
 
 void VerbsAcceptor::Work() {
   NameThisThread("rdma-accept");
@@ -121,7 +122,7 @@ void VerbsAcceptor::Work() {
   while (Next(request)) Serve(std::move(request));
 }
 
-// Of the job after the one that was served last.
+// Takes a request of the next job: jobs are served in turn.
 bool VerbsAcceptor::Next(Request& request) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
@@ -148,7 +149,7 @@ void VerbsAcceptor::Serve(Request request) {
   wire::EncodeLaneWelcome(WelcomeOf(request.version),
                           std::span(bytes).first<wire::kLaneWelcomeBytes>());
   wire::EncodeVerbsOffer((*connection)->Offer(), std::span(bytes).last<wire::kVerbsOfferBytes>());
-  // Fits the empty buffer of a new socket. If the peer is gone, that will be heard.
+  // Fits into the empty buffer of a new socket. HearClients notices if the peer has closed it.
   [[maybe_unused]] const ssize_t put =
       send(request.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   {
@@ -160,7 +161,7 @@ void VerbsAcceptor::Serve(Request request) {
   doorbell_.Ring();
 }
 
-// ---- Hearing clients ---------------------------------------------------------------------------
+// ---- Confirmations -----------------------------------------------------------------------------
 
 void VerbsAcceptor::HearClients() {
   NameThisThread("rdma-ready");
@@ -175,7 +176,7 @@ void VerbsAcceptor::HearClients() {
   }
 }
 
-// Lanes are not done in the order in which they were asked for.
+// Requests may finish in another order than they came in, so compare their numbers.
 bool VerbsAcceptor::TakeOffered(std::vector<Offered>& offered) {
   std::vector<Offered> fresh;
   {
@@ -227,9 +228,9 @@ bool VerbsAcceptor::Settle(Offered& offered) {
   const wire::LaneHello& hello = offered.request.hello;
   LogWarning("event=lane_given_up transport=verbs rank={} core={} peer={} reason=\"{}\"",
              hello.rank.value, hello.core.value, offered.request.origin,
-             silent     ? "its client did not say in time that it is connected"
-             : got == 1 ? "its client says something else than that it is connected"
-                        : "its client went away before it was connected");
+             silent     ? "the client did not confirm its connection before the timeout"
+             : got == 1 ? "the client sent an invalid confirmation of its connection"
+                        : "the client closed the connection before it was connected");
   return true;
 }
 

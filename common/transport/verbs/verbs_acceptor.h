@@ -1,14 +1,14 @@
-// Makes the daemon's ends of lanes over verbs, for clients that ask on the data port.
+// Creates the daemon's ends of lanes over verbs, for clients that request them on the data port.
 //
-// No queue pair exists for a peer before the gate has admitted its hello, which takes the control
-// plane's nonce. The socket stays with the lane. It is a lane, and the gate hears of it, once the
-// client says that it could connect its end, too: a client that cannot, or has no more time, goes
-// away, or asks for another, and the job never knew of this one.
+// A queue pair is created only after the gate has admitted the hello, which requires a nonce from
+// the control plane. The socket stays with the lane. The lane counts as open, and the gate gets it,
+// only after the client confirms that its end is connected, too. A client that cannot connect, or
+// runs out of time, closes the socket or sends another request; the job never sees this lane.
 //
-// Making a lane takes long: memory is registered, and the kernel looks for the way to the peer's
-// address, for a second if there is none, or nobody there. So it is done by threads of its own, of
-// jobs in turn, and neither the listener nor other jobs wait for a peer that gives a bad address.
-// One more thread hears what clients say.
+// Creating a lane takes long: memory is registered, and the kernel looks up the route to the peer's
+// address, for a second if nobody answers there. So threads of the acceptor create lanes and serve
+// jobs in turn. Neither the listener nor other jobs wait for a peer with a bad address. One more
+// thread reads the clients' confirmations.
 #pragma once
 
 #include <condition_variable>
@@ -30,19 +30,21 @@ namespace phub::transport {
 
 class VerbsAcceptor final : public LaneKind {
  public:
-  // At once: a few peers of one job that are not there leave room for another.
+  // Lanes created concurrently. With several threads, a few unreachable peers of one job do not
+  // block other jobs.
   static constexpr std::size_t kThreads = 4;
-  // Admitted, and no lanes yet; what is more is refused. A job has at most as many as are left to
-  // others: alone, one for each rank that it may have; and whatever some jobs do, there is room for
-  // another.
+  // Limit for admitted requests that are not lanes yet; more are refused. A job may hold as many
+  // places as are left for others. So a single job can have one for each of its ranks, and there is
+  // always room for another job.
   static constexpr std::size_t kWaitingMax = 2 * std::size_t{kRanksMax};
-  // For a client to connect its end. Its kernel looks for a way to this host, for a second or two.
+  // Time for a client to connect its end. Its kernel may need a second or two to look up the route.
   static constexpr DurationNs kReadyTimeout = 10 * kSecond;
 
-  // Both outlive the acceptor. `random` draws packet numbers, for any thread.
+  // `gate` and `random` must outlive the acceptor. `random` draws packet numbers; it must support
+  // calls from any thread.
   VerbsAcceptor(VerbsGate& gate, Random& random, DurationNs ready_timeout = kReadyTimeout,
                 std::size_t waiting_max = kWaitingMax);
-  ~VerbsAcceptor() override;  // what waits is dropped, what is being made is finished
+  ~VerbsAcceptor() override;  // drops waiting requests, and finishes those being served
 
   std::size_t request_bytes() const override {
     return wire::kLaneHelloBytes + wire::kVerbsOfferBytes;
@@ -58,26 +60,26 @@ class VerbsAcceptor final : public LaneKind {
     wire::VerbsOffer peer;
     std::string origin;
     std::uint8_t version = 0;
-    std::uint64_t number = 0;  // who asked later has the larger
+    std::uint64_t number = 0;  // increases with each request
   };
-  // A client was welcomed, and has not said that it is ready.
+  // A welcomed client that has not confirmed its connection yet.
   struct Offered {
     Request request;
     std::unique_ptr<VerbsConnection> connection;
     TimeNs deadline = 0;
-    bool over = false;  // it is a lane, or never will be
+    bool over = false;  // it has become a lane, or was given up
   };
   void Work();
-  bool Next(Request& request);  // waits; false: it is over
+  bool Next(Request& request);  // waits; false: stopping
   void Serve(Request request);
   absl::StatusOr<std::unique_ptr<VerbsConnection>> Make(const wire::LaneHello& hello,
                                                         const wire::VerbsOffer& peer);
   void HearClients();
-  bool TakeOffered(std::vector<Offered>& offered);  // false: it is over
+  bool TakeOffered(std::vector<Offered>& offered);  // false: stopping
   void WaitForWords(const std::vector<Offered>& offered);
-  bool Settle(Offered& offered);  // true: it is over
+  bool Settle(Offered& offered);  // true: it has become a lane, or was given up
   void Attach(Offered& offered);
-  bool HasRoom(Incarnation job) const;  // with the lock
+  bool HasRoom(Incarnation job) const;  // requires mutex_
   void GiveRoom(Incarnation job);
 
   VerbsGate& gate_;
@@ -85,15 +87,15 @@ class VerbsAcceptor final : public LaneKind {
   const DurationNs ready_timeout_;
   const std::size_t waiting_max_;
   const SystemClock clock_;
-  const Doorbell doorbell_;  // offered_ has something, or it is over
-  std::uint64_t asked_ = 0;  // the listener's thread's
+  const Doorbell doorbell_;  // rung when offered_ has something, or to stop
+  std::uint64_t asked_ = 0;  // used only by the listener's thread
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  std::map<Incarnation, std::deque<Request>> waiting_;  // no queue is empty
-  std::vector<Offered> offered_;                        // for the thread that hears clients
-  std::map<Incarnation, std::size_t> held_;             // admitted, and no lanes yet; none is 0
-  std::size_t held_count_ = 0;                          // of all jobs
+  std::map<Incarnation, std::deque<Request>> waiting_;  // without empty queues
+  std::vector<Offered> offered_;                        // for HearClients
+  std::map<Incarnation, std::size_t> held_;  // admitted requests that are not lanes yet; without 0
+  std::size_t held_count_ = 0;               // their sum over all jobs
   Incarnation served_last_{};
   std::vector<std::thread> threads_;
 };

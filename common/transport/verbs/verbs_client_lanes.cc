@@ -1,4 +1,4 @@
-// The client's half of lanes over RDMA verbs: asked for at the daemon's data port.
+// The client's half of lanes over RDMA verbs, which are requested at the daemon's data port.
 #include <algorithm>
 #include <utility>
 
@@ -24,7 +24,8 @@ class VerbsLanes final : public ClientLanes {
 
   absl::Status Offer(const LaneTarget& target) const override {
     if (!target.encryption_required) return absl::OkStatus();
-    return absl::UnimplementedError("the tenant requires encryption, and RDMA has none");
+    return absl::UnimplementedError(
+        "the tenant requires encryption, but lanes over RDMA are not encrypted");
   }
 
   std::uint32_t attempt_count() const override { return std::max(side_.device_count(), 1u); }

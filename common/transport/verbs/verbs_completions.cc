@@ -1,4 +1,4 @@
-// How a VerbsTransport notices things: completions of the queues, ends of sockets, going to sleep.
+// VerbsTransport: handles completions of the queues, closed sockets, and going to sleep.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <sys/epoll.h>
@@ -18,11 +18,12 @@
 namespace phub::transport {
 namespace {
 
-// Words that tell nothing new, in a row: a peer only means to keep us awake.
+// A peer that sends more kTaken messages in a row without new values only keeps this end awake, and
+// is disconnected.
 constexpr std::uint32_t kEmptyTellsMax = 256;
 constexpr std::string_view kDeviceLost =
-    "the device is lost: unplugged, or its driver unloaded or reset; the kernel's log (dmesg) says "
-    "which";
+    "the device is lost: it was unplugged, or its driver was unloaded or reset; see the kernel's "
+    "log (dmesg)";
 
 bool PeerHasClosed(int socket) {
   if (socket < 0) return false;
@@ -32,7 +33,8 @@ bool PeerHasClosed(int socket) {
 
 }  // namespace
 
-// Whose peer is gone, before what has arrived: then nothing that came before is missed.
+// Collects closed sockets before it polls the queues, so that messages that arrived before a peer
+// died are not lost.
 void VerbsTransport::Notice() {
   if (polls_until_collect_ == 0) CollectEvents();
   --polls_until_collect_;
@@ -53,13 +55,14 @@ void VerbsTransport::CollectEvents() {
     if (entry == nullptr || entry->ends()) continue;
     const std::string words = entry->connection->LastWords();
     Fail(*entry, TransportError::kPeerClosed,
-         words.empty() ? "its process ended, or closed the lane" : "it says: " + words);
+         words.empty() ? "the peer's process ended, or closed the lane"
+                       : "the peer reports: " + words);
   }
-  // There may be more than fit: then the next Poll asks again.
+  // If the array was full, there may be more events: the next Poll collects them.
   if (count == kEventsPerCollect) polls_until_collect_ = 1;
 }
 
-// A descriptor that has failed would wake this end for ever.
+// Stops watching a descriptor that has failed, because it would always be ready.
 void VerbsTransport::TakeQueueEvents(VerbsQueue& queue, bool failed) {
   if (!failed) return queue.TakeEvents();
   queue.Break("poll", EIO);
@@ -91,13 +94,13 @@ void VerbsTransport::PollQueues() {
     }
     if (count == kCompletionsAtOnce) queues_drained_ = false;
     if (queue->broken() && !lost_[q]) {
-      lost_[q] = true;  // lanes that come later are told as they come
+      lost_[q] = true;  // Adopt fails later lanes
       FailLanesOf(*queue);
     }
   }
 }
 
-// Of a completion that is no success, only status, name and vendor's code mean anything.
+// If the status is not success, only status, wr_id and vendor_err of a completion are valid.
 void VerbsTransport::TakeCompletion(const ibv_wc& completion) {
   const ibv_wc_status status = completion.status;
   VerbsEntry* entry = table_.At(IndexOf(completion.wr_id));
@@ -122,7 +125,8 @@ void VerbsTransport::TakeSent(VerbsEntry& entry, const ibv_wc& completion) {
     return;
   }
   entry.sender().OnCompletion();
-  // Whoever found the queue full is to look again.
+  // If a caller found the queue full, the entry becomes ready, so that the owner does not block but
+  // posts again.
   if (entry.sender().TakeRefused() || CanProgress(entry)) table_.MakeReady(entry);
 }
 
@@ -160,12 +164,12 @@ void VerbsTransport::TakeArrival(VerbsEntry& entry, const ibv_wc& completion) {
   if (CanProgress(entry)) table_.MakeReady(entry);
 }
 
-// Acted upon at once, whatever waits: or two ends that both wait for messages to be given back
-// could wait for each other.
+// Handled at once, even if messages wait. Otherwise two ends that both wait for the other to
+// release messages could deadlock.
 ProtocolError VerbsTransport::TakeTaken(VerbsEntry& entry, std::uint32_t immediate) {
   VerbsConnection& connection = *entry.connection;
   if (!connection.PostReceives(1, WorkRequestId(table_.IdOf(entry), Half::kReceive))) {
-    Fail(entry, TransportError::kReset, "no receives can be posted");
+    Fail(entry, TransportError::kReset, "cannot post receives");
   }
   const TakenImmediate taken = UnpackTaken(immediate);
   switch (connection.sender_->OnTaken(taken.messages, taken.units)) {
@@ -195,7 +199,7 @@ bool VerbsTransport::Arm() {
   PollQueues();
   if (table_.ready_count() > 0) return false;
   for (const std::shared_ptr<VerbsQueue>& queue : queues_) queue->RequestEvent();
-  PollQueues();  // what came before the request makes no event
+  PollQueues();  // completions before the request cause no event
   return table_.ready_count() == 0 && queues_drained_;
 }
 
@@ -208,8 +212,8 @@ void VerbsTransport::Tick(TimeNs now) {
   for (std::uint32_t i = 0; i < table_.served_count(); ++i) CheckProgress(table_.served(i), now);
 }
 
-// A lane whose device has not finished anything for longer than its retries can take is lost: the
-// peer is there and posts no receives, or the device is broken and does not say so.
+// Fails a lane whose device has completed nothing for longer than all its retries can take: the
+// peer is alive but posts no receives, or the device is broken without reporting it.
 void VerbsTransport::CheckProgress(VerbsEntry& entry, TimeNs now) {
   if (entry.ends() || entry.failed != TransportError::kNone) return;
   const VerbsConnection& connection = *entry.connection;
@@ -219,11 +223,11 @@ void VerbsTransport::CheckProgress(VerbsEntry& entry, TimeNs now) {
     entry.done_seen = done;
     entry.progress_at = now;
   } else if (now - entry.progress_at > connection.patience()) {
-    Fail(entry, TransportError::kReset, "the peer takes nothing any more (receiver not ready)");
+    Fail(entry, TransportError::kReset, "the peer receives nothing any more (receiver not ready)");
   }
 }
 
-// What has arrived is still to be taken.
+// Marks the lane as failed. It ends after the messages that have arrived were received.
 void VerbsTransport::Fail(VerbsEntry& entry, TransportError error, std::string_view what) {
   if (entry.failed != TransportError::kNone) return;
   entry.connection->NoteTrouble(what);

@@ -16,21 +16,22 @@
 namespace phub::transport {
 namespace {
 
-// What a queue pair needs beyond the messages: receives for what tells how many were taken. A peer
-// tells once per quarter of its window of messages, and of its inbox, so there are at most eight
-// under way, and the client's first word.
+// Receives for kTaken messages, in addition to those for messages_max. A peer sends kTaken once per
+// quarter of its window of messages and once per quarter of its inbox, so at most eight are in
+// flight, and the client's first one.
 constexpr std::uint32_t kTakenReceives = 16;
-// Granted inline room that is asked for: a header and a record. Some devices have no more than 220.
+// Requested room for inline data: a header and a record. Some devices have at most 220 bytes.
 constexpr std::uint32_t kInlineBytes = 192;
-constexpr std::uint8_t kReceiverNotReadyRetries = 7;  // 7: without end
+constexpr std::uint8_t kReceiverNotReadyRetries = 7;  // 7: forever
 constexpr std::uint8_t kHopLimit = 64;
 constexpr std::uint8_t kReceiverNotReadyTimer = 6;  // 0.08 ms
 
 std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 absl::Status Failed(const VerbsDevice& device, const char* what, int error) {
-  return absl::ResourceExhaustedError(fmt::format("RDMA device {}: {}: {}", device.name(), what,
-                                                  error == 0 ? "no reason" : ErrorText(error)));
+  return absl::ResourceExhaustedError(
+      fmt::format("RDMA device {}: {}: {}", device.name(), what,
+                  error == 0 ? "the driver gives no reason" : ErrorText(error)));
 }
 
 }  // namespace
@@ -46,14 +47,15 @@ std::uint8_t AckTimeoutFor(DurationNs timeout) {
 absl::StatusOr<std::unique_ptr<VerbsConnection>> VerbsConnection::Create(
     VerbsEnd end, std::shared_ptr<VerbsQueue> queue, std::shared_ptr<VerbsDomain> domain,
     VerbsStaging staging, const VerbsLimits& limits, Random& random) {
-  PHUB_CHECK(queue->device()->context() == domain->device().context(), "two devices");
+  PHUB_CHECK(queue->device()->context() == domain->device().context(),
+             "queue and domain are on different devices");
   PHUB_CHECK(limits.inbox_bytes >= wire::kInboxBytesMin && limits.outbox_bytes % 256 == 0 &&
              limits.messages_max >= wire::kVerbsMessagesMin &&
              limits.messages_max <= wire::kVerbsMessagesMax);
   if (end != VerbsEnd::kClient && !domain->device().limits().windows) {
     return absl::FailedPreconditionError(
-        fmt::format("RDMA device {} has no memory windows of type 2, so it cannot keep ranks of a "
-                    "job apart; use transport=tcp",
+        fmt::format("RDMA device {} has no memory windows of type 2, which phubd needs to isolate "
+                    "the ranks of a job; use transport=tcp",
                     domain->device().name()));
   }
   std::unique_ptr<VerbsConnection> connection(
@@ -82,7 +84,7 @@ VerbsConnection::VerbsConnection(VerbsEnd end, std::shared_ptr<VerbsQueue> queue
       staging_(std::move(staging)),
       limits_(limits) {}
 
-// Windows go before the queue pair that they are bound to, memory after both.
+// Destroys the windows before the queue pair that they are bound to, and the memory after both.
 VerbsConnection::~VerbsConnection() {
   ibv_context* const context = domain_->device().context();
   for (ibv_mw* window : {inbox_window_, slots_window_}) {
@@ -100,7 +102,7 @@ absl::Status VerbsConnection::TakeMemory() {
   memory_ = MappedMemory::Allocate(bytes, MappedMemory::Backing::kPrefault);
   if (!memory_) {
     return absl::ResourceExhaustedError(
-        fmt::format("{} bytes for a verbs lane cannot be had", bytes));
+        fmt::format("cannot allocate {} bytes for a verbs lane", bytes));
   }
   const bool daemon = end_ != VerbsEnd::kClient;
   using Use = RegisteredMemory::Use;
@@ -135,12 +137,13 @@ absl::Status VerbsConnection::TakeQueuePair() {
       std::min(limits_.send_queue + VerbsSender::kTakenReserve + 32, device.limits().requests_max);
   if (receives_max() > device.limits().requests_max || device.limits().parts_max < 2) {
     return absl::FailedPreconditionError(fmt::format(
-        "RDMA device {} queues {} requests of {} parts, a lane needs {} of 2", device.name(),
-        device.limits().requests_max, device.limits().parts_max, receives_max()));
+        "RDMA device {} supports queues of {} requests with {} parts, but a lane needs {} requests "
+        "with 2 parts",
+        device.name(), device.limits().requests_max, device.limits().parts_max, receives_max()));
   }
   if (!queue_->Reserve(requests + receives_max())) {
     return absl::ResourceExhaustedError(fmt::format(
-        "the completion queue of RDMA device {} has no room for one more lane", device.name()));
+        "the completion queue of RDMA device {} has no room for another lane", device.name()));
   }
   reserved_ = requests + receives_max();
   ibv_qp_init_attr attributes{};
@@ -153,12 +156,12 @@ absl::Status VerbsConnection::TakeQueuePair() {
   attributes.cap.max_recv_sge = 1;
   attributes.cap.max_inline_data = kInlineBytes;
   queue_pair_ = ibv_create_qp(domain_->get(), &attributes);
-  if (queue_pair_ == nullptr) {  // a device need not have any inline room
+  if (queue_pair_ == nullptr) {  // the device may not support inline data
     attributes.cap.max_inline_data = 0;
     queue_pair_ = ibv_create_qp(domain_->get(), &attributes);
   }
-  if (queue_pair_ == nullptr) return Failed(device, "no queue pair can be had", errno);
-  // Less what binds the two windows.
+  if (queue_pair_ == nullptr) return Failed(device, "cannot create a queue pair", errno);
+  // Two requests are reserved for binding the windows.
   granted_ = {.requests = requests - 2,
               .inline_bytes = attributes.cap.max_inline_data,
               .message_bytes = device.limits().message_bytes_max};
@@ -167,8 +170,8 @@ absl::Status VerbsConnection::TakeQueuePair() {
 
 absl::Status VerbsConnection::MakeWindow(ibv_mw*& window, std::uint32_t& key) {
   window = ibv_alloc_mw(domain_->get(), IBV_MW_TYPE_2);
-  if (window == nullptr) return Failed(domain_->device(), "no memory window can be had", errno);
-  key = ibv_inc_rkey(window->rkey);  // with which it will be bound
+  if (window == nullptr) return Failed(domain_->device(), "cannot create a memory window", errno);
+  key = ibv_inc_rkey(window->rkey);  // the key that BindWindows will bind it with
   ++windows_to_bind_;
   return absl::OkStatus();
 }
@@ -190,7 +193,7 @@ void VerbsConnection::MakeHalves() {
       std::make_unique<VerbsReceiver>(end_, receive, limits_.messages_max, limits_.received_lent);
 }
 
-// ---- Becoming a lane ---------------------------------------------------------------------------
+// ---- Connecting --------------------------------------------------------------------------------
 
 wire::VerbsOffer VerbsConnection::Offer() const {
   const VerbsDevice& device = domain_->device();
@@ -205,7 +208,7 @@ wire::VerbsOffer VerbsConnection::Offer() const {
   offer.inbox_address = reinterpret_cast<std::uintptr_t>(memory_.data());
   offer.inbox_bytes = limits_.inbox_bytes;
   switch (end_) {
-    case VerbsEnd::kDaemon: break;  // said on the lane
+    case VerbsEnd::kDaemon: break;  // sent on the lane
     case VerbsEnd::kClient: offer.inbox_key = inbox_.remote_key(); break;
     case VerbsEnd::kDialer: offer.inbox_key = inbox_key_; break;
   }
@@ -224,7 +227,7 @@ absl::Status VerbsConnection::Connect(const wire::VerbsOffer& peer) {
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   int error = ibv_modify_qp(queue_pair_, &attributes,
                             IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-  if (error != 0) return Failed(device, "the queue pair does not start", error);
+  if (error != 0) return Failed(device, "cannot initialize the queue pair", error);
 
   attributes = {};
   attributes.qp_state = IBV_QPS_RTR;
@@ -245,8 +248,8 @@ absl::Status VerbsConnection::Connect(const wire::VerbsOffer& peer) {
     Gid gid;
     std::memcpy(gid.data(), peer.gid.data(), gid.size());
     return absl::UnavailableError(
-        fmt::format("RDMA device {} port {} has no way to {}: {}; are both in one fabric, with a "
-                    "route and a neighbour entry?",
+        fmt::format("RDMA device {} port {} has no route to {}: {}; check that both are in one "
+                    "fabric, with a route and a neighbour entry",
                     device.name(), device.port(), GidText(gid), ErrorText(error)));
   }
 
@@ -260,7 +263,7 @@ absl::Status VerbsConnection::Connect(const wire::VerbsOffer& peer) {
   error = ibv_modify_qp(queue_pair_, &attributes,
                         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                             IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
-  if (error != 0) return Failed(device, "the queue pair does not send", error);
+  if (error != 0) return Failed(device, "cannot enable the queue pair to send", error);
   sender_->SetPeer(peer);
   return absl::OkStatus();
 }
@@ -278,7 +281,7 @@ bool VerbsConnection::PostReceives(std::uint32_t count, std::uint64_t work_reque
   while (count > 0) {
     const std::uint32_t now = std::min(count, kAtOnce);
     for (std::uint32_t i = 0; i < now; ++i) {
-      receives[i] = {};  // nothing arrives in the receive itself
+      receives[i] = {};  // no buffer: only immediates use receives
       receives[i].wr_id = work_request_id;
       receives[i].next = i + 1 < now ? &receives[i + 1] : nullptr;
     }
@@ -314,7 +317,7 @@ bool VerbsConnection::NoteBound() {
 }
 
 void VerbsConnection::NoteTrouble(const ibv_wc& completion) {
-  // What else was posted comes back flushed, and may come first.
+  // After an error, all other posted requests complete as flushed, some possibly before the error.
   const bool flushed = completion.status == IBV_WC_WR_FLUSH_ERR;
   if (!flushed && trouble_is_flush_) trouble_.clear();
   trouble_is_flush_ = trouble_.empty() && flushed;
@@ -335,30 +338,31 @@ std::string VerbsConnection::LastWords() const {
   std::array<char, kBytesMax> bytes;
   const ssize_t count = socket_ ? recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) : 0;
   std::string text(bytes.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
-  // It goes into logs and onto terminals, and the peer may be anybody.
+  // The text goes to logs and terminals, and the peer is not trusted.
   std::ranges::replace_if(
       text, [](char c) { return c < ' ' || c > '~' || c == '"'; }, '?');
   return text;
 }
 
-// A device waits four times as long as it is told, at most, and tries retry_count times more. It
-// would wait without end for a peer that posts no receives.
+// A device waits at most four times the configured timeout, and retries retry_count times. For a
+// peer that posts no receives it would retry forever.
 DurationNs VerbsConnection::patience() const {
   constexpr DurationNs kUnit = 4096;
   constexpr int kSlack = 4;
   return kSecond + (kUnit << ack_timeout_) * kSlack * (limits_.retry_count + 1);
 }
 
-// Reset, not error: when it returns nothing of this queue pair is under way any more, in either
-// direction, and no completion is owed. The same is so of a device that was taken away. One that is
-// there and does not do it could write an old gradient into memory that is another's by then.
+// Sets the state to reset, not to error: after that the queue pair transfers nothing in either
+// direction, and no completion follows. The same holds if the device was removed. If the device is
+// present and the call fails, it could still write an old gradient to memory that has been reused,
+// so CheckGivenBack aborts.
 void VerbsConnection::Invalidate() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RESET;
   CheckGivenBack(device().context(), "ibv_modify_qp",
                  ibv_modify_qp(queue_pair_, &attributes, IBV_QP_STATE));
   if (!socket_) return;
-  // What broke it the other end may not have seen: its last words, if there is room.
+  // Send the reason to the other end, which may not know it.
   if (!trouble_.empty()) {
     [[maybe_unused]] const ssize_t said =
         send(socket_.get(), trouble_.data(), trouble_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -1,18 +1,19 @@
-// One lane over one reliable queue pair. Made by a cold thread on both ends: Create, exchange
-// offers, Connect; after that it belongs to the VerbsTransport whose queue it was made with.
-// Destroying it destroys the queue pair and deregisters its memory; any thread, once nobody serves
-// it.
+// One lane over one reliable queue pair. Both ends create it off the data path: Create, exchange
+// offers, Connect. After that it belongs to the VerbsTransport whose queue it uses. The destructor
+// destroys the queue pair and deregisters its memory; any thread may call it when no transport
+// serves the connection any more.
 //
-// The daemon's end. Nothing of a job is open to remote keys as such: slots and inbox are opened by
-// memory windows that are bound to this queue pair, so that a key that another rank guesses is good
-// for nothing. They are bound when the connection is adopted, and the client waits for the keys.
-// The client's end opens its own inbox, and what it has registered for replies, to its daemon.
-// Of a lane between two daemons, the end that dials shares its domain with ranks' lanes: its inbox
-// is opened by a window, too. That is bound before the first word of this end, and the other says
-// nothing before it has heard that, so its key can go with the offer.
+// The daemon's end: a job's memory is never accessible by a remote key alone. Slots and inbox are
+// accessible only through memory windows that are bound to this queue pair, so another rank cannot
+// use a guessed key. The windows are bound when the connection is adopted; then the client gets the
+// keys.
+// The client's end: the daemon may write to the client's inbox and to memory registered for
+// replies. In a lane between two daemons, the end that dials shares its domain with ranks' lanes,
+// so its inbox also uses a window. The offer can contain its key, because the window is bound
+// before this end's first message, and the other end sends nothing before it receives that message.
 //
-// A connected socket, if there is one (that of the handshake), stays open for the lane's life: when
-// a peer dies, however it dies, the kernel says so long before the NIC's retries are used up.
+// The socket of the handshake, if any, stays open as long as the lane. If the peer dies, the kernel
+// closes it long before the NIC's retries are used up.
 #pragma once
 
 #include <cstdint>
@@ -39,28 +40,28 @@ struct ibv_wc;
 
 namespace phub::transport {
 
-// What one connection holds, fixed when it is made, and how patient its queue pair is.
+// Sizes of one connection, fixed when it is created, and timeouts of its queue pair.
 struct VerbsLimits {
   std::uint32_t send_queue = 256;          // requests posted and not yet reported or forgotten
   std::uint32_t received_lent = 64;        // messages lent at once
-  std::uint32_t messages_max = 128;        // that may be on their way to this end
+  std::uint32_t messages_max = 128;        // messages in flight to this end
   std::uint32_t inbox_bytes = 64 * 1024;   // a power of two
   std::uint32_t outbox_bytes = 64 * 1024;  // a multiple of 256
-  // 4.096 us * 2^ack_timeout until a packet that is not acknowledged is sent again, retry_count
-  // times: 7 times 0.27 s is about the liveness timeout.
-  std::uint8_t ack_timeout = 16;  // 1 to 31; a client takes its daemon's
-  std::uint8_t retry_count = 6;   // 0 to 6; soft RoCE takes 7 for "without end"
+  // A packet that is not acknowledged is sent again after 4.096 us * 2^ack_timeout, up to
+  // retry_count times: 7 times 0.27 s is about the liveness timeout.
+  std::uint8_t ack_timeout = 16;  // 1 to 31; a client uses its daemon's value
+  std::uint8_t retry_count = 6;   // 0 to 6; soft RoCE retries forever if it is 7
 };
 
-// The least ack_timeout that is at least so long.
+// The smallest ack_timeout that is at least `timeout`.
 std::uint8_t AckTimeoutFor(DurationNs timeout);
-// Registered memory that a connection has for itself.
+// Registered memory that belongs to one connection.
 constexpr std::size_t VerbsLaneBytes(const VerbsLimits& limits) {
   return limits.inbox_bytes + limits.outbox_bytes +
          std::size_t{limits.send_queue} * VerbsSender::kHeadBytes;
 }
 
-// The daemon's staging slots for a lane; without, everything goes through the inbox.
+// The daemon's staging slots for a lane. Without slots, everything goes through the inbox.
 struct VerbsStaging {
   std::byte* data = nullptr;  // slot_count * (wire::kSlotHeaderBytes + slot_bytes), 64-byte aligned
   std::uint32_t slot_count = 0;
@@ -71,17 +72,17 @@ struct VerbsStaging {
 class VerbsConnection final : public Connection {
  public:
   // `queue` belongs to the transport that will adopt the connection, on the domain's device.
-  // `random` draws the first packet's number. kResourceExhausted: no room in the queue, no memory
-  // to pin; kFailedPrecondition: the device cannot do what a daemon needs.
+  // `random` draws the first packet's number. kResourceExhausted: no room in the queue, or memory
+  // cannot be pinned. kFailedPrecondition: the device lacks a required feature.
   static absl::StatusOr<std::unique_ptr<VerbsConnection>> Create(
       VerbsEnd end, std::shared_ptr<VerbsQueue> queue, std::shared_ptr<VerbsDomain> domain,
       VerbsStaging staging, const VerbsLimits& limits, Random& random);
   ~VerbsConnection() override;
 
   wire::VerbsOffer Offer() const;
-  // Connects the queue pair to the peer's. Once.
+  // Connects the queue pair to the peer's. Call it once.
   absl::Status Connect(const wire::VerbsOffer& peer);
-  // The socket whose end is the peer's end, and the peer's name, for people.
+  // Sets the socket that reports the peer's death, and the peer's name, for people.
   void SetSocket(Descriptor socket, std::string peer);
 
   VerbsEnd end() const { return end_; }
@@ -106,14 +107,14 @@ class VerbsConnection final : public Connection {
   bool BindWindows(std::uint64_t work_request_id);
   std::uint32_t receives_max() const;
   bool NoteBound();  // true when that was the last window
-  // The first word about what broke it stands, unless it was only that of a flush.
+  // Keeps the first error; an error that follows a flush error replaces it.
   void NoteTrouble(const ibv_wc& completion);
   void NoteTrouble(std::string_view what);
-  // What the peer has left on the socket before it closed it; empty if nothing.
+  // The text that the peer sent over the socket before it closed it; may be empty.
   std::string LastWords() const;
-  // How long it may take until what was posted is done, or the device has given up.
+  // Upper limit of the time until a posted request completes or the device gives up.
   DurationNs patience() const;
-  void Invalidate();  // no byte comes or goes from here on
+  void Invalidate();  // stops all transfers
 
   const VerbsEnd end_;
   const std::shared_ptr<VerbsQueue> queue_;
@@ -126,17 +127,17 @@ class VerbsConnection final : public Connection {
   RegisteredMemory send_memory_;
   RegisteredMemory slots_;
   ibv_qp* queue_pair_ = nullptr;
-  ibv_mw* inbox_window_ = nullptr;  // of daemons
+  ibv_mw* inbox_window_ = nullptr;  // null in clients
   ibv_mw* slots_window_ = nullptr;
   std::uint32_t inbox_key_ = 0;
   std::uint32_t slots_key_ = 0;
   std::uint32_t windows_to_bind_ = 0;
   VerbsQueuePairLimits granted_;
   std::uint32_t packet_sequence_ = 0;
-  std::uint8_t ack_timeout_ = 0;  // in use
+  std::uint8_t ack_timeout_ = 0;  // the value in use
   std::unique_ptr<VerbsSender> sender_;
   std::unique_ptr<VerbsReceiver> receiver_;
-  bool peer_ready_ = false;  // the daemon's end says nothing before it has heard its client
+  bool peer_ready_ = false;  // the daemon's end sends nothing before the peer's first message
   Descriptor socket_;
   std::string peer_;
   std::string trouble_;

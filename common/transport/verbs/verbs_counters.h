@@ -1,5 +1,5 @@
-// Messages and copies of one verbs transport: its thread writes them, any thread reads them. The
-// metric of each is phub_verbs_<name>_total.
+// Counters of one verbs transport: written only by its thread, read by any thread. Their metrics are
+// phub_verbs_<name>_total.
 #pragma once
 
 #include <array>

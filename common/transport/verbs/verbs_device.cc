@@ -16,7 +16,7 @@ namespace {
 
 std::string ErrorText(int error) { return std::generic_category().message(error); }
 
-// The list that ibv_get_device_list gives, freed at the end.
+// Owns the result of ibv_get_device_list.
 class DeviceList {
  public:
   DeviceList() : devices_(ibv_get_device_list(&count_)) {}
@@ -76,7 +76,7 @@ absl::StatusOr<std::shared_ptr<const VerbsDevice>> VerbsDevice::Open(
   const DeviceList list;
   if (list.size() == 0) {
     return absl::NotFoundError(
-        "this host has no RDMA device; is the driver of the NIC loaded (ib_uverbs and the like)?");
+        "this host has no RDMA device; if it has an RDMA NIC, load the NIC's driver and ib_uverbs");
   }
   absl::Status last = absl::NotFoundError(fmt::format(
       "there is no RDMA device {}; this host has: {}", options.name, fmt::join(Names(), ", ")));
@@ -89,8 +89,8 @@ absl::StatusOr<std::shared_ptr<const VerbsDevice>> VerbsDevice::Open(
     if (device->context_ == nullptr) {
       const int error = errno;
       const std::string text = fmt::format(
-          "RDMA device {} cannot be opened: {}; this user needs read and write permission on its "
-          "/dev/infiniband/uverbs file",
+          "RDMA device {} cannot be opened: {}; this user needs permission to read and write its "
+          "file /dev/infiniband/uverbs*",
           name, ErrorText(error));
       last = error == EACCES || error == EPERM ? absl::PermissionDeniedError(text)
                                                : absl::UnavailableError(text);
@@ -116,7 +116,7 @@ absl::Status VerbsDevice::QueryDevice() {
   ibv_device_attr attributes{};
   if (const int error = ibv_query_device(context_, &attributes); error != 0) {
     return absl::UnavailableError(
-        fmt::format("RDMA device {} does not say what it can do: {}", name_, ErrorText(error)));
+        fmt::format("cannot query the features of RDMA device {}: {}", name_, ErrorText(error)));
   }
   port_count_ = attributes.phys_port_cnt;
   limits_.queue_entries_max = static_cast<std::uint32_t>(attributes.max_cqe);
@@ -134,7 +134,8 @@ absl::Status VerbsDevice::FindPort(std::uint8_t wanted) {
     ibv_port_attr attributes{};
     if (ibv_query_port(context_, port, &attributes) != 0) continue;
     if (attributes.state == IBV_PORT_ACTIVE) {
-      // One without an address only if no other is active: FindGid says what it lacks.
+      // Choose a port without an address only if no other is active; FindGid reports the error
+      // then.
       const bool has_address = !ReadGids(context_, port).empty();
       if (port_ != 0 && !has_address) continue;
       port_ = port;
@@ -151,8 +152,8 @@ absl::Status VerbsDevice::FindPort(std::uint8_t wanted) {
   if (port_ != 0) return absl::OkStatus();
   if (states.empty()) states = fmt::format("it has {} ports", port_count_);
   return absl::FailedPreconditionError(
-      fmt::format("RDMA device {} has no active port{}: {}; is its cable plugged in and its "
-                  "network interface up (ip link set DEVICE up)?",
+      fmt::format("RDMA device {} has no active port{}: {}; check its cable, and set its network "
+                  "interface up (ip link set INTERFACE up)",
                   name_, wanted == 0 ? "" : fmt::format(" {}", wanted), states));
 }
 
@@ -178,13 +179,14 @@ absl::Status VerbsDevice::FindGid(const VerbsDeviceOptions& options) {
   }
   std::optional<GidChoice> choice = ChooseGid(entries, options.peer);
   if (!choice) {
-    return absl::FailedPreconditionError(fmt::format(
-        "RDMA device {} port {} has no address{}; give its network interface an IP address, or "
-        "choose another index",
-        name_, port_, options.gid_index ? fmt::format(" {}", *options.gid_index) : ""));
+    return absl::FailedPreconditionError(
+        fmt::format("RDMA device {} port {} has no address{}; assign an IP address to its network "
+                    "interface, or "
+                    "choose another GID index",
+                    name_, port_, options.gid_index ? fmt::format(" {}", *options.gid_index) : ""));
   }
   gid_ = *std::move(choice);
-  if (options.gid_index) gid_.reason += ", its index was asked for";
+  if (options.gid_index) gid_.reason += ", its index was configured";
   return absl::OkStatus();
 }
 

@@ -1,7 +1,7 @@
-// An RDMA device that is open, and the port and address on it that lanes use.
+// An open RDMA device, with the port and the address that lanes use.
 //
-// Cold; any thread. Immutable once opened, but for what it says on its own (events()); shared by
-// everything that is made on it.
+// Off the data path; any thread. Immutable after Open, except for its events(). All objects on the
+// device share it.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,28 @@ struct ibv_context;
 
 namespace phub::transport {
 
-// What the device itself says that it can do. Nothing is assumed.
+// The limits and features that the device reports.
 struct VerbsDeviceLimits {
-  std::uint32_t queue_entries_max = 0;  // of one completion queue
-  std::uint32_t requests_max = 0;       // of one queue pair's queues
-  std::uint32_t parts_max = 0;          // of one request (scatter/gather)
+  std::uint32_t queue_entries_max = 0;  // entries of one completion queue
+  std::uint32_t requests_max = 0;       // requests in each queue of one queue pair
+  std::uint32_t parts_max = 0;          // parts of one request (scatter/gather)
   std::uint64_t message_bytes_max = 0;
-  bool windows = false;  // memory windows that belong to one queue pair (type 2)
+  bool windows = false;  // supports memory windows that belong to one queue pair (type 2)
 };
 
 struct VerbsDeviceOptions {
   std::string name = {};                        // "mlx5_0"; empty: the first with an active port
-  std::uint8_t port = 0;                        // from 1; 0: the first active, with an address
+  std::uint8_t port = 0;                        // from 1; 0: the first active one with an address
   std::optional<std::uint32_t> gid_index = {};  // empty: chosen, see gid_choice.h
-  std::optional<Gid> peer = {};                 // to be reached from here, as far as it is known
+  std::optional<Gid> peer = {};                 // address of the other end, if known
 };
 
-// Whether the device was taken away: unplugged, or its driver unloaded or reset. Asks the kernel,
-// which stops answering for a device as it lets go of all that was made on it.
+// Whether the device was removed: unplugged, or its driver unloaded or reset. Queries the kernel,
+// which fails the call after it has released everything on the device.
 bool IsGone(ibv_context* context);
-// For what `call` was to give back. Aborts if it failed and the device is there: then it was called
-// out of order, and what is not given back may still be written to.
+// Checks the result of `call`, which releases an object of the device. Aborts if it failed although
+// the device is present: calls were made in the wrong order, and the device could still write to
+// memory that was not released.
 void CheckGivenBack(ibv_context* context, const char* call, int error);
 
 // The addresses of a port, without empty entries.
@@ -47,12 +48,13 @@ std::vector<GidEntry> ReadGids(ibv_context* context, std::uint8_t port);
 
 class VerbsDevice {
  public:
-  // Every device of this host, by name, in the system's order. Empty where there is none, or no
-  // kernel support for any.
+  // The names of all devices of this host, in the system's order. Empty if there is none, or if the
+  // kernel has no RDMA support.
   static std::vector<std::string> Names();
 
-  // kNotFound: no such device, or none at all; kFailedPrecondition: no port is active, or it has no
-  // address; kPermissionDenied: the device file is not ours to open. Texts say what to do.
+  // kNotFound: no such device, or no device at all. kFailedPrecondition: no port is active, or the
+  // port has no address. kPermissionDenied: no permission to open the device file. The messages say
+  // what to do.
   static absl::StatusOr<std::shared_ptr<const VerbsDevice>> Open(const VerbsDeviceOptions& options);
   ~VerbsDevice();
   VerbsDevice(const VerbsDevice&) = delete;
@@ -63,12 +65,12 @@ class VerbsDevice {
   std::uint8_t port() const { return port_; }
   const GidEntry& gid() const { return gid_.entry; }
   const std::string& gid_reason() const { return gid_.reason; }
-  // Where it is attached, as the kernel numbers nodes; nothing on hosts with one, and of no
-  // hardware.
+  // The NUMA node that the device is attached to, in the kernel's numbering. Empty on hosts with
+  // one node, and for software devices.
   std::optional<std::uint32_t> numa_node() const { return numa_node_; }
   bool ethernet() const { return ethernet_; }
   std::uint16_t lid() const { return lid_; }
-  std::uint8_t mtu() const { return mtu_; }  // active, as InfiniBand counts: 1 is 256 bytes
+  std::uint8_t mtu() const { return mtu_; }  // active MTU as an ibv_mtu: 1 is 256 bytes
   const VerbsDeviceLimits& limits() const { return limits_; }
   const VerbsEvents& events() const { return *events_; }
 

@@ -21,25 +21,26 @@ absl::Status Ask(const Descriptor& socket, const std::string& peer, wire::LaneHe
   std::array<std::byte, wire::kLaneHelloBytes + wire::kVerbsOfferBytes> request;
   wire::EncodeVerbsHello(hello, std::span(request).first<wire::kLaneHelloBytes>());
   wire::EncodeVerbsOffer(ours, std::span(request).last<wire::kVerbsOfferBytes>());
-  // A daemon that refuses before it reads may have closed already: its answer is worth more than
-  // this call's error, so read in any case.
+  // A daemon may refuse and close before it reads. Its answer is more useful than the error of this
+  // call, so read it in any case.
   const bool sent = SendAll(socket.get(), request, deadline);
   std::array<std::byte, wire::kLaneWelcomeBytes> welcome_bytes;
   absl::Status status = ReadAll(socket.get(), welcome_bytes, peer, deadline);
-  // Who does not know the hello closes without a word.
+  // A daemon that does not know this hello closes the connection without an answer.
   if (absl::IsUnavailable(status)) {
     return absl::UnimplementedError(
-        fmt::format("the data port of {} makes no lanes over verbs", peer));
+        fmt::format("the daemon at {} does not support lanes over verbs", peer));
   }
   if (!status.ok()) return status;
   const auto version = JudgeWelcome(welcome_bytes, versions, peer, DescribeLane(hello));
   if (!version.ok()) return version.status();
-  if (!sent) return absl::UnavailableError(fmt::format("{} broke the connection", peer));
+  if (!sent) return absl::UnavailableError(fmt::format("cannot send the lane hello to {}", peer));
   std::array<std::byte, wire::kVerbsOfferBytes> offer_bytes;
   status = ReadAll(socket.get(), offer_bytes, peer, deadline);
   if (!status.ok()) return status;
   if (wire::DecodeVerbsOffer(offer_bytes, theirs)) return absl::OkStatus();
-  return absl::InternalError(fmt::format("{} offers a lane over verbs that makes no sense", peer));
+  return absl::InternalError(
+      fmt::format("{} sent an invalid description of a lane over verbs", peer));
 }
 
 }  // namespace
@@ -61,7 +62,8 @@ absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(
   if (status.ok()) status = (*connection)->Connect(theirs);
   if (!status.ok()) return status;
   if (!SendAll(socket->get(), {&wire::kVerbsReady, 1}, deadline)) {
-    return absl::UnavailableError(fmt::format("{} broke the connection", peer));
+    return absl::UnavailableError(fmt::format(
+        "cannot confirm the lane over verbs to {}: the connection of the handshake failed", peer));
   }
   (*connection)->SetSocket(*std::move(socket), peer);
   return std::unique_ptr<Connection>(*std::move(connection));

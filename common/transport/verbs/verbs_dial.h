@@ -1,5 +1,5 @@
-// Makes a lane over verbs from the side of who asks for it: a client, or the daemon of another rack
-// (VerbsEnd::kDialer). Cold: blocks, allocates, any thread.
+// Opens a lane over verbs from the dialling side: a client, or the daemon of another rack
+// (VerbsEnd::kDialer). Off the data path: blocks, allocates, any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@
 
 namespace phub::transport {
 
-// Connects to a daemon's data port, asks for a lane over verbs and connects the queue pairs; all of
-// it, but resolving the name, within `timeout`. `queue` is of the transport that will adopt the
-// connection, `domain` of the job, on the same device. Errors are those of DialTcp; besides
-//   kUnimplemented  the daemon's data port makes no such lanes, or this host cannot (no memory to
-//                   pin, no room in the device)
-// Whoever gets an error has no lane at the daemon either: that is one only once this end is
-// connected. The request goes in the clear: whatever comes of it, its nonce is good for nothing
-// else.
+// Connects to a daemon's data port, requests a lane over verbs and connects the queue pairs.
+// `timeout` limits all of this except for resolving the name. `queue` belongs to the transport that
+// will adopt the connection, `domain` to the job, on the same device. Errors are those of DialTcp,
+// and
+//   kUnimplemented  the daemon does not support such lanes, or this host cannot open one (memory
+//                   cannot be pinned, the device has no room)
+// After an error the daemon has no lane either, because a lane counts as open only after this end
+// has confirmed it. The request is not encrypted, so its nonce must be used for nothing else, even
+// after an error.
 absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(
     const std::string& host, std::uint16_t port, const wire::LaneHello& hello, DurationNs timeout,
     std::shared_ptr<VerbsQueue> queue, std::shared_ptr<VerbsDomain> domain, Random& random,

@@ -14,7 +14,7 @@ namespace {
 using Level = VerbsFinding::Level;
 using Findings = std::vector<VerbsFinding>;
 
-// Of the network interface: the path MTU is the largest that fits with the headers.
+// The path MTU is the largest ibv_mtu that fits, with headers, into the network interface's MTU.
 constexpr std::uint32_t kGoodMtuBytes = 4096;
 constexpr std::uint32_t kInterfaceMtuBytes = 4200;
 
@@ -33,22 +33,22 @@ void JudgeOpening(const VerbsDeviceFacts& device, Findings& findings) {
        fmt::format("{} cannot be opened: {}", device.file,
                    std::generic_category().message(device.open_error)),
        permission
-           ? fmt::format("let this user read and write it: echo 'KERNEL==\"uverbs*\", "
+           ? fmt::format("give this user read and write permission: echo 'KERNEL==\"uverbs*\", "
                          "MODE=\"0666\"' > /etc/udev/rules.d/90-rdma.rules && udevadm trigger; in "
                          "a container, --device {}",
                          device.file)
-           : "load the device's driver again; dmesg says what is wrong with it"});
+           : "reload the device's driver; see dmesg for the reason"});
 }
 
 void JudgeWindows(const VerbsDeviceFacts& device, const VerbsNeeds& needs, Findings& findings) {
   if (device.windows) {
     findings.push_back(
-        {Level::kGood, device.name, "has memory windows of type 2, as phubd needs them", ""});
+        {Level::kGood, device.name, "has memory windows of type 2, which phubd needs", ""});
     return;
   }
   findings.push_back({needs.daemon ? Level::kBad : Level::kAdvice, device.name,
-                      "has no memory windows of type 2: good for workers, not for phubd",
-                      "update the NIC's firmware, or name other devices to phubd "
+                      "has no memory windows of type 2: workers can use it, phubd cannot",
+                      "update the NIC's firmware, or configure other devices in phubd "
                       "(--verbs-devices)"});
 }
 
@@ -65,8 +65,8 @@ void JudgeGid(const std::string& subject, const VerbsPortFacts& port, const Verb
   const std::string text =
       fmt::format("address {} (GID {}, {})", GidText(gid.gid), gid.index, choice->reason);
   if (gid.type == GidType::kRoceV1) {
-    findings.push_back({Level::kAdvice, subject, text + "; no router forwards RoCE v1",
-                        "cma_roce_mode, or the NIC's driver, can turn RoCE v2 on"});
+    findings.push_back({Level::kAdvice, subject, text + "; routers do not forward RoCE v1",
+                        "enable RoCE v2 with cma_roce_mode, or in the NIC's driver"});
   } else if (port.ethernet && IsLinkLocal(gid.gid)) {
     findings.push_back({Level::kAdvice, subject, text + "; only its own link can reach it", add});
   } else {
@@ -81,8 +81,8 @@ void JudgeMtu(const std::string& subject, const VerbsPortFacts& port, Findings& 
     return;
   }
   findings.push_back({Level::kAdvice, subject,
-                      fmt::format("{}, where {} would do with fewer packets", text, kGoodMtuBytes),
-                      fmt::format("ip link set {} mtu {}, at both ends and in the switches between",
+                      fmt::format("{}; {} would need fewer packets", text, kGoodMtuBytes),
+                      fmt::format("ip link set {} mtu {}, on both hosts and the switches between",
                                   InterfaceOr(port), kInterfaceMtuBytes)});
 }
 
@@ -92,8 +92,8 @@ void JudgePort(const VerbsDeviceFacts& device, const VerbsPortFacts& port, const
   if (!port.active) {
     findings.push_back({Level::kBad, subject, fmt::format("is not active: {}", port.state),
                         port.ethernet
-                            ? fmt::format("plug its cable in; ip link set {} up", InterfaceOr(port))
-                            : "plug its cable in; start a subnet manager (opensm)"});
+                            ? fmt::format("check its cable; ip link set {} up", InterfaceOr(port))
+                            : "check its cable; start a subnet manager (opensm)"});
     return;
   }
   findings.push_back({Level::kGood, subject,
@@ -111,15 +111,15 @@ void JudgePinning(const VerbsHostFacts& facts, const VerbsNeeds& needs, Findings
     return;
   }
   const std::string text =
-      fmt::format("RLIMIT_MEMLOCK allows {}, {} are to be registered",
-                  HumanBytes(facts.pinned_bytes_max), HumanBytes(needs.pinned_bytes));
+      fmt::format("RLIMIT_MEMLOCK allows {}, {} are needed", HumanBytes(facts.pinned_bytes_max),
+                  HumanBytes(needs.pinned_bytes));
   if (facts.pinned_bytes_max >= needs.pinned_bytes) {
     findings.push_back({Level::kGood, subject, text, ""});
     return;
   }
   const bool may_raise = facts.pinned_bytes_max_hard >= needs.pinned_bytes;
   findings.push_back(
-      {Level::kBad, subject, text + "; what does not fit is copied",
+      {Level::kBad, subject, text + "; data in memory beyond the limit is copied",
        may_raise ? fmt::format("ulimit -l {}", facts.pinned_bytes_max_hard == kUnlimitedBytes
                                                    ? "unlimited"
                                                    : fmt::format("{}", needs.pinned_bytes / 1024))
@@ -132,16 +132,15 @@ void JudgeHugePages(const VerbsHostFacts& facts, Findings& findings) {
   const std::string subject = "huge pages";
   if (facts.transparent_huge_pages == "never" && facts.huge_bytes_free == 0) {
     findings.push_back({Level::kAdvice, subject,
-                        "are off: the NIC keeps 512 times as many translations",
+                        "are off: the NIC needs 512 times as many address translations",
                         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"});
     return;
   }
   findings.push_back(
       {Level::kGood, subject,
-       fmt::format(
-           "transparent ones are {}, {} set aside",
-           facts.transparent_huge_pages.empty() ? "not known" : facts.transparent_huge_pages,
-           HumanBytes(facts.huge_bytes_free)),
+       fmt::format("transparent huge pages: {}; free in the pool: {}",
+                   facts.transparent_huge_pages.empty() ? "unknown" : facts.transparent_huge_pages,
+                   HumanBytes(facts.huge_bytes_free)),
        ""});
 }
 
@@ -151,8 +150,8 @@ Findings JudgeVerbs(const VerbsHostFacts& facts, const VerbsNeeds& needs) {
   Findings findings;
   if (facts.devices.empty()) {
     return {{Level::kGood, "devices",
-             fmt::format("this host has no RDMA devices{}; lanes go over tcp or shared memory",
-                         facts.kernel_support ? "" : ", and its kernel has no RDMA loaded"),
+             fmt::format("this host has no RDMA devices{}; lanes use tcp or shared memory",
+                         facts.kernel_support ? "" : ", and the module ib_uverbs is not loaded"),
              ""}};
   }
   for (const VerbsDeviceFacts& device : facts.devices) {

@@ -1,5 +1,5 @@
-// What stands in the way of lanes over RDMA on a host, and what to do about it: the exact command
-// or setting. Pure; any thread.
+// Finds what prevents lanes over RDMA on a host, and the command or setting that fixes it. Pure;
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace phub::transport {
 using VerbsFinding = LaneFinding;
 
 struct VerbsNeeds {
-  std::uint64_t pinned_bytes = 0;  // that a process will register
-  std::optional<Gid> peer = {};    // the other end, as far as it is known
-  bool daemon = false;             // phubd also needs windows
+  std::uint64_t pinned_bytes = 0;  // memory that the process will register
+  std::optional<Gid> peer = {};    // address of the other end, if known
+  bool daemon = false;             // the process is phubd, which also needs windows
 };
 
-// Empty devices make one finding, which is no fault. At least one device that is good in all is
-// enough for the host: see UsableVerbsDevices.
+// Without devices there is one finding, of level kGood. One usable device is enough for a host: see
+// UsableVerbsDevices.
 std::vector<VerbsFinding> JudgeVerbs(const VerbsHostFacts& facts, const VerbsNeeds& needs);
-// Devices that lanes can use as things are.
+// The number of devices that lanes can use now.
 std::uint32_t UsableVerbsDevices(const VerbsHostFacts& facts, const VerbsNeeds& needs);
 
 }  // namespace phub::transport

@@ -41,11 +41,11 @@ absl::StatusOr<RegisteredMemory> RegisteredMemory::Create(ibv_pd* domain, const 
                                                           Use use) {
   PHUB_CHECK(data != nullptr && bytes > 0);
   RegisteredMemory memory;
-  const int access = AccessFor(use);  // a variable: else a macro of ibv_reg_mr's judges it
+  const int access = AccessFor(use);  // a variable, because ibv_reg_mr is a macro
   memory.region_ = ibv_reg_mr(domain, data, bytes, access);
   if (memory.region_ != nullptr) return memory;
   return absl::ResourceExhaustedError(
-      fmt::format("{} bytes cannot be registered with RDMA device {}: {}", bytes, device.name(),
+      fmt::format("cannot register {} bytes with RDMA device {}: {}", bytes, device.name(),
                   WhyNotPinned(errno)));
 }
 
@@ -95,7 +95,7 @@ absl::StatusOr<std::uint32_t> VerbsDomain::Add(std::byte* data, std::size_t byte
   const std::uint32_t index = count_.load(std::memory_order_relaxed);
   if (index == kRegionsMax) {
     return absl::ResourceExhaustedError(
-        fmt::format("a job registers at most {} regions of memory with RDMA device {}{}{}",
+        fmt::format("a job can register at most {} regions of memory with RDMA device {}{}{}",
                     kRegionsMax, device_->name(), when_full_.empty() ? "" : "; ", when_full_));
   }
   auto memory = RegisteredMemory::Create(domain_, *device_, data, bytes, use);

@@ -45,20 +45,20 @@ void VerbsEvents::Attend() {
     ibv_async_event event{};
     while (ibv_get_async_event(context_, &event) == 0) {
       Take(event);
-      // Only now may what the event names be destroyed.
+      // The object that the event names may be destroyed only after this call.
       ibv_ack_async_event(&event);
     }
-    // The descriptor itself is broken: the driver was taken away.
+    // The descriptor itself has failed: the driver was removed.
     if ((items[0].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) {
       lost_.store(true, std::memory_order_relaxed);
-      LogError("event=rdma_device_lost device={} reason=\"its driver is gone\"", device_);
+      LogError("event=rdma_device_lost device={} reason=\"its driver was removed\"", device_);
       return;
     }
   }
 }
 
-// A queue pair that breaks says so by its completions too, with more to tell; that a device or a
-// completion queue is broken is heard of here alone.
+// Broken devices and completion queues are reported only here. Broken queue pairs are also reported
+// by their completions, with more detail.
 void VerbsEvents::Take(const ibv_async_event& event) {
   const char* const what = ibv_event_type_str(event.event_type);
   switch (event.event_type) {
@@ -83,7 +83,7 @@ void VerbsEvents::Take(const ibv_async_event& event) {
       LogInfo("event=rdma_port_changed device={} port={} what=\"{}\"", device_,
               event.element.port_num, what);
       return;
-    case IBV_EVENT_COMM_EST:  // a message came before the queue pair was told to send
+    case IBV_EVENT_COMM_EST:  // a message arrived before the queue pair was set to send
     case IBV_EVENT_QP_LAST_WQE_REACHED:
     case IBV_EVENT_SQ_DRAINED: return;
     default: LogWarning("event=rdma_event device={} what=\"{}\"", device_, what);

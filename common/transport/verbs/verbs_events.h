@@ -1,7 +1,7 @@
-// What an RDMA device says on its own: ports that go down and come up, addresses that change, a
-// device or a queue that is broken. Read by a thread of its own, logged, and kept for lanes to see.
+// The asynchronous events of an RDMA device: ports go down or come up, addresses change, a device
+// or a queue breaks. A separate thread reads and logs them, and keeps the state for lanes.
 //
-// Belongs to the open device, and ends before it is closed.
+// Belongs to the open device, and must be destroyed before the device is closed.
 #pragma once
 
 #include <atomic>
@@ -17,15 +17,15 @@ namespace phub::transport {
 
 class VerbsEvents {
  public:
-  // port: the one whose state is kept. Events of others are logged only.
+  // port: the port whose state is kept. Events of other ports are only logged.
   VerbsEvents(ibv_context* context, std::string device, std::uint8_t port);
   ~VerbsEvents();
   VerbsEvents(const VerbsEvents&) = delete;
   VerbsEvents& operator=(const VerbsEvents&) = delete;
 
-  // Any thread. Once lost, for ever: no lane on the device goes on.
+  // Any thread. A lost device stays lost: no lane on it can continue.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
-  // Lanes outlive a short interruption: what is not acknowledged is sent again.
+  // Lanes survive a short interruption, because packets without acknowledgement are sent again.
   bool port_down() const { return port_down_.load(std::memory_order_relaxed); }
 
  private:

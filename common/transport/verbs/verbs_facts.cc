@@ -14,7 +14,7 @@
 namespace phub::transport {
 namespace {
 
-// The first line; empty if there is none.
+// The first line of the file; empty if there is none.
 std::string LineOf(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -69,10 +69,10 @@ VerbsPortFacts ReadPort(ibv_context* context, const std::string& device, std::ui
   VerbsPortFacts port{.number = number};
   ibv_port_attr attributes{};
   if (ibv_query_port(context, number, &attributes) != 0) {
-    port.state = "not known";
+    port.state = "unknown";
     return port;
   }
-  constexpr std::uint32_t kMtuUnit = 128;  // InfiniBand counts 1 for 256 bytes, 2 for 512, ...
+  constexpr std::uint32_t kMtuUnit = 128;  // ibv_mtu is 1 for 256 bytes, 2 for 512, ...
   port.state = ibv_port_state_str(attributes.state);
   port.active = attributes.state == IBV_PORT_ACTIVE;
   port.ethernet = attributes.link_layer == IBV_LINK_LAYER_ETHERNET;

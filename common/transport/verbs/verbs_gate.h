@@ -1,4 +1,5 @@
-// Who decides, in the daemon, which requests become lanes over verbs, and what they are made of.
+// The interface to the part of the daemon that decides which requests become lanes over verbs, and
+// provides their parts.
 #pragma once
 
 #include <memory>
@@ -13,27 +14,27 @@
 namespace phub::transport {
 
 struct VerbsLaneParts {
-  std::shared_ptr<VerbsQueue> queue;    // of the core loop's transport, on the lane's device
-  std::shared_ptr<VerbsDomain> domain;  // of the job, on the same device
-  VerbsStaging staging;                 // of the rank's lane
+  std::shared_ptr<VerbsQueue> queue;    // the core loop's, on the lane's device
+  std::shared_ptr<VerbsDomain> domain;  // the job's, on the same device
+  VerbsStaging staging;                 // for the rank's lane
   VerbsLimits limits;
 };
 
-// Admit comes from the listener's thread; Parts from any of the acceptor's, of several lanes at a
-// time; Attach from one more.
+// Threads: the listener's thread calls Admit; the acceptor's threads call Parts, for several lanes
+// concurrently; another thread of the acceptor calls Attach.
 class VerbsGate {
  public:
   virtual ~VerbsGate() = default;
 
-  // Whether this hello becomes a lane. kNone admits it, which consumes the nonce. Then Parts
-  // follows, and Attach once both ends are connected: not if there are no parts, the device
-  // refuses, an end cannot reach the other, or the client has asked for another. Then nothing more
-  // is said, and the nonce is gone.
+  // Decides whether this hello becomes a lane. kNone admits it and consumes the nonce; then Parts
+  // follows, and Attach after both ends are connected. Attach does not follow if Parts fails, the
+  // device refuses, one end cannot reach the other, or the client has sent another request. The
+  // gate is not notified of that, and the nonce stays consumed.
   virtual wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) = 0;
-  // What the admitted lane is made of; the job may have ended by now. An error, as any until its
-  // end is made, ends the lane: the peer is told kCapacity.
+  // Returns the parts of the admitted lane; the job may have ended meanwhile. If this fails, or the
+  // daemon's end cannot be created, the lane is refused with kCapacity.
   virtual absl::StatusOr<VerbsLaneParts> Parts(const wire::LaneHello& hello) = 0;
-  // Hands over the connection. The peer has connected its end; the job may have ended.
+  // Hands over the connection, after the peer has connected its end. The job may have ended.
   virtual void Attach(const wire::LaneHello& hello, std::unique_ptr<Connection> connection,
                       std::string description) = 0;
 };

@@ -1,5 +1,5 @@
-// The invariants of a verbs lane's two halves. They abort: what a peer says is judged before it is
-// counted, so none of it can break them.
+// The invariants of a verbs lane's two halves. A violation aborts. A peer cannot cause one, because
+// its data is checked before it is counted.
 #include "common/base/check.h"
 #include "common/transport/verbs/verbs_receiver.h"
 #include "common/transport/verbs/verbs_sender.h"

@@ -15,15 +15,15 @@
 namespace phub::transport {
 namespace {
 
-// Completions of queue pairs that are gone by now may still lie in the queue: room that nobody is
-// promised.
+// This share of the entries is never reserved: completions of destroyed queue pairs may still be in
+// the queue.
 constexpr std::uint32_t kSlackShare = 8;  // an eighth
 
 absl::Status Failed(const VerbsDevice& device, const char* what) {
-  const int error = errno;  // some providers fail without saying why
-  return absl::ResourceExhaustedError(
-      fmt::format("RDMA device {} gives no {}: {}", device.name(), what,
-                  error == 0 ? "no reason given" : std::generic_category().message(error)));
+  const int error = errno;  // some drivers do not set it
+  return absl::ResourceExhaustedError(fmt::format(
+      "RDMA device {} cannot create a {}: {}", device.name(), what,
+      error == 0 ? "the driver gives no reason" : std::generic_category().message(error)));
 }
 
 }  // namespace

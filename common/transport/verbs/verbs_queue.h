@@ -1,8 +1,8 @@
-// A completion queue: of one transport (so polled by one thread only) on one device.
+// A completion queue of one transport on one device. Only the transport's thread polls it.
 //
-// Every queue pair takes room in it for all that it can ever complete, before it is made: a queue
-// that overflows is lost with every lane on it. Reserve and Return: any thread; what does not
-// say so is the transport's.
+// Before a queue pair is created, it reserves room for all its possible completions, because a
+// queue that overflows fails with every lane on it. Any thread may call Reserve and Return. The
+// other functions belong to the transport's thread, unless stated otherwise.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace phub::transport {
 
 class VerbsQueue {
  public:
-  // As many entries as were wanted, or as the device has.
+  // Has `entries_wanted` entries, or as many as the device supports.
   static absl::StatusOr<std::shared_ptr<VerbsQueue>> Create(
       std::shared_ptr<const VerbsDevice> device, std::uint32_t entries_wanted);
   ~VerbsQueue();
@@ -31,14 +31,14 @@ class VerbsQueue {
   [[nodiscard]] bool Reserve(std::uint32_t entries);
   void Return(std::uint32_t entries);
 
-  // How many were taken.
+  // Returns the number of completions.
   std::size_t Poll(std::span<ibv_wc> completions);
-  // No completion comes any more, for ever: the device was taken away, or broke the queue. Found
-  // out by Poll, RequestEvent or whoever sees its descriptor fail. broken, lost: any thread.
+  // No completion will follow: the device was removed, or the queue has failed. Set by Poll,
+  // RequestEvent, and Break (called if the descriptor fails). broken, lost: any thread.
   bool broken() const { return broken_.load(std::memory_order_relaxed); }
   bool lost() const { return broken() || device_->events().lost(); }
   void Break(const char* call, int error);
-  // Readable when something happens, once after each RequestEvent. TakeEvents makes it silent.
+  // Becomes readable at the first completion after each RequestEvent. TakeEvents clears it.
   int descriptor() const;
   void RequestEvent();
   void TakeEvents();

@@ -12,8 +12,8 @@
 namespace phub::transport {
 namespace {
 
-// The peer is told when this part of its window is used up: often enough that it never waits for
-// long, seldom enough that what tells it takes few receives.
+// kTaken is sent when this share of the peer's window was received: often enough that the peer does
+// not wait long, and seldom enough that kTaken messages need few receives.
 constexpr std::uint32_t kTellShare = 4;
 
 using HeaderBytes = std::array<std::byte, wire::kHeaderBytes>;
@@ -25,7 +25,7 @@ HeaderBytes CopyHeader(const std::byte* from) {
   return bytes;
 }
 
-// For payload that is written there, or lies there already.
+// Checks the landing slot of a payload that is to be written there, or is already there.
 ProtocolError CheckSlot(const wire::MessageHeader& header, std::span<const LandingSlot> landing) {
   if (header.slot.value >= landing.size()) return ProtocolError::kSlotRange;
   const LandingSlot& slot = landing[header.slot.value];
@@ -46,7 +46,7 @@ VerbsReceiver::VerbsReceiver(VerbsEnd end, const VerbsReceiveMemory& memory,
                         ? MappedMemory::Allocate(std::size_t{kChunksPerShardMax} * sizeof(Asked),
                                                  MappedMemory::Backing::kOnTouch)
                         : MappedMemory{}) {
-  PHUB_CHECK(end != VerbsEnd::kClient || asked_memory_, "no address space left");
+  PHUB_CHECK(end != VerbsEnd::kClient || asked_memory_, "cannot allocate address space");
 }
 
 void VerbsReceiver::NoteAsked(const wire::MessageHeader& header) {
@@ -66,7 +66,7 @@ ProtocolError VerbsReceiver::Arrived(std::uint32_t immediate, std::uint32_t byte
   Arrival& arrival = arrivals_[arrivals_put_ % messages_max_];
   arrival = {.immediate = immediate, .bytes = bytes, .units = 0};
   if (KindOf(immediate) == ImmediateKind::kInbox) {
-    // The peer fills the inbox in order, and skips its end where a piece does not fit.
+    // The peer fills the inbox in order, and skips its end if a piece does not fit there.
     const InboxImmediate inbox = UnpackInbox(immediate);
     const std::uint32_t size = memory_.inbox_bytes / kInboxUnitBytes;
     const auto at = static_cast<std::uint32_t>(units_arrived_ % size);
@@ -121,7 +121,7 @@ VerbsReceiver::Result VerbsReceiver::Receive(std::span<const LandingSlot> landin
     const bool control = KindOf(arrival.immediate) == ImmediateKind::kInbox &&
                          UnpackInbox(arrival.immediate).control;
     ProtocolError error = ProtocolError::kNone;
-    if (control) {  // acted upon when it arrived
+    if (control) {  // was handled on arrival
       if (message_ != nullptr) error = ProtocolError::kRing;
     } else if (message_ != nullptr) {
       error = ContinueInbox(arrival, landing, budget_bytes, counters);
@@ -155,7 +155,7 @@ void VerbsReceiver::StartMessage(const std::byte* payload, std::size_t payload_h
   payload_have_ = payload_have;
 }
 
-// A gradient lies in its slot, behind its header.
+// Receives a gradient: it is in its slot, after its header.
 ProtocolError VerbsReceiver::TakeSlot(const Arrival& arrival,
                                       std::span<const LandingSlot> landing) {
   const std::uint32_t index = ValueOf(arrival.immediate);
@@ -177,7 +177,8 @@ ProtocolError VerbsReceiver::TakeSlot(const Arrival& arrival,
   return ProtocolError::kNone;
 }
 
-// A reply lies where this end has said that it wants it: what it says is what was asked for.
+// Receives a reply: it is at the address that this end has requested. The header is reconstructed
+// from the request.
 ProtocolError VerbsReceiver::TakeReply(const Arrival& arrival,
                                        std::span<const LandingSlot> landing) {
   const ReplyImmediate reply = UnpackReply(arrival.immediate);
@@ -236,7 +237,7 @@ ProtocolError VerbsReceiver::StartInbox(const Arrival& arrival,
   return ProtocolError::kNone;
 }
 
-// Decides where the payload of a message in the inbox goes, or that it is there already.
+// Decides where the payload of a message in the inbox goes, or finds that it is already there.
 ProtocolError VerbsReceiver::LandInbox(const Arrival& arrival, std::span<const LandingSlot> landing,
                                        ReceivedMessage& message) {
   const wire::MessageHeader& header = message.header;
@@ -273,7 +274,7 @@ ProtocolError VerbsReceiver::ContinueInbox(const Arrival& arrival,
   if (inbox.placed || arrival.bytes > message_->header.payload_bytes - payload_have_) {
     return ProtocolError::kPayloadBytes;
   }
-  // The owner may have changed the table since the message began.
+  // The owner may have changed the landing table since the message began.
   if (const ProtocolError error = CheckSlot(message_->header, landing);
       error != ProtocolError::kNone) {
     return error;

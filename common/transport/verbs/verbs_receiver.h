@@ -1,10 +1,11 @@
-// The receiving half of a verbs lane: arrivals become messages.
+// The receiving half of a verbs lane: it turns arrivals into messages.
 //
-// Arrivals are noted as the completion queue tells of them, and turned into messages in the
-// connection's turn. What an immediate names is checked; headers are copied to private memory once
-// and then judged, as the peer may write to inbox and slots at any time. Messages come from a fixed
-// set and are lent until Release; when all are lent nothing more is taken (kStarved), and the peer,
-// who is told what was taken, is held back. Nothing allocates after construction. One thread.
+// Arrivals are recorded when the completion queue reports them, and become messages in the
+// connection's turn. Immediates are checked. Headers are copied to private memory once and then
+// checked, because the peer may write to inbox and slots at any time. Messages come from a pool of
+// fixed size and are lent until Release. When all are lent, nothing more is received (kStarved),
+// and the peer must wait, because its window is not extended. Nothing allocates after construction.
+// One thread.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +23,11 @@
 
 namespace phub::transport {
 
-// Where peers write to.
+// The memory that the peer writes to.
 struct VerbsReceiveMemory {
   std::byte* inbox = nullptr;
   std::uint32_t inbox_bytes = 0;  // a power of two
-  // The daemon's staging: slot i is a header and then slot_bytes, see wire::VerbsOffer.
+  // The daemon's staging slots. Each is a header followed by slot_bytes, see wire::VerbsOffer.
   std::byte* slots = nullptr;
   std::uint32_t slot_count = 0;
   std::uint32_t slot_bytes = 0;
@@ -39,11 +40,11 @@ struct VerbsReceiveMemory {
 class VerbsReceiver {
  public:
   enum class Outcome : std::uint8_t {
-    kMessage,  // a whole message; lent until Release
+    kMessage,  // a complete message; lent until Release
     kBlocked,  // nothing more has arrived
     kStarved,  // every message is lent
     kYield,    // the byte budget is used up
-    kBroken,   // the peer broke the lane's form; error says how. Not to be called again
+    kBroken,   // the peer violated the protocol, see `error`; do not call Receive again
   };
   struct Result {
     Outcome outcome = Outcome::kBlocked;
@@ -54,30 +55,31 @@ class VerbsReceiver {
   VerbsReceiver(VerbsEnd end, const VerbsReceiveMemory& memory, std::uint32_t messages_max,
                 std::uint32_t received_lent);
 
-  // A client asks for a chunk: what the reply to it will say. `header` of a gradient or a pull.
+  // Records a client's request for a chunk (a gradient or a pull), to reconstruct the header of the
+  // reply.
   void NoteAsked(const wire::MessageHeader& header);
 
-  // Notes a message (not kTaken) that has arrived, in the order of arrival. Fills `control` and
-  // sets has_control if it is one.
+  // Records an arrival (except kTaken); call it in the order of arrival. If the arrival is a
+  // VerbsControl, sets has_control and fills in `control`.
   ProtocolError Arrived(std::uint32_t immediate, std::uint32_t bytes, wire::VerbsControl& control,
                         bool& has_control);
-  // Goes on until one of the outcomes. Takes the bytes that it copies from `budget_bytes`, and may
-  // overdraw it to 0 by one piece.
+  // Runs until one of the outcomes. Subtracts the bytes that it copies from `budget_bytes`; the
+  // last piece may exceed it.
   Result Receive(std::span<const LandingSlot> landing, std::size_t& budget_bytes,
                  VerbsCounters& counters);
   bool HasMore() const { return arrivals_put_ != arrivals_taken_; }
-  // A message is half received.
+  // Whether a message is partly received.
   bool inside_message() const { return message_ != nullptr; }
 
-  // Receives that were used up and are to be posted again, since the last call.
+  // The number of receives used since the last call, which must be posted again.
   std::uint32_t TakeUsedReceives();
   void NoteReceiveUsed() { ++receives_used_; }
-  // Enough was taken since the peer was last told that it should be told.
+  // Whether enough was received since the last TellTaken to send kTaken to the peer.
   bool WantsToTell() const;
-  // What to tell it.
+  // The immediate to send: kTaken with the current totals.
   std::uint32_t TellTaken();
 
-  // P1, V4 and R2 of docs/internals/invariants.md.
+  // Checks P1, V4 and R2 of docs/internals/invariants.md.
   void CheckInvariants() const;
 
   void Release(const ReceivedMessage* message) {
@@ -88,7 +90,7 @@ class VerbsReceiver {
   struct Arrival {
     std::uint32_t immediate = 0;
     std::uint32_t bytes = 0;
-    std::uint32_t units = 0;  // of the inbox, with what was skipped before it
+    std::uint32_t units = 0;  // inbox units, including units that were skipped before it
   };
   struct Asked {
     Iteration iteration{};
@@ -116,7 +118,7 @@ class VerbsReceiver {
   const std::unique_ptr<Arrival[]> arrivals_;  // a ring of messages_max
   std::uint64_t arrivals_put_ = 0;
   std::uint64_t arrivals_taken_ = 0;
-  const MappedMemory asked_memory_;  // Asked[chunk], of a client: pages are taken as chunks come
+  const MappedMemory asked_memory_;  // Asked[chunk] in a client; uses pages only for used chunks
 
   std::uint64_t units_arrived_ = 0;
   std::uint64_t units_taken_ = 0;
@@ -127,7 +129,7 @@ class VerbsReceiver {
   std::uint64_t incarnation_ = 0;
   std::uint32_t membership_epoch_ = 0;
 
-  // The message whose payload still comes through the inbox.
+  // The message whose payload is not completely received from the inbox yet.
   ReceivedMessage* message_ = nullptr;
   std::byte* destination_ = nullptr;
   std::size_t payload_have_ = 0;

@@ -1,5 +1,5 @@
-// How a verbs sender learns that it has room again: from completions of its own work requests, and
-// from what the peer says that it has taken. Part of VerbsSender.
+// Part of VerbsSender: makes room again when its own work requests complete, and when the peer
+// reports what it has received.
 #include <algorithm>
 
 #include "common/base/check.h"

@@ -14,8 +14,8 @@
 namespace phub::transport {
 namespace {
 
-// A long message leaves in pieces of this part of the inbox or outbox, so that one piece can be on
-// its way while the next is made ready, and what is skipped at the end stays small.
+// A long message is sent in pieces of at most this share of the inbox or outbox. So one piece is in
+// flight while the next one is prepared, and little is skipped at the end of the box.
 constexpr std::uint32_t kPiecesPerBox = 4;
 
 constexpr std::uint32_t UnitsOf(std::size_t bytes) {
@@ -118,7 +118,8 @@ void VerbsSender::DropUnsent() {
 
 // ---- Room --------------------------------------------------------------------------------------
 
-// Where in the inbox so many bytes in a row are free, and what they take with what is skipped.
+// Finds contiguous room in the inbox: the first unit, and the number of units including those that
+// are skipped at the end. False if there is no room.
 bool VerbsSender::FindInbox(std::size_t bytes, std::uint32_t& unit, std::uint32_t& units) const {
   const std::uint32_t size = peer_.inbox_bytes / kInboxUnitBytes;
   const std::uint32_t wanted = UnitsOf(bytes);
@@ -168,7 +169,7 @@ bool VerbsSender::Flush(ibv_qp* queue_pair, std::uint64_t work_request_id,
   return batch.empty() || PostBatch(batch, queue_pair, work_request_id, counters, observer);
 }
 
-// Only the last of a batch says when it is complete: then all before it are.
+// Only the last request of a batch is signaled: when it completes, all before it are complete.
 bool VerbsSender::PostBatch(RequestBatch& batch, ibv_qp* queue_pair, std::uint64_t work_request_id,
                             VerbsCounters& counters, WorkRequestObserver* observer) {
   PHUB_CHECK(posted_ + batch.size() - done_ <= limits_.requests, "posted={} done={}", posted_,
@@ -189,14 +190,15 @@ bool VerbsSender::SendTaken(ibv_qp* queue_pair, std::uint64_t work_request_id,
   RequestBatch batch;
   ibv_send_wr& request = batch.Add(IBV_WR_RDMA_WRITE_WITH_IMM);
   request.imm_data = htonl(immediate);
-  // Nothing is written, so no key is looked at; an address that is the peer's all the same.
+  // The write has no bytes, so the device does not check the key. The address is valid
+  // nevertheless.
   request.wr.rdma.remote_addr = peer_.inbox_address;
   request.wr.rdma.rkey = inbox_key_;
   counters.taken_sent.Add();
   return PostBatch(batch, queue_pair, work_request_id, counters, observer);
 }
 
-// Adds one work request; false if there is nothing to send, or no room.
+// Adds one work request. False if there is nothing to send, or no room.
 bool VerbsSender::Step(RequestBatch& batch, std::size_t& budget_bytes, VerbsCounters& counters) {
   if (front_.way == Way::kUndecided) {
     const bool regions = end_ == VerbsEnd::kClient && announced_regions_ != domain_->count();
@@ -253,8 +255,8 @@ bool VerbsSender::StepControl(RequestBatch& batch) {
   }
   wire::VerbsControl control = announcement_;
   if (!has_announcement_) {
-    // Whatever the peer may not write to is announced as a region of nothing it could name: the
-    // numbers are the same at both ends.
+    // A region that the peer may not write to is announced too, with key 0, so that the indices are
+    // equal at both ends.
     const VerbsRegion& region = domain_->region(announced_regions_);
     control = {.kind = wire::VerbsControlKind::kRegion,
                .index = announced_regions_++,
@@ -278,7 +280,8 @@ bool VerbsSender::StepControl(RequestBatch& batch) {
   return true;
 }
 
-// The bytes [put, put + bytes) of head and payload. REQUIRES: the outbox has room for a copy.
+// Adds the bytes [put, put + bytes) of head and payload to the work request. REQUIRES: the outbox
+// has room for a copy.
 void VerbsSender::AddParts(const Request& request, std::size_t head_bytes, std::size_t bytes,
                            ibv_send_wr& work_request, VerbsCounters& counters) {
   const std::size_t from_head = front_.put < head_bytes ? head_bytes - front_.put : 0;
@@ -307,13 +310,14 @@ void VerbsSender::AddParts(const Request& request, std::size_t head_bytes, std::
   step_bytes_ = bytes;
 }
 
-// Into its slot, or the worker's parameters.
+// Writes to the message's slot, or to the worker's parameters.
 bool VerbsSender::StepDirect(const Request& request, RequestBatch& batch, VerbsCounters& counters) {
   const std::size_t head_bytes = front_.way == Way::kSlot ? wire::kHeaderBytes : 0;
   const std::size_t total = head_bytes + request.payload.size();
   const auto bytes = static_cast<std::size_t>(PieceMax(request, head_bytes));
   const bool last = front_.put + bytes == total;
-  // Of a reply in several writes the last says too little about the whole.
+  // A reply in several writes needs a header in the inbox, because the last write's immediate
+  // cannot describe the whole reply.
   const bool tells = last && (front_.way == Way::kSlot || bytes == total);
   if (tells && !HasWindow()) return false;
   if (!front_.registered && !HasOutbox(UnitsOf(bytes) * kInboxUnitBytes)) return false;

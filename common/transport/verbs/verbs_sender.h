@@ -1,18 +1,20 @@
-// The sending half of a verbs lane: a bounded queue of requests, turned into work requests as the
-// queue pair, the peer's inbox and the peer's receives have room. Sized when built; nothing
-// allocates after that. One thread.
+// The sending half of a verbs lane: a bounded queue of requests, which become work requests when
+// the queue pair, the peer's inbox and the peer's receives have room. The size is fixed at
+// construction; nothing allocates after that. One thread.
 //
-// Three ways for a message:
-// - A gradient goes into its staging slot: header and payload in one write with immediate.
-// - A reply goes into the worker's parameters, if the worker has named a place: the payload in one
-//   write with immediate, which says enough for the worker to know what it is.
-// - All else (credits, records, questions; payload whose destination is not registered) goes into
-//   the peer's inbox, in pieces if it is long.
-// Payload is read from where it lies if that is registered, else copied once, through the outbox.
+// Three paths for a message:
+// - A gradient is written to its staging slot: header and payload in one write with immediate.
+// - A reply is written to the worker's parameters, if the worker has given an address: the payload
+// in
+//   one write with immediate, which identifies the reply.
+// - Other messages (credits, records, pulls; payload whose destination is not registered) are
+// written
+//   to the peer's inbox, in pieces if they are long.
+// Payload in registered memory is sent from there; other payload is copied once, to the outbox.
 //
 // Invariant: reported <= completed <= written <= tail, and tail - reported <= capacity. Requests
-// before `written` were handed to the queue pair; those before `completed` have left, as far as
-// it has said; those before `reported` are forgotten.
+// before `written` were posted to the queue pair; those before `completed` were reported as sent by
+// it; those before `reported` are forgotten.
 #pragma once
 
 #include <array>
@@ -30,91 +32,92 @@
 
 namespace phub::transport {
 
-// kDialer: the end of a lane between two daemons that asked for it. Its other end is a kDaemon.
+// kDialer: the dialling end of a lane between two daemons. Its other end is a kDaemon.
 enum class VerbsEnd : std::uint8_t { kDaemon, kClient, kDialer };
 
 struct VerbsQueuePairLimits {
-  std::uint32_t requests = 0;      // work requests under way
-  std::uint32_t inline_bytes = 0;  // as granted
+  std::uint32_t requests = 0;      // work requests in flight
+  std::uint32_t inline_bytes = 0;  // granted by the device
   std::uint64_t message_bytes = 0;
 };
 
-// Memory of a connection that its own device reads from.
+// The connection's memory that its own device reads from.
 struct VerbsSendMemory {
   std::byte* heads = nullptr;  // kHeadBytes for every request of the queue
   std::byte* outbox = nullptr;
   std::uint32_t outbox_bytes = 0;
-  std::uint32_t local_key = 0;  // of both
+  std::uint32_t local_key = 0;  // for heads and outbox
 };
 
 class VerbsSender {
  public:
-  static constexpr std::size_t kHeadBytes = 192;  // header and inline payload, of whole lines
+  static constexpr std::size_t kHeadBytes = 192;  // header and inline payload; whole cache lines
   static_assert(kHeadBytes >= wire::kHeaderBytes + wire::kInlineBytesMax);
-  // Kept free for what the receiving half has to say.
+  // Work requests reserved for kTaken messages of the receiving half.
   static constexpr std::uint32_t kTakenReserve = 4;
 
   VerbsSender(VerbsEnd end, std::uint32_t capacity, const VerbsSendMemory& memory,
               std::shared_ptr<const VerbsDomain> domain, const VerbsQueuePairLimits& limits);
 
-  // Whoever is told that it is, waits: see TakeRefused.
+  // Records that a caller was refused: see TakeRefused.
   bool full() const {
     if (tail_ - reported_ < capacity_) return false;
     refused_ = true;
     return true;
   }
-  // Was full when somebody wanted to post, since the last call.
+  // Whether full() has returned true since the last call.
   bool TakeRefused() { return std::exchange(refused_, false); }
   bool has_unsent() const { return written_ != tail_; }
   bool has_unreported() const { return reported_ != completed_; }
 
-  // What the peer has offered; before anything is sent.
+  // Sets the peer's offer; call it before anything is sent.
   void SetPeer(const wire::VerbsOffer& offer);
-  // Nothing leaves before the keys are known (a client's peer says them on the lane).
+  // Sets the peer's keys. Nothing is sent before that. (A client gets the keys on the lane.)
   void SetKeys(std::uint32_t inbox_key, std::uint32_t slots_key) {
     inbox_key_ = inbox_key;
     slots_key_ = slots_key;
     has_keys_ = true;
   }
   bool has_keys() const { return has_keys_; }
-  // Memory that the peer will be written to by its own request. False if it makes no sense.
+  // Adds a region of the peer's memory to which replies may be written. False if it is invalid.
   bool AddPeerRegion(const wire::VerbsControl& control);
-  // Whether replies can be written to that place.
+  // Whether replies can be written to that address.
   bool HasPeerPlace(SharedAddress address, std::size_t bytes) const;
-  // Said before anything else on the lane.
+  // Sends `control` before anything else on the lane.
   void Announce(const wire::VerbsControl& control);
 
-  // Requires !full(). `header`, encoded, may name another reply_address than the request. Payload
-  // of records is copied; other is lent until it is reported.
+  // Requires !full(). `header` is encoded, and its reply_address may differ from the request's.
+  // Payload of records is copied; other payload is lent until the request is reported.
   void Push(std::span<const std::byte, wire::kHeaderBytes> header, const SendRequest& request);
-  // Undoes the last Push, with no Flush in between.
+  // Undoes the last Push; there must have been no Flush since.
   void PopBack();
 
-  // Posts until the queue is empty, there is no room, or the budget is used up; what is copied or
-  // posted is taken from the budget. False if the queue pair refuses.
+  // Posts until the queue is empty, there is no room, or the budget is used up. Subtracts the bytes
+  // that it copies or posts from the budget. False if the queue pair rejects a request.
   bool Flush(ibv_qp* queue_pair, std::uint64_t work_request_id, std::size_t& budget_bytes,
              VerbsCounters& counters, WorkRequestObserver* observer);
-  // Would Flush do something?
+  // Whether Flush could make progress.
   bool CanFlush() const;
-  // Tells the peer what this end has taken. False if the queue pair refuses.
+  // Sends kTaken to the peer. False if the queue pair rejects the request.
   bool SendTaken(ibv_qp* queue_pair, std::uint64_t work_request_id, std::uint32_t immediate,
                  VerbsCounters& counters, WorkRequestObserver* observer);
-  // Work requests that are done, and whether some are not.
+  // The number of completed work requests, and whether others are in flight.
   std::uint64_t done() const { return done_; }
   bool has_posted() const { return posted_ != done_; }
   bool CanSendTaken() const { return posted_ - done_ < limits_.requests; }
 
-  // A work request that asked for it is complete. Forgets at once those that nobody is told of.
+  // Handles the completion of a signaled work request. Forgets leading requests without
+  // notify_sent.
   void OnCompletion();
-  // What the peer says that it has taken, modulo 2^15. kBroken if that cannot be.
+  // Handles the totals in the peer's kTaken, modulo 2^15. kBroken if they are impossible.
   enum class Taken : std::uint8_t { kNothingNew, kMore, kBroken };
   Taken OnTaken(std::uint32_t messages, std::uint32_t units);
 
-  // The next request that left and asked to be told. Also forgets those that did not ask.
+  // Returns the next sent request with notify_sent. Also forgets sent requests without it.
   bool NextSent(std::uint64_t& cookie);
-  // Q1, V1, V2 and V3 of docs/internals/invariants.md.
+  // Checks Q1, V1, V2 and V3 of docs/internals/invariants.md.
   void CheckInvariants() const;
-  // Forgets what has not left, as far as is known.
+  // Drops the requests that are not known to be sent.
   void DropUnsent();
 
  private:
@@ -131,7 +134,7 @@ class VerbsSender {
     bool notify_sent = false;
     std::uint32_t head_bytes = 0;
   };
-  // What is known when a work request that asked for it is complete.
+  // The positions that are reached when a signaled work request completes.
   struct Signal {
     std::uint64_t posted = 0;
     std::uint64_t written = 0;
@@ -142,15 +145,15 @@ class VerbsSender {
     std::uint64_t bytes = 0;
     std::uint32_t key = 0;
   };
-  // The request at `written_`, as far as it is on its way.
+  // The state of the request at `written_`, which may be partly posted.
   struct Front {
     Way way = Way::kUndecided;
-    bool registered = false;  // the payload is
-    bool head_only = false;   // the payload is there already: the header follows, by the inbox
+    bool registered = false;  // the payload is in registered memory
+    bool head_only = false;   // the payload was written; its header follows through the inbox
     std::uint32_t local_key = 0;
     std::uint64_t remote = 0;
     std::uint32_t remote_key = 0;
-    std::size_t put = 0;  // bytes of head and payload
+    std::size_t put = 0;  // bytes of head and payload that were posted
   };
 
   void Decide(const Request& request, VerbsCounters& counters);
@@ -191,14 +194,14 @@ class VerbsSender {
   bool has_keys_ = false;
   wire::VerbsControl announcement_;
   bool has_announcement_ = false;
-  std::uint32_t announced_regions_ = 0;  // of the domain's
+  std::uint32_t announced_regions_ = 0;  // regions of the domain that were announced
 
   std::uint64_t reported_ = 0;
   std::uint64_t completed_ = 0;
   std::uint64_t written_ = 0;
   std::uint64_t tail_ = 0;
   Front front_;
-  std::size_t step_bytes_ = 0;  // of the work request that was added last
+  std::size_t step_bytes_ = 0;  // bytes in the last added work request
   mutable std::uint32_t region_hint_ = 0;
 
   std::uint64_t posted_ = 0;  // work requests
@@ -208,12 +211,12 @@ class VerbsSender {
 
   std::uint64_t messages_sent_ = 0;
   std::uint64_t messages_taken_ = 0;
-  std::uint64_t units_sent_ = 0;  // of the peer's inbox, with what is skipped at its end
+  std::uint64_t units_sent_ = 0;  // units of the peer's inbox, including skipped ones
   std::uint64_t units_taken_ = 0;
-  std::uint64_t outbox_put_ = 0;  // bytes, with what is skipped at its end
+  std::uint64_t outbox_put_ = 0;  // bytes of the outbox, including skipped ones
   std::uint64_t outbox_done_ = 0;
   mutable bool refused_ = false;
-  bool blocked_ = false;  // Flush found no room: until a completion or OnTaken
+  bool blocked_ = false;  // Flush found no room; reset by a completion or OnTaken
 };
 
 }  // namespace phub::transport

@@ -18,10 +18,10 @@
 namespace phub::transport {
 namespace {
 
-// Lanes of one worker are few; a queue pair takes some 450 entries.
+// A worker has few lanes, and a queue pair reserves about 450 entries.
 constexpr std::uint32_t kQueueEntries = 1u << 15;
 
-// Which device leads to the daemons is the host's matter, and no program's.
+// An environment variable, because the choice of devices depends on the host, not on the program.
 constexpr const char* kDevicesVariable = "PHUB_VERBS_DEVICES";
 
 absl::StatusOr<std::vector<VerbsDeviceOptions>> DevicesWanted(bool& named) {
@@ -44,9 +44,9 @@ std::optional<Gid> GidOf(const std::string& host) {
   return std::nullopt;
 }
 
-// Once a process: what keeps devices from being used, each with what to do about it. How much keys
-// will take is not known yet (phubctl doctor can be told): a lane takes this. Memory that cannot be
-// registered later is logged then.
+// Logs, once for each process, the problems that prevent the use of devices, and how to fix them.
+// The size of the keys is not known yet, so it checks for the memory of one lane (phubctl doctor
+// has an option for the size). If registering memory fails later, that is logged then.
 void LogWhatIsWrong(const std::optional<Gid>& peer) {
   static std::once_flag once;
   std::call_once(once, [&] {
@@ -118,17 +118,17 @@ absl::StatusOr<VerbsSide::Way> VerbsSide::WayTo(const std::string& host, std::ui
   if (best == nullptr) {
     const auto lost =
         std::ranges::find_if(ports_, [](const Port& port) { return port.queue->lost(); });
-    if (lost == ports_.end()) return absl::NotFoundError("there is no other RDMA device");
-    return absl::NotFoundError(
-        fmt::format("RDMA device {} was lost while the job ran: unplugged, or its driver unloaded "
-                    "or reset; start the worker again once it is back",
-                    lost->queue->device()->name()));
+    if (lost == ports_.end()) return absl::NotFoundError("this host has no other RDMA device");
+    return absl::NotFoundError(fmt::format(
+        "RDMA device {} was lost while the job ran (it was unplugged, or its driver was "
+        "unloaded or reset); restart the worker when the device is available again",
+        lost->queue->device()->name()));
   }
   const std::shared_ptr<const VerbsDevice>& device = best->queue->device();
   if (best->domain == nullptr) {
     auto domain = VerbsDomain::Create(
         device,
-        "a key takes two, its gradients and its parameters: make one key of several tensors");
+        "a key needs two, for gradients and parameters; combine several tensors in one key");
     if (!domain.ok()) return domain.status();
     best->domain = *std::move(domain);
     for (const Memory& memory : memory_) RegisterWith(*best->domain, memory);

@@ -41,20 +41,21 @@ VerbsTransport::~VerbsTransport() = default;
 ConnectionId VerbsTransport::Adopt(Connection& connection, std::span<const LandingSlot> landing) {
   VerbsEntry* entry = AdoptAs<VerbsConnection>(
       connection, landing, [this](VerbsConnection& verbs, ConnectionId id) {
-        PHUB_CHECK(std::ranges::find(queues_, verbs.queue_) != queues_.end(), "another's queue");
+        PHUB_CHECK(std::ranges::find(queues_, verbs.queue_) != queues_.end(), "unknown queue");
         return Watch(verbs, id);
       });
   if (entry == nullptr) return {};
   if (entry->connection->queue_->broken()) {
     FailForLoss(*entry);
   } else if (!Open(*entry)) {
-    Fail(*entry, TransportError::kReset, "the queue pair takes no requests");
+    Fail(*entry, TransportError::kReset, "cannot post requests to the queue pair");
   }
   table_.MakeReady(*entry);
   return table_.IdOf(*entry);
 }
 
-// Whoever dialled speaks first, when it can receive; the daemon's end then says the keys.
+// The dialling end sends the first message, when it can receive; the daemon's end then sends the
+// keys.
 bool VerbsTransport::Open(const VerbsEntry& entry) {
   VerbsConnection& connection = *entry.connection;
   const ConnectionId id = table_.IdOf(entry);
@@ -93,8 +94,8 @@ bool VerbsTransport::CanPlace(ConnectionId connection, SharedAddress address,
 
 // ---- A turn ------------------------------------------------------------------------------------
 
-// What is asked for with the message (its answer), this end's device can receive where it is
-// wanted, if that is registered: then the message says where.
+// If the message requests a reply and the reply's landing slot is in registered memory, the header
+// gets its address, so that the daemon can write the reply there directly.
 void VerbsTransport::Push(VerbsEntry& entry, std::span<const std::byte, wire::kHeaderBytes> header,
                           const SendRequest& request) {
   const VerbsConnection& connection = *entry.connection;
@@ -122,7 +123,7 @@ void VerbsTransport::Push(VerbsEntry& entry, std::span<const std::byte, wire::kH
 }
 
 bool VerbsTransport::CanSend(const VerbsEntry& entry) const {
-  // The daemon's end says nothing before it has heard who dialled.
+  // The daemon's end sends nothing before it has received the peer's first message.
   const bool may_send =
       entry.connection->peer_ready_ || entry.connection->end() != VerbsEnd::kDaemon;
   return may_send && entry.failed == TransportError::kNone && entry.sender().CanFlush();
@@ -133,7 +134,7 @@ void VerbsTransport::Send(VerbsEntry& entry, std::size_t& turn_bytes) {
   if (!entry.sender().Flush(entry.connection->queue_pair_,
                             WorkRequestId(table_.IdOf(entry), Half::kSend), turn_bytes, counters_,
                             observer_)) {
-    Fail(entry, TransportError::kReset, "the queue pair takes no requests");
+    Fail(entry, TransportError::kReset, "cannot post requests to the queue pair");
   }
 }
 
@@ -164,7 +165,7 @@ void VerbsTransport::ReleaseMessage(VerbsEntry& entry, const ReceivedMessage* me
   entry.receiver().Release(message);
 }
 
-// Gives back the receives that were used up, and then tells the peer.
+// Posts the used receives again, and then sends kTaken to the peer.
 void VerbsTransport::FinishTurn(VerbsEntry& entry) {
   if (entry.ends() || entry.failed != TransportError::kNone) return;
   VerbsConnection& connection = *entry.connection;
@@ -175,7 +176,7 @@ void VerbsTransport::FinishTurn(VerbsEntry& entry) {
     posted = entry.sender().SendTaken(connection.queue_pair_, WorkRequestId(id, Half::kSend),
                                       entry.receiver().TellTaken(), counters_, observer_);
   }
-  if (!posted) Fail(entry, TransportError::kReset, "the queue pair takes no requests");
+  if (!posted) Fail(entry, TransportError::kReset, "cannot post requests to the queue pair");
 }
 
 bool VerbsTransport::HasWork(const VerbsEntry& entry) const {

@@ -1,14 +1,14 @@
-// Lanes over RDMA verbs. Completion queues are polled without a system call; the kernel is asked
-// (epoll) whose peer died, and for the queues' events while this end sleeps.
+// Lanes over RDMA verbs. Poll polls the completion queues without a system call. epoll reports
+// peers that died, and the queues' events while this end sleeps.
 //
-// A transport has one completion queue per device, made with it; connections are made with one of
-// them, by cold threads. descriptor() is an epoll descriptor over the queues' channels and the
-// lanes' sockets. Arm asks the queues for an event, and looks once more.
+// A transport has one completion queue per device, created before it. Other threads create
+// connections, each with one of these queues. descriptor() is an epoll descriptor for the queues'
+// channels and the lanes' sockets. Arm requests an event from each queue, and polls once more.
 //
-// A device that is taken away ends its lanes, with kReset and a Trouble that says so.
+// If a device is removed, its lanes end with kReset and a Trouble that says so.
 //
-// Adopt posts the connection's receives, and allocates nothing. Closing resets the queue pair: a
-// call of the kernel, and on some devices of their firmware. Belongs to one thread.
+// Adopt posts the connection's receives, and allocates nothing. Closing resets the queue pair,
+// which calls the kernel, and on some devices the firmware. Belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +31,12 @@ namespace phub::transport {
 struct VerbsEntry : ConnectionEntry<VerbsConnection> {
   std::uint32_t region_hint = 0;
   std::uint32_t empty_tells = 0;
-  // Not kNone: nothing more comes. What has arrived is still to be taken, and then it is over.
+  // If set, the connection ends after the messages that have arrived were received.
   TransportError failed = TransportError::kNone;
-  std::uint64_t done_seen = 0;  // of its work requests, at progress_at
+  std::uint64_t done_seen = 0;  // completed work requests at progress_at
   TimeNs progress_at = 0;
-  ProtocolError breach = ProtocolError::kNone;  // noted on arrival; ends it in its place
+  // Recorded on arrival; ends the connection after the messages before it were received.
+  ProtocolError breach = ProtocolError::kNone;
 
   VerbsSender& sender() const { return *connection->sender_; }
   VerbsReceiver& receiver() const { return *connection->receiver_; }
@@ -47,14 +48,14 @@ struct VerbsEntry : ConnectionEntry<VerbsConnection> {
 
 class VerbsTransport final : public TurnTransport<VerbsEntry> {
  public:
-  // At least one queue, each on a device of its own, used by no other transport.
+  // At least one queue. Each is on another device, and no other transport uses it.
   explicit VerbsTransport(std::vector<std::shared_ptr<VerbsQueue>> queues,
                           std::uint32_t connections_max = kConnectionsMaxDefault);
   ~VerbsTransport() override;
   VerbsTransport(const VerbsTransport&) = delete;
   VerbsTransport& operator=(const VerbsTransport&) = delete;
 
-  // `connection` is a VerbsConnection, connected, made with one of the queues.
+  // `connection` must be a VerbsConnection that is connected and uses one of the queues.
   [[nodiscard]] ConnectionId Adopt(Connection& connection,
                                    std::span<const LandingSlot> landing) override;
   [[nodiscard]] bool Arm() override;
@@ -64,7 +65,7 @@ class VerbsTransport final : public TurnTransport<VerbsEntry> {
 
   const VerbsCounters& counters() const { return counters_; }
   std::vector<TransportCounter> ListCounters() const override;
-  // Of every work request from here on. Null: nobody.
+  // Calls `observer` for every later work request. May be null.
   void Observe(WorkRequestObserver* observer) { observer_ = observer; }
 
  private:
@@ -98,14 +99,14 @@ class VerbsTransport final : public TurnTransport<VerbsEntry> {
   void StopServing(VerbsEntry& entry) override;
 
   const std::vector<std::shared_ptr<VerbsQueue>> queues_;
-  std::vector<bool> lost_;  // [queue]: its lanes were told
+  std::vector<bool> lost_;  // [queue]: its lanes were failed
   Descriptor epoll_;
   const std::unique_ptr<epoll_event[]> events_;
   const std::unique_ptr<ibv_wc[]> work_completions_;
-  bool queues_drained_ = true;  // by the last PollQueues
+  bool queues_drained_ = true;  // result of the last PollQueues
   std::uint32_t polls_until_collect_ = 0;
-  TimeNs collected_at_ = 0;  // by Tick's time
-  TimeNs checked_at_ = 0;    // the same
+  TimeNs collected_at_ = 0;  // time of Tick
+  TimeNs checked_at_ = 0;    // time of Tick
   VerbsCounters counters_;
   WorkRequestObserver* observer_ = nullptr;
 };

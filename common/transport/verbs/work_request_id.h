@@ -1,5 +1,6 @@
-// A work request is named by its connection, and by whether it sends: 31 bits of generation, 32 of
-// index, 1. So what completes after its connection is gone names nothing. Pure; any thread.
+// The id of a work request: its connection (31 bits of generation, 32 bits of index) and whether it
+// sends (1 bit). So a completion that comes after its connection closed names no connection. Pure;
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ constexpr std::uint64_t WorkRequestId(ConnectionId id, Half half) {
 constexpr Half HalfOf(std::uint64_t work_request_id) {
   return static_cast<Half>(work_request_id & 1);
 }
-// Of a connection: generations beyond 31 bits are told apart no more, which takes years.
+// Whether the work request belongs to the connection. Generations are compared modulo 2^31; it
+// takes years to use that many.
 constexpr bool IsOf(std::uint64_t work_request_id, ConnectionId id) {
   return work_request_id >> 1 == (PackId(id) << 1) >> 1;
 }

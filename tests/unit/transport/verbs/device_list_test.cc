@@ -33,7 +33,7 @@ TEST(VerbsDeviceList, OtherFormsAreRefusedWithWhatToWrite) {
     SCOPED_TRACE(text);
     const auto devices = ParseVerbsDevices(text);
     ASSERT_FALSE(devices.ok());
-    EXPECT_THAT(std::string(devices.status().message()), HasSubstr("like mlx5_0:1:3"));
+    EXPECT_THAT(std::string(devices.status().message()), HasSubstr("such as mlx5_0:1:3"));
   }
   for (const char* text : {"a,a", "a:1,b,a:1", "a,a:2", "a:1:3,a:1:4"}) {
     SCOPED_TRACE(text);
@@ -51,7 +51,7 @@ TEST(VerbsDeviceList, WhatIsNamedIsWhatIsOpened) {
   ASSERT_TRUE(device.ok());
   EXPECT_EQ((*device)->port(), 2);
   EXPECT_EQ((*device)->gid().index, 1u);
-  EXPECT_THAT((*device)->gid_reason(), HasSubstr("its index was asked for"));
+  EXPECT_THAT((*device)->gid_reason(), HasSubstr("its index was configured"));
   EXPECT_THAT(
       std::string(VerbsDevice::Open(ParseVerbsDevices("fake0:2:7")->front()).status().message()),
       HasSubstr("has no address 7"));

@@ -115,7 +115,7 @@ TEST(VerbsDoctor, PinnedMemoryAgainstWhatIsNeeded) {
   facts.pinned_bytes_max = facts.pinned_bytes_max_hard = 8 * kMebibyte;
   const VerbsNeeds needs{.pinned_bytes = kGibibyte};
   const VerbsFinding finding = Only(facts, Level::kBad, needs);
-  EXPECT_THAT(finding.text, HasSubstr("allows 8 MiB, 1 GiB are to be registered"));
+  EXPECT_THAT(finding.text, HasSubstr("allows 8 MiB, 1 GiB are needed"));
   EXPECT_THAT(finding.fix, HasSubstr("LimitMEMLOCK=infinity"));
   facts.pinned_bytes_max_hard = kUnlimitedBytes;
   EXPECT_EQ(Only(facts, Level::kBad, needs).fix, "ulimit -l unlimited");

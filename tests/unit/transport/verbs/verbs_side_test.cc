@@ -87,7 +87,8 @@ TEST(VerbsSide, UsesWhatTheHostSaysOrSaysWhyNot) {
   EXPECT_EQ(of(""), "fake0");
   EXPECT_EQ(of("fake1:1:1"), "fake1");
   EXPECT_THAT(of("fake2"), HasSubstr("there is no RDMA device fake2; this host has: fake0, fake1"));
-  EXPECT_THAT(of("fake1:x"), HasSubstr("PHUB_VERBS_DEVICES: 'fake1:x' is no RDMA device"));
+  EXPECT_THAT(of("fake1:x"),
+              HasSubstr("PHUB_VERBS_DEVICES: 'fake1:x' does not name an RDMA device"));
 }
 
 }  // namespace
