@@ -57,7 +57,7 @@ CounterFamilies GroupCounters(const MetricsSample& sample) {
   return families;
 }
 
-// Of a counter of core loops, control or a transport.
+// The help text of a counter, whether core loops, control or a transport count it.
 std::string_view HelpOfFamily(const MetricsSample& sample, std::string_view family) {
   for (const CoreSample& core : sample.cores) {
     for (const TransportCount& count : core.transport_counts)

@@ -51,7 +51,7 @@ struct TransportCount {
 struct CoreSample {
   std::array<std::uint64_t, kCoreCounterCount> counters{};
   std::uint64_t commands_waiting = 0;
-  std::vector<TransportCount> transport_counts;  // of all transports that the core loop serves
+  std::vector<TransportCount> transport_counts;  // for every transport of the core loop
 };
 
 struct WorkerCounts {

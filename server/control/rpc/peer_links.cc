@@ -31,8 +31,8 @@ constexpr DurationNs kAvoidAfterLongDial = 60 * kSecond;
 
 // A transport over which no lane could be made to a rack.
 struct FailedTransport {
-  Incarnation job{};         // of the last lane
-  TimeNs avoided_until = 0;  // it took long to find out
+  Incarnation job{};         // it is not tried again for this job
+  TimeNs avoided_until = 0;  // nor for other jobs until then, since the failure took long
 };
 
 // The daemon was reached and refuses the messages: a retry does not help.

@@ -69,7 +69,7 @@ class ShmLanes final : public DaemonLanes {
 absl::StatusOr<OpenedLanes> OpenShm(const DaemonLanesContext& context) {
   OpenedLanes opened{.description = {.name = "shm"}, .lanes = nullptr};
   if (context.settings.shm == ShmMode::kOff) return opened;
-  const transport::ShmLimits limits;  // of the listener's lanes
+  const transport::ShmLimits limits;  // the defaults, which the listener uses
   opened.description.lane_bytes =
       transport::LaneMemoryBytes(limits.ring_records, limits.arena_bytes);
   opened.description.privacy = "same host: data does not leave its memory";

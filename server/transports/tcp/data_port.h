@@ -26,8 +26,8 @@ struct DataPortOptions {
   std::string host;
   std::uint16_t port = 0;  // 0: the kernel chooses
   bool tls = false;
-  std::uint8_t tcp_index = 0;                     // of the core loops' transports
-  std::vector<transport::LaneKind*> other_kinds;  // lanes of other transports
+  std::uint8_t tcp_index = 0;                     // index among the core loops' transports
+  std::vector<transport::LaneKind*> other_kinds;  // lanes over other transports
   Prober* prober = nullptr;                       // null: no lanes of probes come
 };
 
