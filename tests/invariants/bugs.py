@@ -59,8 +59,8 @@ BUGS = (
     Bug("S12", "a rank that left is not counted", "server/core/rounds/departed.cc",
         "  ++shard.departed_count;\n", "", CORE),
     Bug("E1", "the slot of a partial stays open while the partial lies there", EXCHANGE,
-        "over it.\n  shard.exchange->peers[from.value].landing[header.slot.value] = {};\n",
-        "over it.\n", CORE),
+        "overwrites it.\n  shard.exchange->peers[from.value].landing[header.slot.value] = {};\n",
+        "overwrites it.\n", CORE),
     Bug("E2", "the slot of new parameters stays open after them", EXCHANGE,
         "awaits_result = false;\n  shard.exchange->peers[from.value]"
         ".landing[header.slot.value] = {};\n", "awaits_result = false;\n", CORE),
