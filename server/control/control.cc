@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/owner_thread.h"
 #include "server/control/admin/admin.h"
 #include "server/control/admin/draining.h"
 #include "server/control/admin/metrics.h"
@@ -15,6 +16,7 @@
 #include "server/control/jobs/diagnoses.h"
 #include "server/control/jobs/ending.h"
 #include "server/control/jobs/host_memory.h"
+#include "server/control/jobs/job_invariants.h"
 #include "server/control/jobs/job_table.h"
 #include "server/control/jobs/pending_calls.h"
 #include "server/control/jobs/presence.h"
@@ -26,6 +28,7 @@
 #include "server/control/lanes/lanes.h"
 #include "server/control/lanes/rank_memories.h"
 #include "server/control/racks/peer_lanes.h"
+#include "server/control/racks/rack_invariants.h"
 #include "server/control/racks/rack_jobs.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_opening.h"
@@ -246,6 +249,20 @@ void Control::Poll() {
   polled_at_ = now;
   wake_at_ = kNever;
   NoteTimers();
+  if constexpr (kCheckedBuild) CheckInvariants();
+}
+
+void Control::CheckInvariants() const {
+  const Parts& parts = *parts_;
+  const Context& context = parts.context;
+  context.ledger.CheckInvariants();
+  parts.jobs.CheckInvariants();
+  parts.sessions.CheckInvariants(parts.jobs);
+  for (const auto& job : parts.jobs.jobs()) {
+    CheckJob(*job, context.ledger, context.cores.size());
+    if (job->rack_run == nullptr) continue;
+    CheckRackRun(*job, RackIndex{context.options.rack_index}, context.cores.size());
+  }
 }
 
 TimeNs Control::NextTimer(const Job& job) const {

@@ -115,6 +115,10 @@ class Control {
   std::uint64_t memory_bytes() const;
   std::size_t job_count() const;  // running or being torn down
 
+  // Aborts if an invariant of docs/internals/invariants.md is broken. Poll calls it in checked
+  // builds; tests call it between calls.
+  void CheckInvariants() const;
+
  private:
   struct Parts;
 

@@ -210,4 +210,28 @@ std::uint64_t Ledger::tenant_limit_bytes(const std::string& tenant) const {
   return std::min(limit_bytes_, found->second.quota.memory_bytes.value_or(limit_bytes_));
 }
 
+void Ledger::CheckInvariants() const {
+  std::map<std::string, Usage> sums;
+  for (const auto& [account, holding] : accounts_) {
+    PHUB_CHECK(tenants_.contains(account.tenant), "A1 tenant={} job={}", account.tenant,
+               account.job);
+    Usage& sum = sums[account.tenant];
+    sum.memory_bytes += holding.bytes;
+    sum.workers += holding.workers;
+    sum.keys += holding.keys;
+    ++sum.jobs;
+  }
+  std::uint64_t bytes = 0;
+  for (const auto& [name, holder] : tenants_) {
+    const Usage& sum = sums[name];
+    PHUB_CHECK(holder.used.memory_bytes == sum.memory_bytes && holder.used.jobs == sum.jobs &&
+                   holder.used.workers == sum.workers && holder.used.keys == sum.keys,
+               "A2 tenant={} bytes={} of_jobs={}", name, holder.used.memory_bytes,
+               sum.memory_bytes);
+    bytes += sum.memory_bytes;
+  }
+  PHUB_CHECK(bytes == used_bytes_ && used_bytes_ <= limit_bytes_, "A3 bytes={} used={} limit={}",
+             bytes, used_bytes_, limit_bytes_);
+}
+
 }  // namespace phub::server

@@ -75,6 +75,9 @@ class Ledger {
   // For the daemon's log: "acme 3.0 GiB, default 1.0 GiB".
   std::string DescribeHolders() const;
 
+  // Aborts if A1 to A3 of docs/internals/invariants.md are broken.
+  void CheckInvariants() const;
+
  private:
   struct Holder {
     Quota quota;

@@ -4,6 +4,7 @@ and the tests that should fail, in the order in which they are tried."""
 from dataclasses import dataclass
 
 CORE = ("core_loop_test", "swarm_fast")
+CONTROL = ("control_test", "swarm_fast")
 LANES = ("transport_test", "conformance_test")
 RINGS = ("conformance_test", "shm_test")
 VERBS = ("verbs_lanes_test",)
@@ -19,6 +20,13 @@ class Bug:
     tests: tuple[str, ...]
 
 
+BARRIERS = "server/control/ranks/barriers.cc"
+ENDING = "server/control/jobs/ending.cc"
+JOB_TABLE = "server/control/jobs/job_table.cc"
+KEYS = "server/control/keys/keys.cc"
+LEDGER = "server/tenant/ledger.cc"
+PEER_LANES = "server/control/racks/peer_lanes.cc"
+SEATS = "server/control/ranks/seats.cc"
 AGGREGATE = "server/core/aggregate/aggregate.cc"
 EXCHANGE = "server/core/exchange/exchange.cc"
 FAIR_QUEUE = "server/core/schedule/fair_queue.cc"
@@ -128,4 +136,83 @@ BUGS = (
         "  outbox_done_ = signal.outbox;\n", "  outbox_done_ = outbox_put_ + 64;\n", VERBS),
     Bug("V4", "units are reported to the peer before they are taken", VERBS_RECEIVER,
         "  units_told_ = units_taken_;\n", "  units_told_ = units_arrived_ + 1;\n", VERBS),
+    Bug("J1", "the shards of a released job stay in the table", JOB_TABLE,
+        "  for (const auto& shard : job.shards) shard_owners_.erase(shard.get());\n",
+        "  (void)job;\n", CONTROL),
+    Bug("J2", "every job gets the same incarnation", JOB_TABLE,
+        "    const Incarnation drawn{context_.random.Next()};\n",
+        "    const Incarnation drawn{1};\n    return drawn;\n", CONTROL),
+    Bug("J3", "a job that ends normally still counts as running", ENDING,
+        "  job.state = Job::State::kEnded;\n", "", CONTROL),
+    Bug("J4", "a released job keeps its shards", ENDING,
+        "  jobs_.ForgetShards(job);\n  job.shards.clear();\n", "", CONTROL),
+    Bug("J5", "the memory of keys is reserved, but not recorded", KEYS,
+        "  job.memory_bytes += bytes;\n", "", CONTROL),
+    Bug("J6", "new keys are not counted", KEYS,
+        "  job.key_count = job.keys.size();\n", "", CONTROL),
+    Bug("J7", "a batch counts as sent before it has pages", KEYS,
+        "    if (pages == PrefaultState::kWaiting) return;\n",
+        "    if (pages == PrefaultState::kWaiting) {\n      ++job.batches_handed_out;\n"
+        "      return;\n    }\n", CONTROL),
+    Bug("J8", "the diagnosis of a failed job continues", ENDING,
+        "  job.diagnosis.reset();\n", "", CONTROL),
+    Bug("J9", "a job across racks has no exchange", "server/control/ranks/joins.cc",
+        "  job->exchange = std::move(racks.exchange);\n", "", CONTROL),
+    Bug("J10", "a job that a rank has joined still counts as abandoned", SEATS,
+        "    job.nobody_since = 0;\n    context_.counters.Add(ControlCounter::commits);\n",
+        "    context_.counters.Add(ControlCounter::commits);\n", CONTROL),
+    Bug("M1", "a seat that is free again keeps its session", SEATS,
+        "  member = std::move(empty);\n",
+        "  member.lanes = std::move(empty.lanes);\n  member.state = Member::State::kAwaited;\n",
+        CONTROL),
+    Bug("M2", "a rank is present without having committed its place", SEATS,
+        "std::exchange(member.committed, true)",
+        "std::exchange(member.committed, bool(member.committed))", CONTROL),
+    Bug("M3", "the reason for an absence is not kept", "server/control/jobs/presence.cc",
+        "  member.absence = std::move(absence);\n", "", CONTROL),
+    Bug("M4", "a seat that is free again has no lanes", SEATS,
+        "  empty.lanes = std::move(member.lanes);\n", "", CONTROL),
+    Bug("M5", "a closed lane keeps its staging memory", "server/control/lanes/lanes.cc",
+        "  std::erase_if(place.staging_in_use,\n"
+        "                [&](const auto& in_use) { return in_use.first == event.connection; });\n",
+        "", CONTROL),
+    Bug("M6", "a repeated batch counts as a new one", KEYS,
+        "if (request.batch() == member.next_batch) ++member.next_batch;", "++member.next_batch;",
+        CONTROL),
+    Bug("M7", "a barrier completes before the one in front of it", BARRIERS,
+        "    const std::uint64_t sequence = job.barriers_done++;\n",
+        "    const std::uint64_t sequence = job.barriers_done;\n    job.barriers_done += 2;\n",
+        CONTROL),
+    Bug("N1", "every session belongs to rank 0", "server/control/jobs/sessions.cc",
+        "  sessions_[member.session_id] = {&job, rank};\n",
+        "  sessions_[member.session_id] = {&job, Rank{0}};\n", CONTROL),
+    Bug("N2", "the session of a freed seat stays known", SEATS,
+        "  sessions_.ForgetSessions(member);\n", "", CONTROL),
+    Bug("A1", "a tenant with jobs can be removed", LEDGER,
+        "  if (found->second.used.jobs > 0) {\n",
+        "  if (found->second.used.jobs > 0 && false) {\n", CONTROL),
+    Bug("A2", "memory that is given back stays charged to the tenant", LEDGER,
+        "  holder.used.memory_bytes -= bytes;\n", "", CONTROL),
+    Bug("A3", "memory that is given back stays counted", LEDGER,
+        "  used_bytes_ -= bytes;\n", "", CONTROL),
+    Bug("X1", "an attached lane has no description", PEER_LANES,
+        "  place.description = std::move(description);\n", "", CONTROL),
+    Bug("X2", "a rack is ready before it has its lanes", PEER_LANES,
+        "      if (place.connection == nullptr) return false;\n",
+        "      (void)place;\n", CONTROL),
+    Bug("X3", "a lost rank of another rack is recorded under every policy",
+        "server/control/racks/rack_waiting.cc", "return job.settings.on_loss == LossPolicy::kWait && rank < job.config.ranks_of_job &&",
+        "return rank < job.config.ranks_of_job &&", CONTROL),
+    Bug("X4", "the run has an exchange of its own", "server/control/ranks/joins.cc",
+        "  job->exchange = std::move(racks.exchange);\n",
+        "  job->exchange = std::make_shared<JobExchange>();\n"
+        "  job->exchange->plan = racks.exchange->plan;\n", CONTROL),
+    Bug("X5", "a run fails and its job goes on", "server/control/racks/racks.cc",
+        "      ending_.Fail(*job, std::move(run.put_off));\n", "", CONTROL),
+    Bug("X6", "a deferred fault is forgotten", PEER_LANES,
+        "if (Has(steps, RackAction::kPutFaultOff)) run.put_off",
+        "if (Has(steps, RackAction::kPutFaultOff) && false) run.put_off", CONTROL),
+    Bug("X7", "a rack reports that its ranks have left when the first one has",
+        "server/control/racks/rack_jobs.cc", "std::ranges::all_of(job.members, has_left)",
+        "std::ranges::any_of(job.members, has_left)", CONTROL),
 )

@@ -61,7 +61,9 @@ bool SimDaemon::RunCore(std::uint32_t core) {
 }
 
 void SimDaemon::RunControl() {
-  if (alive_) control_->Poll();
+  if (!alive_) return;
+  control_->Poll();
+  control_->CheckInvariants();
 }
 
 std::uint64_t SimDaemon::Count(server::CoreCounter counter) const {

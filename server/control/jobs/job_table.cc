@@ -1,6 +1,7 @@
 #include "server/control/jobs/job_table.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "common/base/check.h"
@@ -97,6 +98,30 @@ Job& JobTable::OwnerOf(const JobShard* shard, CoreIndex core) const {
   const auto owner = shard_owners_.find(shard);
   PHUB_CHECK(owner != shard_owners_.end() && owner->second.core == core, "core={}", core.value);
   return *owner->second.job;
+}
+
+void JobTable::CheckInvariants() const {
+  std::set<Incarnation> incarnations;
+  std::set<std::pair<std::string, std::string>> running;
+  std::size_t shard_count = 0;
+  for (const auto& job : jobs_) {
+    for (std::size_t core = 0; core < job->shards.size(); ++core) {
+      const auto owner = shard_owners_.find(job->shards[core].get());
+      PHUB_CHECK(owner != shard_owners_.end() && owner->second.job == job.get() &&
+                     owner->second.core == CoreAt(core),
+                 "J1 job={} core={}", job->name(), core);
+    }
+    shard_count += job->shards.size();
+    PHUB_CHECK(incarnations.insert(job->account.incarnation).second, "J2 job={}", job->name());
+    PHUB_CHECK(!job->running() || running.insert({job->account.tenant, job->name()}).second,
+               "J2 job={}", job->name());
+  }
+  PHUB_CHECK(shard_count == shard_owners_.size(), "J1 shards={} known={}", shard_count,
+             shard_owners_.size());
+  for (const auto& job : ended_) {
+    PHUB_CHECK(job->released() && incarnations.insert(job->account.incarnation).second, "J2 job={}",
+               job->name());
+  }
 }
 
 }  // namespace phub::server

@@ -53,6 +53,9 @@ class JobTable {
   void ForgetShards(const Job& job);
   Job& OwnerOf(const JobShard* shard, CoreIndex core) const;
 
+  // Aborts if J1 or J2 of docs/internals/invariants.md is broken.
+  void CheckInvariants() const;
+
  private:
   struct ShardOwner {
     Job* job = nullptr;

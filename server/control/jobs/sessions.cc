@@ -5,6 +5,9 @@
 #include <array>
 #include <cstddef>
 
+#include "common/base/check.h"
+#include "server/control/jobs/job_table.h"
+
 namespace phub::server {
 namespace {
 
@@ -82,6 +85,27 @@ absl::Status Sessions::TakenOver(const Job& job, Rank rank) const {
       fmt::format("rank {} of job {} was taken over by a process on host {}, pid {}; this process "
                   "must exit",
                   rank.value + job.config.rank_base, job.name(), member.host, member.pid));
+}
+
+void Sessions::CheckInvariants(const JobTable& jobs) const {
+  std::size_t expected = 0;
+  const auto check = [&](const Job& job) {
+    for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
+      const Member& member = job.members[rank];
+      const auto check_one = [&](const std::string& session_id) {
+        const Seating* const seat = Find(session_id);
+        PHUB_CHECK(seat != nullptr && seat->job == &job && seat->rank == Rank{rank},
+                   "N1 job={} rank={}", job.name(), rank);
+        ++expected;
+      };
+      if (!member.session_id.empty()) check_one(member.session_id);
+      for (const std::string& session_id : member.former_sessions) check_one(session_id);
+    }
+  };
+  for (const auto& job : jobs.jobs()) check(*job);
+  for (const auto& job : jobs.ended()) check(*job);
+  PHUB_CHECK(expected == sessions_.size(), "N2 sessions={} of_members={}", sessions_.size(),
+             expected);
 }
 
 }  // namespace phub::server

@@ -13,6 +13,8 @@
 
 namespace phub::server {
 
+class JobTable;
+
 class Sessions {
  public:
   explicit Sessions(Context& context) : context_(context) {}
@@ -32,6 +34,9 @@ class Sessions {
   absl::StatusOr<Seating> FindCommitted(std::string_view session_id);
   // The answer to a process whose rank was taken over.
   absl::Status TakenOver(const Job& job, Rank rank) const;
+
+  // Aborts if N1 or N2 of docs/internals/invariants.md is broken.
+  void CheckInvariants(const JobTable& jobs) const;
 
  private:
   Context& context_;

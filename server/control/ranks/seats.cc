@@ -169,7 +169,8 @@ absl::Status Seats::TakeOver(Job& job, Rank rank) {
   LogWarning("event=rank_taken_over tenant={} job=\"{}\" rank={} host=\"{}\" pid={}",
              job.account.tenant, job.name(), rank.value, member.host, member.pid);
   if (member.sink) std::exchange(member.sink, nullptr)->End(over);
-  member.former_sessions.push_back(member.session_id);
+  // A process that did not commit has lost its session already.
+  if (!member.session_id.empty()) member.former_sessions.push_back(member.session_id);
   if (member.former_sessions.size() > kFormerSessionsMax) {
     sessions_.Forget(member.former_sessions.front());
     member.former_sessions.erase(member.former_sessions.begin());

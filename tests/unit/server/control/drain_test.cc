@@ -36,7 +36,7 @@ TEST_F(DrainTest, NewJobsAreRefusedAndWhatIsLeftFailsByName) {
   BeatFor(session, kSecond);
   const auto refused = Join(JoinOf(0, 1, "fresh"));
   EXPECT_EQ(refused->code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(refused->message(), HasSubstr("another 4.0 s"));
+  EXPECT_THAT(refused->message(), HasSubstr("running jobs may continue for 4.0 s"));
   BeatFor(session, 5 * kSecond);
   ASSERT_NE(FaultAt(session), nullptr);
   EXPECT_EQ(FaultAt(session)->code(), "daemon_draining");

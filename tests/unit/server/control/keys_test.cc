@@ -177,7 +177,7 @@ TEST_F(KeysTest, BadKeysAreRefusedAndTheJobGoesOn) {
       }),
       HasSubstr("not finite"));
   const auto skipped = AddKeys(Batch(session, 2, {Key("w", 1)}));
-  EXPECT_THAT(skipped->message(), AllOf(HasSubstr("batch 2"), HasSubstr("its next is 1")));
+  EXPECT_THAT(skipped->message(), AllOf(HasSubstr("batch 2"), HasSubstr("its next batch is 1")));
   EXPECT_EQ(control().memory_bytes(), memory);
   const auto good = AddKeys(Batch(session, 1, {Key("w", 1)}));
   Settle();
