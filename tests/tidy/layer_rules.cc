@@ -175,6 +175,15 @@ std::optional<std::string> RoomBroken(std::string_view path, std::string_view ta
   return std::nullopt;
 }
 
+// Only the daemon, which is put together in server itself, knows which transports there are.
+std::optional<std::string> TransportsBroken(std::string_view path, std::string_view target) {
+  constexpr std::string_view kTransports = "server/transports";
+  const bool is_room = path.starts_with("server/") && path.substr(7).find('/') != path.npos;
+  if (!is_room || IsInFolder(path, kTransports) || !IsInFolder(target, kTransports))
+    return std::nullopt;
+  return std::string(target) + ": only the files of server itself may include transports";
+}
+
 std::optional<std::string> ControlBroken(std::string_view path, std::string_view target) {
   const bool control = target.starts_with("grpc") || target.starts_with("google/protobuf") ||
                        target.ends_with(".pb.h");
@@ -217,6 +226,7 @@ Findings CheckIncludes(const SourceFile& file) {
     add("layers", LayerBroken(file.path, include.target));
     add("stages", StageBroken(file.path, include.target));
     add("rooms", RoomBroken(file.path, include.target));
+    add("transports", TransportsBroken(file.path, include.target));
     add("control", ControlBroken(file.path, include.target));
     add("machine", MachineBroken(file.path, include.target));
     add("public", PublicBroken(file.path, include));

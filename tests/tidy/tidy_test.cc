@@ -122,6 +122,17 @@ TEST(TidyIncludes, RoomsOfControlLieOneAboveTheOther) {
   EXPECT_FALSE(broken("server/daemon.cc", "racks/b.h"));
 }
 
+TEST(TidyIncludes, OnlyTheDaemonKnowsItsTransports) {
+  const auto broken = [](const char* path) {
+    return RulesBroken(path, "#include \"server/transports/daemon_lanes.h\"\n") ==
+           Rules{"transports"};
+  };
+  EXPECT_TRUE(broken("server/control/rpc/a.cc"));
+  EXPECT_TRUE(broken("server/core/a.cc"));
+  EXPECT_FALSE(broken("server/daemon.cc"));
+  EXPECT_FALSE(broken("server/transports/tcp/a.cc"));
+}
+
 TEST(TidyForm, MethodsOfAClassAreCountedOverFiles) {
   const std::vector<ClassSize> sizes = CountMethods(
       {{"server/a.cc", "\nvoid A::B(\n    int c) const {\n  D::E(1);\n}\nA::A() : x(1) {}\n"},
