@@ -201,8 +201,8 @@ BUGS = (
         "      if (place.connection == nullptr) return false;\n",
         "      (void)place;\n", CONTROL),
     Bug("X3", "a lost rank of another rack is recorded under every policy",
-        "server/control/racks/rack_waiting.cc", "return job.settings.on_loss == LossPolicy::kWait && rank < job.config.ranks_of_job &&",
-        "return rank < job.config.ranks_of_job &&", CONTROL),
+        "server/control/racks/rack_waiting.cc", "return job.settings.on_loss == LossPolicy::kWait && rank < job.config",
+        "return rank < job.config", CONTROL),
     Bug("X4", "the run has an exchange of its own", "server/control/ranks/joins.cc",
         "  job->exchange = std::move(racks.exchange);\n",
         "  job->exchange = std::make_shared<JobExchange>();\n"

@@ -21,8 +21,8 @@ void CheckMember(const Job& job, Rank rank, std::size_t core_count) {
   using State = Member::State;
   const bool is_free = member.state == State::kAwaited;
   const bool has_process = member.state == State::kLive || member.state == State::kReserved;
-  PHUB_CHECK(member.session_id.empty() ? !has_process : !is_free, "M1 job={} rank={} state={}", job.name(),
-             rank.value, ToString(member.state));
+  PHUB_CHECK(member.session_id.empty() ? !has_process : !is_free, "M1 job={} rank={} state={}",
+             job.name(), rank.value, ToString(member.state));
   PHUB_CHECK(!is_free || (!member.committed && member.sink == nullptr && member.barriers.empty()),
              "M1 job={} rank={}", job.name(), rank.value);
   PHUB_CHECK(!member.present() || member.committed, "M2 job={} rank={}", job.name(), rank.value);

@@ -1,5 +1,5 @@
-// Which transports the lanes between two racks may use. The daemon that grants lanes adds its offers
-// to v1::PeerConnect, and the daemon that dials chooses among them. Pure.
+// Which transports the lanes between two racks may use. The daemon that grants lanes adds its
+// offers to v1::PeerConnect, and the daemon that dials chooses among them. Pure.
 #pragma once
 
 #include <cstdint>

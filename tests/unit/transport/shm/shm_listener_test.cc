@@ -208,9 +208,9 @@ TEST_F(ShmListenerTest, RefusalsAreToldByNameAndCounted) {
     const std::atomic<std::uint64_t>& counter;
   } cases[] = {
       {"unknown", absl::StatusCode::kPermissionDenied, "nonce", counters().refused_nonce},
-      {"job", absl::StatusCode::kFailedPrecondition, "job ended", counters().refused_job},
-      {"busy", absl::StatusCode::kAlreadyExists, "live lane", counters().refused_busy},
-      {"capacity", absl::StatusCode::kResourceExhausted, "too many", counters().refused_capacity},
+      {"job", absl::StatusCode::kFailedPrecondition, "the job has ended", counters().refused_job},
+      {"busy", absl::StatusCode::kAlreadyExists, "already open", counters().refused_busy},
+      {"capacity", absl::StatusCode::kResourceExhausted, "too many connections", counters().refused_capacity},
   };
   for (const auto& item : cases) {
     SCOPED_TRACE(item.nonce);
