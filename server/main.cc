@@ -35,6 +35,10 @@ constexpr int kExitUsage = 2;
 
 // How often a draining daemon checks whether its last job has ended.
 constexpr DurationNs kDrainPoll = 10 * kMillisecond;
+// Lines of the log that may wait while their reader stalls, and how long phubd waits at its end for
+// the last lines to be written.
+constexpr std::size_t kLogLinesMax = 8192;
+constexpr DurationNs kLogFlushTimeout = 2 * kSecond;
 // After drain_timeout every job is ended by force. If that takes longer than this, phubd gives up.
 constexpr DurationNs kDrainOvertime = 5 * kSecond;
 
@@ -138,6 +142,7 @@ int DrainAndLeave(Daemon& daemon, DurationNs grace, ServiceManager& manager) {
     const int number = WaitForSignal(kDrainPoll);
     if (number != 0 && number != SIGHUP) {
       LogWarning("event=stopped_at_once signal={} jobs={}", strsignal(number), daemon.job_count());
+      FlushLog(kLogFlushTimeout);
       std::_Exit(kExitFailure);  // the second signal: do not wait for jobs
     }
   }
@@ -220,7 +225,10 @@ int Main(int argument_count, const char* const* arguments, char** environment_bl
   // Silence gRPC's own log on standard error; phubd reports its errors from the returned statuses.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   PrepareSignals();
-  return Serve(sources, std::move(config));
+  StartLogThread(kLogLinesMax);
+  const int exit_code = Serve(sources, std::move(config));
+  FlushLog(kLogFlushTimeout);
+  return exit_code;
 }
 
 }  // namespace

@@ -8,8 +8,14 @@ namespace {
 
 constexpr std::string_view kCut = "...";
 
+// Line separators and characters that change the direction of the text around them.
+bool IsFormatControl(std::uint32_t code) {
+  return code == 0x61C || (code >= 0x200E && code <= 0x200F) ||
+         (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0xFEFF;
+}
+
 // The size of the first character of `text`, which is not empty. 0 if it is a control character or
-// not valid UTF-8; the caller then skips one byte.
+// not valid UTF-8; the caller then replaces one byte.
 std::size_t CharacterBytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -23,7 +29,8 @@ std::size_t CharacterBytes(std::string_view text) {
   }
   constexpr std::uint32_t kLeast[] = {0, 0, 0xA0, 0x800, 0x10000};  // from 0x80 on: C1 controls
   const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
-  return code < kLeast[bytes] || code > 0x10FFFF || is_surrogate ? 0 : bytes;
+  const bool is_valid = code >= kLeast[bytes] && code <= 0x10FFFF && !is_surrogate;
+  return is_valid && !IsFormatControl(code) ? bytes : 0;
 }
 
 }  // namespace
@@ -43,6 +50,24 @@ std::string Printable(std::string_view text, std::size_t bytes_max) {
     text.remove_prefix(std::max<std::size_t>(bytes, 1));
   }
   return printable;
+}
+
+std::string Escaped(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string escaped;
+  escaped.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t bytes = CharacterBytes(text);
+    if (bytes == 0) {
+      const auto byte = static_cast<unsigned char>(text.front());
+      escaped += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    } else {
+      if (text.front() == '"' || text.front() == '\\') escaped += '\\';
+      escaped += text.substr(0, bytes);
+    }
+    text.remove_prefix(std::max<std::size_t>(bytes, 1));
+  }
+  return escaped;
 }
 
 }  // namespace phub

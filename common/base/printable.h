@@ -8,10 +8,15 @@
 
 namespace phub {
 
-// Replaces control characters (terminal escapes) and bytes that are not valid UTF-8 (protobuf
-// rejects them) with '?'. A result longer than bytes_max is cut between characters and ends in
+// Replaces control characters (terminal escapes), characters that change the direction of text or
+// begin a line, and bytes that are not valid UTF-8 (protobuf rejects them) with '?'. A result
+// longer than bytes_max is cut between characters and ends in
 // "...". REQUIRES: bytes_max >= 3.
 std::string Printable(std::string_view text,
                       std::size_t bytes_max = std::numeric_limits<std::size_t>::max());
+
+// For a field in double quotes, on one line: writes '"' and '\\' with a backslash in front, and the
+// bytes that Printable() replaces as \xNN (hexadecimal). No two texts have the same result.
+std::string Escaped(std::string_view text);
 
 }  // namespace phub

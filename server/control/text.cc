@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
+#include "common/base/printable.h"
 
 namespace phub::server {
 
@@ -38,18 +38,8 @@ std::string DescribeLoss(transport::TransportError error, transport::ProtocolErr
   return trouble.empty() ? text : fmt::format("{}: {}", text, trouble);
 }
 
-namespace {
-
-bool IsControlCharacter(char c) {
-  const auto byte = static_cast<unsigned char>(c);
-  return byte < 0x20 || byte == 0x7f;
-}
-
-}  // namespace
-
 bool IsName(std::string_view text) {
-  return !text.empty() && text.size() <= kNameBytesMax &&
-         std::none_of(text.begin(), text.end(), IsControlCharacter);
+  return !text.empty() && text.size() <= kNameBytesMax && Printable(text) == text;
 }
 
 }  // namespace phub::server

@@ -19,7 +19,7 @@ std::string DescribeLoss(transport::TransportError error, transport::ProtocolErr
                          std::string_view peer = "the worker");
 
 // Names come from peers and appear in messages, logs and terminals, so a name must have 1 to 255
-// bytes and no control characters.
+// bytes of printable UTF-8 (Printable() in common/base/printable.h changes nothing).
 inline constexpr std::size_t kNameBytesMax = 255;
 bool IsName(std::string_view text);
 

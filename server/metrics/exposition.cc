@@ -227,6 +227,9 @@ void WriteProcess(const ProcessSample& process, const HttpSample& http, TextForm
   text.Add(process.open_descriptors);
   text.BeginFamily("process_max_fds", Type::kGauge, "Maximum number of open file descriptors.");
   text.Add(process.descriptors_max);
+  text.BeginFamily("phub_log_lines_dropped_total", Type::kCounter,
+                   "Lines of the log dropped because the reader of standard error stalled.");
+  text.Add(process.log_lines_dropped);
   text.BeginFamily("phub_metrics_answers_total", Type::kCounter,
                    "Responses of the metrics port, by HTTP status.");
   for (const auto& [code, count] : http.answers) {

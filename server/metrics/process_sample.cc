@@ -8,6 +8,8 @@
 #include <iterator>
 #include <system_error>
 
+#include "common/base/log.h"
+
 namespace phub::server {
 namespace {
 
@@ -35,6 +37,7 @@ ProcessSample ReadProcessSample() {
   }
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) sample.descriptors_max = limit.rlim_cur;
+  sample.log_lines_dropped = DroppedLogLines();
   return sample;
 }
 

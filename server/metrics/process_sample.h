@@ -12,6 +12,7 @@ struct ProcessSample {
   std::uint64_t resident_bytes = 0;
   std::uint64_t open_descriptors = 0;
   std::uint64_t descriptors_max = 0;
+  std::uint64_t log_lines_dropped = 0;
 };
 
 // Fields that cannot be read from /proc are 0.

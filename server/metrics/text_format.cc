@@ -4,6 +4,8 @@
 
 #include <iterator>
 
+#include "common/base/printable.h"
+
 namespace phub::server {
 namespace {
 
@@ -55,7 +57,7 @@ void TextFormat::Write(std::string_view suffix, Labels labels, Label more, std::
     text_ += separator;
     text_ += label.name;
     text_ += "=\"";
-    AppendEscaped(label.value, /*quotes=*/true, text_);
+    AppendEscaped(Printable(label.value), /*quotes=*/true, text_);
     text_ += '"';
     separator = ',';
   };

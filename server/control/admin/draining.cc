@@ -81,11 +81,10 @@ void Draining::UndrainServer(const v1::UndrainServerRequest& /*request*/,
 
 void Draining::EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> answer) {
   if (!request.reason().empty() && !IsName(request.reason())) {
-    return answer(
-        absl::InvalidArgumentError(fmt::format(
-            "the reason for the eviction must have at most {} bytes and no control characters",
-            kNameBytesMax)),
-        {});
+    return answer(absl::InvalidArgumentError(fmt::format(
+                      "the reason for the eviction must have at most {} bytes of printable UTF-8",
+                      kNameBytesMax)),
+                  {});
   }
   const absl::StatusOr<Job*> job = jobs_.FindJobToWorkOn(request.tenant(), request.job());
   if (!job.ok()) return answer(job.status(), {});

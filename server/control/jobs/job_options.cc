@@ -15,8 +15,8 @@ constexpr std::uint32_t kSlotsPerLaneMin = 1;
 absl::Status CheckName(const char* what, const std::string& name) {
   if (IsName(name)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      fmt::format("the {} name must have 1 to {} bytes and no control characters; it has {} bytes",
-                  what, kNameBytesMax, name.size()));
+      fmt::format("the {} name must have 1 to {} bytes of printable UTF-8; it has {} bytes", what,
+                  kNameBytesMax, name.size()));
 }
 
 constexpr DurationNs kWaitTimeoutMax = 7 * 24 * 3600 * kSecond;

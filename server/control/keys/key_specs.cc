@@ -136,9 +136,9 @@ absl::Status CheckHyperParameters(const v1::KeySpec& key) {
 
 absl::Status CheckKey(const v1::KeySpec& key, std::size_t number) {
   if (!IsName(key.name())) {
-    return absl::InvalidArgumentError(fmt::format(
-        "key {}: the name must have 1 to {} bytes and no control characters; it has {} bytes",
-        number, kNameBytesMax, key.name().size()));
+    return absl::InvalidArgumentError(
+        fmt::format("key {}: the name must have 1 to {} bytes of printable UTF-8; it has {} bytes",
+                    number, kNameBytesMax, key.name().size()));
   }
   if (key.element_count() == 0 || key.element_count() > kKeyElementsMax) {
     return Wrong(key, fmt::format("element_count is {}; it must be 1 to {}", key.element_count(),

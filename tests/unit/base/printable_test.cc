@@ -47,5 +47,28 @@ TEST(Printable, IsCutAfterAWholeCharacter) {
   EXPECT_EQ(Printable(std::string(10'000, '\n'), 1024).size(), 1024u);
 }
 
+TEST(Printable, ReplacesCharactersThatChangeTheDirectionOfText) {
+  EXPECT_EQ(Printable("\u202egnp.exe"), "???gnp.exe");
+  EXPECT_EQ(Printable("a\u2028b\u2066c\ufeff"), "a???b???c???");
+  EXPECT_EQ(Printable("\u061c"), "??");
+}
+
+TEST(Escaped, LeavesTextAsItIs) {
+  EXPECT_EQ(Escaped(""), "");
+  EXPECT_EQ(Escaped("résumé, 第1回, 🙂 [a] {b} 'c'"), "résumé, 第1回, 🙂 [a] {b} 'c'");
+}
+
+TEST(Escaped, CannotEndAQuotedFieldOrALine) {
+  EXPECT_EQ(Escaped("a\" rank=\"0"), "a\\\" rank=\\\"0");
+  EXPECT_EQ(Escaped("a\\"), "a\\\\");
+  EXPECT_EQ(Escaped("a\nb\x1b[2J"), "a\\x0ab\\x1b[2J");
+  EXPECT_EQ(Escaped("\xc2\x9b"
+                    "2J"),
+            "\\xc2\\x9b2J");
+  EXPECT_EQ(Escaped("\u202e"), "\\xe2\\x80\\xae");
+  EXPECT_EQ(Escaped(std::string_view("\0\xff", 2)), "\\x00\\xff");
+  EXPECT_NE(Escaped("\n"), Escaped("\\x0a")) << "no two texts have the same result";
+}
+
 }  // namespace
 }  // namespace phub

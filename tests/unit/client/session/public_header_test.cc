@@ -18,6 +18,9 @@ static_assert(std::is_copy_constructible_v<Handle> && std::is_nothrow_move_const
 static_assert(std::is_copy_constructible_v<Key>);
 static_assert(!std::is_copy_constructible_v<Job> && std::is_nothrow_move_constructible_v<Job>);
 static_assert(!std::is_copy_constructible_v<Session>);
+// The names of earlier versions.
+static_assert(std::is_same_v<decltype(&Job::SaveState), decltype(&Job::SaveCheckpoint)>);
+static_assert(std::is_same_v<decltype(&Job::LoadState), decltype(&Job::LoadCheckpoint)>);
 
 TEST(Result, HoldsAValueOrWhyThereIsNone) {
   Result<int> value = 3;
