@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/base/check.h"
+#include "common/base/cpu_topology.h"
 #include "common/base/printable.h"
 
 namespace phub {
@@ -50,7 +51,8 @@ class CountingSink final : public spdlog::sinks::stderr_color_sink_mt {
 struct LogThread {
   explicit LogThread(std::size_t lines_max_in)
       : lines_max(lines_max_in),
-        pool(std::make_shared<spdlog::details::thread_pool>(lines_max_in, 1)),
+        pool(std::make_shared<spdlog::details::thread_pool>(lines_max_in, 1,
+                                                            [] { NameThisThread("log"); })),
         logger(std::make_shared<spdlog::async_logger>(
             kName, sink, pool, spdlog::async_overflow_policy::overrun_oldest)) {
     logger->set_pattern(kPattern);

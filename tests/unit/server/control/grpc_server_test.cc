@@ -276,6 +276,24 @@ TEST_F(GrpcServerTest, AdminErrorsKeepTheirCodeAndText) {
   EXPECT_THAT(status.error_message(), HasSubstr("nowhere"));
 }
 
+// If the server unpacked it, it would say that the message is larger than 4 MiB.
+TEST_F(GrpcServerTest, ACompressedMessageIsRefusedAndNotUnpacked) {
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    for (const std::size_t bytes : {std::size_t{1000}, std::size_t{64} << 20}) {
+      grpc::ChannelArguments arguments;
+      arguments.SetCompressionAlgorithm(algorithm);
+      const auto channel = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                                     grpc::InsecureChannelCredentials(), arguments);
+      v1::JoinRequest request;
+      request.set_job(std::string(bytes, 'x'));
+      v1::JoinResponse response;
+      Context context;
+      const grpc::Status status = v1::Session::NewStub(channel)->Join(&context, request, &response);
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
+    }
+  }
+}
+
 TEST_F(GrpcServerTest, ShuttingDownAnswersWhatWaitsAndEndsStreams) {
   const std::string session = Join(0, 2);
   Context context;
