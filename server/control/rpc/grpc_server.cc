@@ -1,4 +1,5 @@
 #include "server/control/rpc/grpc_server.h"
+#include "server/control/rpc/peer_channel.h"
 
 #include <fmt/format.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
@@ -38,8 +39,6 @@ constexpr int kHandshakeTimeoutMs = 3'000;
 constexpr int kIdleMs = 60'000;
 // Concurrent calls on one connection: a worker's barriers (64), and a reserve.
 constexpr int kStreamsMax = 128;
-// How often the certificate files are checked for changes.
-constexpr unsigned kCertificateRefreshSeconds = 2;
 
 void SetUpProcessOnce() {
   static std::once_flag once;

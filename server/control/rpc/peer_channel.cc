@@ -8,13 +8,6 @@
 #include "common/base/secret_file.h"
 
 namespace phub::server {
-namespace {
-
-// How often the certificate files are checked for changes.
-constexpr unsigned kCertificateRefreshSeconds = 2;
-
-}  // namespace
-
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakePeerCredentials(
     const PeerCredentials& files) {
   if (files.certificate.empty()) return grpc::InsecureChannelCredentials();

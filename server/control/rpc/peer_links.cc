@@ -29,12 +29,6 @@ constexpr DurationNs kRetryInterval = 50 * kMillisecond;
 constexpr DurationNs kLongDial = kSecond / 2;
 constexpr DurationNs kAvoidAfterLongDial = 60 * kSecond;
 
-// A transport over which no lane could be made to a rack.
-struct FailedTransport {
-  Incarnation job{};         // it is not tried again for this job
-  TimeNs avoided_until = 0;  // nor for other jobs until then, since the failure took long
-};
-
 // The daemon was reached and refuses the messages: a retry does not help.
 bool IsRefusal(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
@@ -46,6 +40,12 @@ bool IsRefusal(const grpc::Status& status) {
 }  // namespace
 
 struct PeerLinks::Link {
+  // A transport over which no lane could be made to the rack.
+  struct FailedTransport {
+    Incarnation job{};         // it is not tried again for this job
+    TimeNs avoided_until = 0;  // nor for other jobs until then, since the failure took long
+  };
+
   RackIndex rack{};
   std::unique_ptr<v1::Peer::Stub> stub;
   std::thread thread;
@@ -230,7 +230,7 @@ absl::StatusOr<DialledPeerLane> PeerLinks::DialOffers(Link& link, const PeerLane
   absl::StatusOr<DialledPeerLane> dialled = absl::UnimplementedError("no transport was tried");
   for (const PeerLaneOffer& offer : call.offers) {
     const TimeNs begun = clock_.Now();
-    FailedTransport& failed = link.failed[offer.transport_index];
+    Link::FailedTransport& failed = link.failed[offer.transport_index];
     const bool is_avoided = failed.job == call.hello.incarnation || begun < failed.avoided_until;
     if (is_avoided && !call.offers_only) continue;
     PHUB_CHECK(options_.dialers[offer.transport_index] != nullptr, "rack={} transport={}",
