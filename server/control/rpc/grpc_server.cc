@@ -1,5 +1,4 @@
 #include "server/control/rpc/grpc_server.h"
-#include "server/control/rpc/peer_channel.h"
 
 #include <fmt/format.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
@@ -16,6 +15,7 @@
 
 #include "common/base/log.h"
 #include "server/control/ports/control_port.h"
+#include "server/control/rpc/peer_channel.h"
 #include "server/control/rpc/service.h"
 
 namespace phub::server {
