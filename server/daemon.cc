@@ -50,7 +50,7 @@ struct Daemon::Parts {
   void MakeProbes(const RackTopology& rack_topology);
   absl::Status Start();
   absl::Status StartDataPort();
-  absl::Status OpenCheckpoint();
+  absl::Status OpenControlStore();
   absl::Status StartControlServer();
   absl::Status StartMetricsServer();
   void Stop();
@@ -149,7 +149,7 @@ absl::Status Daemon::Parts::StartDataPort() {
 }
 
 // Opens the store of tenants, tokens and the audit log; in memory without a state_dir.
-absl::Status Daemon::Parts::OpenCheckpoint() {
+absl::Status Daemon::Parts::OpenControlStore() {
   auto store = ControlStore::Open(settings.state_dir, system_random);
   if (!store.ok()) return store.status();
   // With identities only tenants in the store may have jobs; without, every caller is the default
@@ -224,7 +224,7 @@ absl::Status Daemon::Parts::StartMetricsServer() {
 
 absl::Status Daemon::Parts::Start() {
   // Open the store first: a second daemon on the same state_dir must fail before it does anything.
-  if (absl::Status status = OpenCheckpoint(); !status.ok()) return status;
+  if (absl::Status status = OpenControlStore(); !status.ok()) return status;
   for (const auto& core : cores) {
     if (absl::Status status = core->thread->Start(); !status.ok()) return status;
   }

@@ -170,7 +170,7 @@ TEST_F(RackBoundsTest, AStartFromAnotherRackThan0OrTooEarlyStartsNothing) {
   node(2).cores[0]->stopped = false;
   Settle();
   EXPECT_TRUE(call->ok()) << call->message();
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
   Say(0, 1, opening, start);  // the same message again
   Settle();
   EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 4u);
@@ -198,7 +198,7 @@ TEST_F(RackBoundsTest, LanesAreGrantedAndDialledOnceHoweverOftenThatIsAskedFor) 
   node(2).cores[0]->stopped = false;
   Settle();
   EXPECT_TRUE(call->ok()) << call->message();
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
   EXPECT_EQ(node(1).network.sent[Case::kConnect], 1 + 1) << "and ours";
 }
 

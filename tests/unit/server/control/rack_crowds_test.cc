@@ -36,8 +36,8 @@ class RackCrowdsTest : public RackJobsTest {
     EXPECT_GE(node(at).Counter("phub_peer_messages_dropped_total"), 1u);
     SetCut(at, waits_for, Cut::kNone);
     Settle();
-    ExpectCheckpointEverywhere("failed");
-    ExpectCheckpointEverywhere("standing", "other");
+    ExpectRunStateEverywhere("failed");
+    ExpectRunStateEverywhere("standing", "other");
     std::vector<CallPtr<v1::BarrierResponse>> barriers;
     for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
       barriers.push_back(NodeOf(rank).Barrier(other[rank], 0));
@@ -102,8 +102,8 @@ TEST_F(RackCrowdsTest, ATenantThatAsksForManyJobsEndsNobodysJob) {
   SetCut(1, 0, Cut::kNone);
   Settle();
   EXPECT_TRUE(again->ok()) << again->message();
-  ExpectCheckpointEverywhere("standing");
-  ExpectCheckpointEverywhere("standing", "other");
+  ExpectRunStateEverywhere("standing");
+  ExpectRunStateEverywhere("standing", "other");
 }
 
 }  // namespace

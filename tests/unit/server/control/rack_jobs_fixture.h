@@ -218,7 +218,7 @@ class RackJobsTest : public testing::Test {
     return call->response.state() == "running" ? call->response.exchange().state()
                                                : call->response.state();
   }
-  void ExpectCheckpointEverywhere(const std::string& state, const std::string& job = "digits") {
+  void ExpectRunStateEverywhere(const std::string& state, const std::string& job = "digits") {
     for (std::uint32_t rack = 0; rack < kRacks; ++rack)
       EXPECT_EQ(StateAt(rack, job), state) << rack;
   }

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 TEST_F(RackJobsTest, AJobOpensInEveryRackWhoeverAsksForIt) {
   Enter({3});
   // Expect: the ranks of the other racks need not have joined.
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
   const std::uint64_t first = incarnation;
   Enter({0, 1, 2, 4, 5});
   EXPECT_EQ(incarnation, first);
@@ -22,7 +22,7 @@ TEST_F(RackJobsTest, AJobOpensInEveryRackWhoeverAsksForIt) {
     EXPECT_EQ(node(rack).cores[0]->Executed(Command::Kind::kAttachLane).size(), 2u);
   }
   Leave({0, 1, 2, 3, 4, 5});
-  ExpectCheckpointEverywhere("ended");
+  ExpectRunStateEverywhere("ended");
   ExpectNothingLeft();
 }
 
@@ -35,7 +35,7 @@ TEST_F(RackJobsTest, NobodyIsLetInBeforeEveryRackHasTheJob) {
   node(2).cores[0]->stopped = false;
   Settle();
   EXPECT_TRUE(call->ok()) << call->message();
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
 }
 
 // A rank without an answer cannot commit, so its lease must not expire meanwhile.
@@ -250,7 +250,7 @@ TEST_F(RackJobsTest, ARunWaitsUntilTheOneBeforeIsOverAtRack0) {
   EXPECT_TRUE(beside->ok()) << beside->message();
   EXPECT_NE(next->response.incarnation(), incarnation);
   EXPECT_EQ(node(0).Counter("phub_jobs_created_total"), 2u);
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
 }
 
 TEST_F(RackJobsTest, ARunWaitsUntilTheOneBeforeIsOverAtAnyRack) {
@@ -266,7 +266,7 @@ TEST_F(RackJobsTest, ARunWaitsUntilTheOneBeforeIsOverAtAnyRack) {
   Settle();
   Advance(10 * kMillisecond);
   EXPECT_TRUE(next->ok()) << next->message();
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
 }
 
 // The waiting run has failed meanwhile, so no rack opens it any more.
@@ -294,10 +294,10 @@ TEST_F(RackJobsTest, ARackWhoseRanksHaveLeftWaitsForTheOthers) {
   EnterAll();
   Leave({0, 1});
   Advance(3 * node(0).options.abandoned_timeout);
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
   EXPECT_EQ(node(0).Counter("phub_silence_forgiven_total"), 0u);
   Leave({2, 3, 4, 5});
-  ExpectCheckpointEverywhere("ended");
+  ExpectRunStateEverywhere("ended");
   ExpectNothingLeft();
 }
 
@@ -312,7 +312,7 @@ TEST_F(RackJobsTest, TimeWithoutJobsIsNotTakenForALapse) {
     ASSERT_GT(node(rack).control().NextDeadline(), node(rack).clock.now + 1000 * kSecond);
   Pass(1000 * kSecond);
   EnterAll();
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
   for (std::uint32_t rack = 0; rack < kRacks; ++rack)
     EXPECT_EQ(node(rack).Counter("phub_silence_forgiven_total"), 0u) << rack;
 }
@@ -327,7 +327,7 @@ TEST_F(RackJobsTest, ALapseRightAfterTheFirstJoinBlamesNobody) {
   Settle();
   EXPECT_TRUE(call->ok()) << call->message();
   EXPECT_EQ(node(0).Counter("phub_silence_forgiven_total"), 1u);
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
 }
 
 TEST_F(RackJobsTest, AJobThatNobodyComesToEnds) {
@@ -339,9 +339,9 @@ TEST_F(RackJobsTest, AJobThatNobodyComesToEnds) {
   request.mutable_request()->add_daemon_cores(1);
   Say(1, 0, 0, request);
   Settle();
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
   Advance(node(0).options.abandoned_timeout + kSecond);
-  ExpectCheckpointEverywhere("failed");
+  ExpectRunStateEverywhere("failed");
   EXPECT_EQ(node(1).Counter("phub_jobs_abandoned_total"), 1u);
   ExpectNothingLeft();
 }
@@ -349,11 +349,11 @@ TEST_F(RackJobsTest, AJobThatNobodyComesToEnds) {
 TEST_F(RackJobsTest, AJobWhoseRanksNeverCameToOneRackEndsOnceTheOthersHaveLeft) {
   Enter({0, 1, 2, 3});
   Advance(3 * node(2).options.abandoned_timeout);
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
   Leave({0, 1, 2, 3});
   Advance(node(2).options.abandoned_timeout + kSecond);
   EXPECT_EQ(node(2).Counter("phub_jobs_abandoned_total"), 1u);
-  ExpectCheckpointEverywhere("failed");
+  ExpectRunStateEverywhere("failed");
   ExpectNothingLeft();
 }
 
@@ -361,7 +361,7 @@ TEST_F(RackJobsTest, ADaemonThatStoodStillItselfBlamesNobodyThoughItHasNoWorkers
   Enter({0, 1, 2, 3});  // no rank of rack 2
   Advance(kSecond);
   StandStill(3 * node(2).options.liveness_timeout);
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
   EXPECT_EQ(node(2).Counter("phub_silence_forgiven_total"), 1u);
   // Expect: that does not excuse a rack that stays silent.
   CutOff(0, Cut::kAll);

@@ -105,7 +105,7 @@ TEST_F(RackMeasuresTest, LanesToEveryNeighborAreShownAndKeptWhenTheJobIsOver) {
   EXPECT_EQ(running.links(2).result_bytes_received(), 500u);
   EXPECT_EQ(running.links(2).message_wait_ns(), 7u);
   Leave({0, 1, 2, 3, 4, 5});
-  ExpectCheckpointEverywhere("ended");
+  ExpectRunStateEverywhere("ended");
   ExpectNothingLeft();
   const v1::ExchangeInfo kept = ShownAt(1);
   ASSERT_EQ(kept.links_size(), 3);

@@ -23,8 +23,8 @@ class Plane : public RackJobsTest {
   using RackJobsTest::Advance;
   using RackJobsTest::Cut;
   using RackJobsTest::CutOff;
-  using RackJobsTest::ExpectCheckpointEverywhere;
   using RackJobsTest::ExpectNothingLeft;
+  using RackJobsTest::ExpectRunStateEverywhere;
   using RackJobsTest::FaultOf;
   using RackJobsTest::kRacks;
   using RackJobsTest::kRanks;

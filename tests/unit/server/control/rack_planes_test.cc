@@ -12,15 +12,15 @@ using testing::HasSubstr;
 
 TEST_F(RackPlanesTest, BothPlanesOpenTheRunThatRack0sFirstDaemonDrewWhoeverComesFirst) {
   Enter({3});
-  first.ExpectCheckpointEverywhere("standing");
-  second.ExpectCheckpointEverywhere("standing");
+  first.ExpectRunStateEverywhere("standing");
+  second.ExpectRunStateEverywhere("standing");
   const std::uint64_t drawn = run;
   Enter({0, 1, 2, 4, 5});
   EXPECT_EQ(run, drawn);
   first.Leave(everybody);
   second.Leave(everybody);
-  first.ExpectCheckpointEverywhere("ended");
-  second.ExpectCheckpointEverywhere("ended");
+  first.ExpectRunStateEverywhere("ended");
+  second.ExpectRunStateEverywhere("ended");
   first.ExpectNothingLeft();
   second.ExpectNothingLeft();
 }
@@ -132,7 +132,7 @@ TEST_F(RackPlanesTest, ARunThatIsOverInOnePlaneIsEndedByAReservationThatIsGivenB
                                    std::string(at_second->message()), /*run_is_over=*/true);
   EXPECT_TRUE(left->ok()) << left->message();
   Settle();
-  first.ExpectCheckpointEverywhere("failed");
+  first.ExpectRunStateEverywhere("failed");
   second.CutOff(2, Plane::Cut::kNone);
   Advance(kSecond);
   Enter(everybody);
@@ -146,7 +146,7 @@ TEST_F(RackPlanesTest, AReservationThatIsGivenBackForOtherReasonsEndsNothing) {
   ASSERT_TRUE(call->ok()) << call->message();
   EXPECT_TRUE(first.GiveBack(0, call->response.session_id(), "no daemon", false)->ok());
   Settle();
-  first.ExpectCheckpointEverywhere("standing");
+  first.ExpectRunStateEverywhere("standing");
   // Expect: a rank of another rack cannot ask for a run that is over here.
   v1::LeaveRequest request;
   EXPECT_TRUE(second.GiveBack(1, second.sessions[1], "rank 1 gave up", false)->ok());
@@ -186,7 +186,7 @@ TEST_F(RackPlanesTest, TheNextRunWaitsUntilTheOneBeforeIsOverInEveryPlane) {
     second.SetCut(other, rack, Plane::Cut::kAll);
     first.Leave(everybody);
     second.Leave(everybody);
-    first.ExpectCheckpointEverywhere("ended");
+    first.ExpectRunStateEverywhere("ended");
     EXPECT_EQ(second.StateAt(rack), "standing");
     const auto at_first = first.Join(rank);
     Settle();
@@ -235,7 +235,7 @@ TEST_F(RackPlanesTest, ARequestThatComesLateEndsNoRun) {
   second.Say(1, 0, run + 1, message);
   Advance(kSecond);
   EXPECT_EQ(second.FaultOf(0), "");
-  second.ExpectCheckpointEverywhere("standing");
+  second.ExpectRunStateEverywhere("standing");
   // Expect: first daemons must not name the run in messages to each other, and other daemons must.
   first.Say(1, 0, run + 1, message);
   second.Say(1, 0, 0, message);

@@ -116,9 +116,9 @@ TEST_F(RackWaitingTest, ARankThatIsLostIsAwaitedInEveryRackAndComesBack) {
     EXPECT_EQ(InfoAt(rack).lost_elsewhere_size(), 0) << rack;
     EXPECT_EQ(RefusedAt(rack), 0u) << rack;
   }
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
   Leave({0, 1, 2, 3, 4, 5});
-  ExpectCheckpointEverywhere("ended");
+  ExpectRunStateEverywhere("ended");
   ExpectNothingLeft();
 }
 
@@ -143,7 +143,7 @@ TEST_F(RackWaitingTest, ALostRankThatLeavesIsNotAwaitedAnyMore) {
   Leave({kLost});
   ExpectToldToAllBut(kLost, {"awaited 3", "returned 3"});
   Leave({0, 1, 2, 4, 5});
-  ExpectCheckpointEverywhere("ended");
+  ExpectRunStateEverywhere("ended");
   for (std::uint32_t rack = 0; rack < kRacks; ++rack) EXPECT_EQ(RefusedAt(rack), 0u) << rack;
 }
 
@@ -171,7 +171,7 @@ TEST_F(RackWaitingTest, ANewProcessTakesItsSeatAtItsOwnRackWithoutAskingAnother)
   EXPECT_THAT(std::string(node(1).control().liveness().Heartbeat(old, 9).message()),
               HasSubstr("rank 3 of job digits was taken over"));
   Advance(2 * kWait);
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
 }
 
 // Expect: a rank that saves receives the versions of the chunks at home; a rank that resumes
@@ -250,7 +250,7 @@ TEST_F(RackWaitingTest, ARackSpeaksOfItsOwnRanksOnlyAndOfThoseThatWereLost) {
   ASSERT_EQ(InfoAt(0).lost_elsewhere_size(), 1);
   EXPECT_EQ(InfoAt(0).lost_elsewhere(0).awaited_for_ns(), kWait);
   EXPECT_LT(InfoAt(0).lost_elsewhere(0).host().size(), 1000u);
-  ExpectCheckpointEverywhere("standing");
+  ExpectRunStateEverywhere("standing");
 }
 
 TEST_F(RackWaitingTest, OfAJobThatDoesNotWaitNobodyIsAwaited) {
@@ -319,8 +319,8 @@ TEST_F(RackPlanesTest, ANewProcessTakesItsSeatInEveryPlane) {
   first.mute.clear();
   second.mute.clear();
   Advance(2 * kWait);
-  first.ExpectCheckpointEverywhere("standing");
-  second.ExpectCheckpointEverywhere("standing");
+  first.ExpectRunStateEverywhere("standing");
+  second.ExpectRunStateEverywhere("standing");
   for (Plane* const plane : {&first, &second}) {
     EXPECT_EQ(plane->node(1).Counter("phub_ranks_restarted_total"), 1u);
   }
