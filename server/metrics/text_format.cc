@@ -4,8 +4,6 @@
 
 #include <iterator>
 
-#include "common/base/printable.h"
-
 namespace phub::server {
 namespace {
 
@@ -57,7 +55,7 @@ void TextFormat::Write(std::string_view suffix, Labels labels, Label more, std::
     text_ += separator;
     text_ += label.name;
     text_ += "=\"";
-    AppendEscaped(Printable(label.value), /*quotes=*/true, text_);
+    AppendEscaped(label.value, /*quotes=*/true, text_);
     text_ += '"';
     separator = ',';
   };

@@ -210,7 +210,8 @@ TEST_F(ShmListenerTest, RefusalsAreToldByNameAndCounted) {
       {"unknown", absl::StatusCode::kPermissionDenied, "nonce", counters().refused_nonce},
       {"job", absl::StatusCode::kFailedPrecondition, "the job has ended", counters().refused_job},
       {"busy", absl::StatusCode::kAlreadyExists, "already open", counters().refused_busy},
-      {"capacity", absl::StatusCode::kResourceExhausted, "too many connections", counters().refused_capacity},
+      {"capacity", absl::StatusCode::kResourceExhausted, "too many connections",
+       counters().refused_capacity},
   };
   for (const auto& item : cases) {
     SCOPED_TRACE(item.nonce);
