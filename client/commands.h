@@ -66,7 +66,8 @@ struct Command {
   std::uint32_t lane = 0;
   KeyIndex key{};
   Rank root{};
-  numeric::ElementType payload_type = numeric::ElementType::kF32;  // type of the pushed elements
+  // The type of the gradients, or of the root's values; ranks that push no values give it, too.
+  numeric::ElementType payload_type = numeric::ElementType::kF32;
   std::uint64_t ticket = 0;  // identifies the round to the listener
   Iteration version{};       // kResume
   // kResume: number of reductions among the rounds up to `version`. kLoad: the checkpoint's number.

@@ -140,7 +140,7 @@ int SaveJob(const Options& options, const Save& save) {
 
 void AddJobEvict(Subcommand job, const Options& options, Command& command) {
   const Subcommand evict =
-      job.AddSubcommand("evict", "End a job; its workers receive the caller's name and the reason");
+      job.AddSubcommand("evict", "End a job; its workers receive an error with the reason");
   const auto eviction = std::make_shared<Eviction>();
   evict.AddOption("NAME", eviction->job, "Name of the job").Required().TypeName("");
   evict.AddOption("--reason", eviction->reason, "Reason for the workers' error message")

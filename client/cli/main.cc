@@ -132,8 +132,8 @@ int Main(int argument_count, char** arguments) {
       "  phubctl server list                             list the rack's daemons\n"
       "  phubctl -e rack7:7700 job get digits -o json    show a job as JSON, for programs\n"
       "  phubctl tenant create acme --memory 16GiB       create a tenant with a quota\n"
-      "\nExit codes: 0 ok; 1 failure; 2 wrong usage; 3 not found; 4 not allowed; 5 the daemon did\n"
-      "not answer within --timeout.");
+      "\nExit codes: 0 ok; 1 failure; 2 wrong usage; 3 not found; 4 not allowed; 5 the daemon\n"
+      "cannot be reached, or did not answer within --timeout.");
   const Parsed parsed = line.Parse(argument_count, arguments);
   const Subcommand named = parsed.named;
   if (parsed.exit_code) return *parsed.exit_code;

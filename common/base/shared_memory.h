@@ -6,7 +6,8 @@
 // - against growing: the size always equals the accounted size.
 // The daemon never maps descriptors that a client created, because the client could omit the seals.
 //
-// Cold calls; any thread. The object's holder synchronizes accesses to the memory.
+// Cold calls; any thread. The memory has no owner except the holder of the object; other processes
+// that map it may access it at any time.
 #pragma once
 
 #include <cstddef>

@@ -3,9 +3,8 @@
 //
 // The data is cut into `pieces` equal pieces. Every edge of the forest sends each piece of its
 // tree's share as one transfer. A transfer may start when
-//  - its data is available: a reduce edge waits for all edges into its sender, a gather edge for
-//  the
-//    result (at the home: for all reduce edges into it, and the optimizer);
+//  - its data is available: a reduce edge waits for all edges into its sender, a gather edge waits
+//    for the result (at the home: for all reduce edges into it, and the optimizer);
 //  - its sender has sent all transfers of lower waves over the same first link. The wave of a
 //    transfer is its edge's step plus its piece: each piece is one step behind the piece before it.
 //

@@ -20,7 +20,7 @@ class LaneGate {
   // it reports that.
   virtual wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) = 0;
   // Only for listeners with TLS: finds the valid nonce of the lane that this hello asks for.
-  // Ignores the hello's own nonce and consumes none. False: there is no valid nonce.
+  // Ignores the hello's own nonce and consumes none. False: there is no valid nonce, or no TLS.
   virtual bool FindNonce(const wire::LaneHello& /*hello*/, wire::Nonce& /*nonce*/) { return false; }
   // Hands over the connection, after the welcome was sent to the peer.
   virtual void Attach(const wire::LaneHello& hello, std::unique_ptr<Connection> connection,

@@ -7,8 +7,8 @@
 //                  knows its own request, and these bits identify the reply.
 //   kInbox         1 bit: only the header is here, the payload is in the worker's parameters.
 //                  1 bit: it is a VerbsControl. 28 bits: place in the inbox, in units of 64 bytes
-//   kTaken         total messages and inbox units that the sender of this has read, modulo 2^15
-//   each
+//   kTaken         total messages and inbox units that the sender of this has read, each modulo
+//                  2^15
 #pragma once
 
 #include <cstdint>

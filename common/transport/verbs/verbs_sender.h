@@ -4,11 +4,9 @@
 //
 // Three paths for a message:
 // - A gradient is written to its staging slot: header and payload in one write with immediate.
-// - A reply is written to the worker's parameters, if the worker has given an address: the payload
-// in
-//   one write with immediate, which identifies the reply.
-// - Other messages (credits, records, pulls; payload whose destination is not registered) are
-// written
+// - A reply is written to the worker's parameters, if the worker has given an address: its payload
+//   in one write with immediate, which identifies the reply.
+// - Other messages (credits, records, pulls; payload whose destination is not registered) are sent
 //   to the peer's inbox, in pieces if they are long.
 // Payload in registered memory is sent from there; other payload is copied once, to the outbox.
 //
