@@ -36,7 +36,7 @@ DataTls DataTlsOf(const Settings& settings) {
       if (data.beyond_loopback && !settings.insecure) {
         data.problem =
             "data_tls = off would send gradients and parameters to other hosts unencrypted; set it "
-            "to auto, set data_listen to 127.0.0.1, or accept the risk with --insecure";
+            "to auto, set data_listen to 127.0.0.1:0, or accept the risk with --insecure";
       }
       break;
     case DataTlsMode::kAuto:

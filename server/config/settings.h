@@ -60,8 +60,8 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
   X(std::string, trust_domain, Path(), "phub", "Trust domain in callers' certificates.")          \
   X(std::string, daemons, DaemonList(), "",                                                       \
     "All daemons of this rack: control endpoints, separated by commas, in the same order and "    \
-    "spelling on every daemon. The first daemon assigns the ranks of every job. Empty: only "     \
-    "this daemon.")                                                                               \
+    "spelling on every daemon. The first daemon admits the ranks of every job and completes its " \
+    "barriers. Empty: only this daemon.")                                                         \
   X(std::string, self, AddressOrEmpty(), "",                                                      \
     "Entry of daemons that is this daemon. Empty: the entry that equals listen.")                 \
   X(std::string, racks, DaemonList(), "",                                                         \

@@ -73,7 +73,7 @@ constexpr Help kHelp[] = {
     // Control: lanes and shared memory.
     {"lanes_granted", "Granted permissions to open a data lane."},
     {"lanes_admitted", "Data lanes admitted with a valid permission."},
-    {"lanes_refused", "Connections to the data port that were refused."},
+    {"lanes_refused", "Data lanes, and other connections to the data port, that were refused."},
     {"lanes_dropped", "Data lanes closed on admission because their job or request was obsolete."},
     {"lanes_lost", "Lost data lanes that ended a job."},
     {"batches_granted", "Granted permissions to map the memory of a batch of keys."},
@@ -81,7 +81,8 @@ constexpr Help kHelp[] = {
     {"batches_refused", "Requests to map the memory of a batch of keys that were refused."},
     {"shared_refused", "Requests for shared memory from a process that is not the rank's."},
     // Control: sessions and liveness.
-    {"connections_refused", "Connections to the control port closed before an authorized call."},
+    {"connections_refused",
+     "Connections to the control port closed before a call of an identified caller."},
     {"audit_suppressed", "Records left out of the audit log because they came too fast."},
     {"barriers", "Barrier calls."},
     {"barriers_refused", "Barrier calls that were refused."},
@@ -100,7 +101,7 @@ constexpr Help kHelp[] = {
     {"core_faults", "Faults that core loops reported, except lost lanes."},
     // Control: other racks.
     {"racks_silent", "Times that a job heard nothing from another rack for liveness_timeout."},
-    {"racks_restarted", "Restarts of another rack's daemon that were detected."},
+    {"racks_restarted", "Jobs that ended because another rack's daemon was restarted."},
     {"peer_faults", "Faults of other racks' daemons that core loops reported."},
     {"peer_messages_dropped",
      "Messages to or from other racks' daemons dropped because a queue was full."},

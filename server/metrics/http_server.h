@@ -5,7 +5,8 @@
 // Bounds:
 //   - at most kConnectionsMax connections; others wait in the kernel
 //   - kConnectionMemoryBytes for each connection
-//   - one request per connection, sent within kRequestTimeout, answered within kAnswerTimeout
+//   - one request per connection: sent within kRequestTimeout, and answered within kAnswerTimeout,
+//     both counted from the accept
 //   - the text is regenerated at most once every kTextAgeMax
 //
 // Threads: the owner creates and destroys it; the port's thread calls `collect`.

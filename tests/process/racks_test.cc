@@ -155,7 +155,7 @@ TEST(RackJobs, WhatDoesNotFitIsRefusedWithTheReason) {
   auto session = Connect(alone.endpoint());
   ASSERT_TRUE(session.ok());
   EXPECT_THAT(ToString(session->Join({.job = "alone", .world_size = 2, .plan = "auto"}).status()),
-              HasSubstr("configure `racks`"));
+              HasSubstr("this daemon has no `racks` configured; configure them"));
 }
 
 }  // namespace

@@ -90,8 +90,8 @@ absl::StatusOr<std::uint64_t> Snapshots::IterationReadOut(
   Job* const job = FindReadOut(request);
   if (job == nullptr) {
     return absl::NotFoundError(
-        fmt::format("job {} has no such snapshot: it was not read completely, or its checkpoint "
-                    "was already reported",
+        fmt::format("job {} has no such snapshot to report: it was not read completely, was "
+                    "already reported, or newer snapshots have replaced it",
                     Printable(request.job(), kHostBytesMax)));
   }
   absl::Status status = CheckSpansRacks(*job, request.has_rack());

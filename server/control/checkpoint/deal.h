@@ -14,6 +14,7 @@ namespace phub::server {
 
 // Whether no load or refusal with a higher number is known. Other racks assign the numbers, and
 // their messages may arrive late. If true, this number becomes the newest.
+// 0 means not numbered: it is always accepted and not recorded.
 bool IsNewestLoad(Job& job, std::uint64_t number);
 // FAILED_PRECONDITION if the request names a rack (has_to) and the job does not span racks: other
 // racks' daemons may not access such a job.

@@ -69,8 +69,8 @@ absl::Status Snapshots::CheckTargets(const Job& job,
   }
   if (target_count < job.keys.size() || !pending_calls_.KeysAcknowledged(job, job.batches.size())) {
     return absl::AbortedError(
-        fmt::format("keys were added to job {}: it has {} keys, the request has targets for {}; "
-                    "query its versions again and retry",
+        fmt::format("job {} has {} keys (the last ones may not be added completely), and the "
+                    "request has targets for {}; query its versions again and retry",
                     job.name(), job.keys.size(), target_count));
   }
   return absl::OkStatus();

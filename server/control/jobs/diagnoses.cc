@@ -120,9 +120,9 @@ void Diagnoses::ConcludeDiagnosis(Job& job) {
           lane, diagnosis.loss, age);
     } else {
       code = ToString(FaultCode::kLaneLost);
-      what =
-          fmt::format("{} lost its {} ({}), but its heartbeat stream is open; last contact {} ago",
-                      who, lane, diagnosis.loss, age);
+      what = fmt::format(
+          "{} lost its {} ({}), but its heartbeat stream did not break; last contact {} ago", who,
+          lane, diagnosis.loss, age);
     }
   }
   if (diagnosis.cause == Diagnosis::Cause::kAwaitedInVain) {

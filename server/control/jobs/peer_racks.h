@@ -62,7 +62,7 @@ class AbsenceListener {
 // How long a rank waits for rack 0 to open its job, in liveness timeouts.
 inline constexpr DurationNs kHeldTimeouts = 2;
 // How much longer a rank waits if the topology must be measured first, which takes a survey of some
-// racks. It must be less than the 30 s that workers wait.
+// racks. Together with kHeldTimeouts it must stay below the 30 s that workers wait.
 inline constexpr DurationNs kSurveyPatience = 24 * kSecond;
 
 // Opens jobs that span racks (racks/rack_opening.h).

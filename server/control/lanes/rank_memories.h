@@ -31,7 +31,7 @@ class RankMemories {
   RankMemories(Context& context, HostMemory& host_memory, JobTable& jobs)
       : context_(context), host_memory_(host_memory), jobs_(jobs) {}
 
-  // Allocates the staging memory of all lanes of a rank, so that opening a lane later cannot fail.
+  // Allocates the staging memory of all lanes of a rank. Opening a lane later allocates none.
   absl::Status TakeStaging(const Job& job, Member& member) const;
   // A new process has taken over the rank: replaces all memory that the old process could map.
   absl::Status RenewRankMemory(Job& job, Rank rank);

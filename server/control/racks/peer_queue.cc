@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::size_t kEnvelopeBytes = 1 << 20;  // beyond this no further message is added
 constexpr int kEnvelopeMessagesMax = 64;
-constexpr std::size_t kShares = 16;  // a run with more than 1/16 of the queue loses its messages
+// When the queue is full, the largest run loses its messages if it has more than 1/16 of the queue.
+constexpr std::size_t kShares = 16;
 
 }  // namespace
 

@@ -35,8 +35,9 @@ void RackMessages::NoteDropped(RackIndex to, const DroppedMessages& dropped) {
     if (job != nullptr && job->running() && job->rack_run != nullptr) {
       job->rack_run->protocol.On(RunEvent::kMessagesDropped);
       job->rack_run->crowded_out = fmt::format(
-          "the daemon of {} accepted no messages for too long and this job filled the queue: {} of "
-          "its messages were dropped; a rank probably makes many calls without waiting for answers",
+          "the daemon of {} accepted no messages for too long and the queue for it is full: {} "
+          "messages of this job were dropped, since it or its tenant has the most there; its ranks "
+          "probably make many calls without waiting for answers",
           context_.options.DescribeRack(to), count);
       continue;
     }

@@ -277,8 +277,8 @@ void RackOpening::Do(Job& job, const RackSteps& steps) {
 
 void RackOpening::MarkReady(Job& job) {
   LogInfo("event=rack_job_stands tenant={} job=\"{}\"", job.account.tenant, job.name());
-  // The rank that requested the job is here or has given up. If it has given up, no other rank may
-  // ever join.
+  // The rank that requested the job is here or has given up. If it has given up, perhaps no
+  // rank ever joins.
   if (job.created_by.value < job.members.size()) messages_.NoteIfNobodyIsHere(job);
   pending_calls_.AnswerAcknowledged(job);
 }

@@ -56,7 +56,7 @@ enum class RunEvent : std::uint8_t {
   kQueuesChecked,    // outside of any call, so the run may fail
   kLaneLost,         // the lane to `rack`, or it could not be opened; the run fails at `time`
   kPeerSilent,       // the daemon of `rack` is silent; it is `time` now
-  kPutOffDue,        // a deferred fault is due; it is `time` now
+  kPutOffDue,        // it is `time` now, and a deferred fault may be due
   kOpeningLate,
   kFailureReceived,  // another rack reports that the job has failed
   kFailedHere,       // the job has failed here, for any reason

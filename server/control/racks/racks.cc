@@ -328,7 +328,7 @@ void RackMessages::CheckRackLiveness(TimeNs now) {
           ending_.MakeFault(
               *job, "rack_silent",
               fmt::format("the daemon of {} {}{}", context_.options.DescribeRack(RackIndex{rack}),
-                          never ? std::string("has never sent a message")
+                          never ? std::string("has sent no message that this daemon accepted")
                                 : fmt::format("has been silent for {}", FormatAge(now - heard)),
                           DescribeTrouble(racks_.known[rack]))));
     }

@@ -69,8 +69,9 @@ std::string TopologySurvey::UnheardRacks() const {
     troubles += DescribeTrouble(racks_.known[rack]);
   }
   if (troubles.empty()) troubles = "; is its phubd running?";
-  return names.empty() ? names
-                       : fmt::format("no message has arrived from {} yet{}", names, troubles);
+  return names.empty()
+             ? names
+             : fmt::format("this daemon has accepted no message from {} yet{}", names, troubles);
 }
 
 // New jobs get new plans; running jobs keep theirs.

@@ -111,7 +111,8 @@ void Liveness::CheckAbandoned(Job& job, TimeNs now) {
         job,
         ending_.MakeFault(
             job, "abandoned",
-            fmt::format("{} has no ranks left in the job, and some of its ranks never joined",
+            fmt::format("{} has no ranks left in the job, and some of its ranks never committed "
+                        "their place",
                         context_.options.DescribeRack(RackIndex{context_.options.rack_index}))));
   }
   ending_.EndInOrder(job);

@@ -1,8 +1,8 @@
 // Manages the seats of ranks in a job. A join reserves a seat and Commit makes it permanent. A seat
 // can be returned, left, or taken over by a new process. A worker joins every daemon of the rack
 // and then commits at each of them, so a rank that one daemon refuses keeps no seat at the others.
-// Until the commit the seat is a lease that heartbeats renew. Owned by Control; under control's
-// lock.
+// Until the commit the seat is a lease, which counts from the last call of the session. Owned by
+// Control; under control's lock.
 #pragma once
 
 #include <string_view>

@@ -18,7 +18,7 @@ namespace phub::server {
 namespace {
 
 constexpr std::uint32_t kRepeat = 2;
-// For the probes of pairs; those of groups follow. A job waits a little longer than this.
+// For the probes of pairs; those of groups follow. A job waits longer: kSurveyPatience.
 constexpr DurationNs kSurveyDuration = 12 * kSecond;
 constexpr DurationNs kDurationMin = 100 * kMillisecond, kDurationMax = 500 * kMillisecond;
 // A rack takes part in one probe at a time, and an operator may have started another one.

@@ -309,7 +309,7 @@ TEST_F(RackBoundsTest, WorkersAreToldWhatDoesNotFitBetweenTwoRacks) {
   Advance(node(0).options.liveness_timeout + 300 * kMillisecond);
   EXPECT_THAT(
       call->message(),
-      AllOf(HasSubstr("rack_silent"), HasSubstr("rack 1 (node1:7700) has never sent a message"),
+      AllOf(HasSubstr("rack_silent"), HasSubstr("rack 1 (node1:7700) has sent no message"),
             HasSubstr("refuses messages from this daemon: rack 0's daemon 0 of 1 "
                       "(node0:7700) expects this one to be its counterpart, but it is rack 1's "
                       "daemon 1 of 2 (node1:7700)")));
