@@ -185,6 +185,7 @@ Parsed CommandLine::Parse(int argument_count, char** arguments) {
   try {
     app_->parse(argument_count, arguments);
     parsed.extras = app_->remaining(/*recurse=*/true);
+    std::erase(parsed.extras, "--");       // only ends the options
   } catch (const CLI::Success& success) {  // --help, --version
     parsed.exit_code = app_->exit(success);
   } catch (const CLI::ParseError& error) {

@@ -6,13 +6,15 @@
 #include <utility>
 
 #include "client/session/optimizers.h"
+#include "common/base/printable.h"
+#include "common/checkpoint/description.h"
 
 namespace phub::client {
 namespace {
 
 using numeric::ToString;
 
-constexpr std::size_t kNameBytesMax = 255;
+constexpr std::size_t kShownBytesMax = 64;  // of a name that is refused
 
 Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
@@ -100,8 +102,14 @@ bool Aligned(ConstElements memory) {
 }  // namespace
 
 Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max) {
-  if (spec.name.empty() || spec.name.size() > kNameBytesMax)
-    return Invalid(fmt::format("key name '{}' must have 1 to {} bytes", spec.name, kNameBytesMax));
+  if (!IsName(spec.name))
+    return Invalid(fmt::format("key name '{}' must have 1 to {} bytes of printable UTF-8",
+                               Printable(spec.name, kShownBytesMax), kNameBytesMax));
+  if (checkpoint::IsReservedName(spec.name))
+    return Invalid(
+        fmt::format("key name '{}' is reserved by the format of checkpoints; rename the "
+                    "key",
+                    Printable(spec.name, kShownBytesMax)));
   KeyDefinition key;
   key.name = spec.name;
   if (Status status = CheckTypes(spec, key); !status.ok()) return status;

@@ -11,12 +11,13 @@
 #include "client/session/plan_option.h"
 #include "client/session/session_impl.h"
 #include "common/base/host_boot_id.h"
+#include "common/base/printable.h"
 #include "phub/client.h"
 
 namespace phub {
 namespace {
 
-constexpr std::size_t kNameBytesMax = 255;
+constexpr std::size_t kShownBytesMax = 64;  // of a name that is refused
 Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
@@ -38,9 +39,9 @@ client::Credentials CredentialsOf(const ConnectOptions& options) {
 }
 
 Status CheckJobOptions(const JobOptions& options) {
-  if (options.job.empty() || options.job.size() > kNameBytesMax)
-    return Invalid(
-        fmt::format("job name '{}' must have 1 to {} bytes", options.job, kNameBytesMax));
+  if (!IsName(options.job))
+    return Invalid(fmt::format("job name '{}' must have 1 to {} bytes of printable UTF-8",
+                               Printable(options.job, kShownBytesMax), kNameBytesMax));
   if (options.world_size == 0 || options.world_size > kRanksMax)
     return Invalid(fmt::format("world_size is {}; it must be 1 to {} (job {})", options.world_size,
                                kRanksMax, options.job));

@@ -52,6 +52,10 @@ std::string Printable(std::string_view text, std::size_t bytes_max) {
   return printable;
 }
 
+bool IsName(std::string_view text) {
+  return !text.empty() && text.size() <= kNameBytesMax && Printable(text) == text;
+}
+
 std::string Escaped(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string escaped;

@@ -15,6 +15,12 @@ namespace phub {
 std::string Printable(std::string_view text,
                       std::size_t bytes_max = std::numeric_limits<std::size_t>::max());
 
+// Names of jobs, keys, tenants and hosts come from peers and appear in messages, logs and
+// terminals, so a name must have 1 to kNameBytesMax bytes, all of them printable: Printable()
+// changes nothing.
+inline constexpr std::size_t kNameBytesMax = 255;
+bool IsName(std::string_view text);
+
 // For a field in double quotes, on one line: writes '"' and '\\' with a backslash in front, and the
 // bytes that Printable() replaces as \xNN (hexadecimal). No two texts have the same result.
 std::string Escaped(std::string_view text);

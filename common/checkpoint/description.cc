@@ -57,7 +57,7 @@ absl::Status CheckKey(const SavedKey& key) {
   const auto error = [&](std::string_view what) {
     return absl::InvalidArgumentError(fmt::format("key {}: {}", Quoted(key.name), what));
   };
-  if (key.name.starts_with(kOwnPrefix) || key.name == kMetadataName)
+  if (IsReservedName(key.name))
     return error(
         fmt::format("checkpoints reserve the name \"{}\" and names that start with \"{}\"; rename "
                     "the key",
@@ -150,6 +150,10 @@ absl::Status CheckDescription(const CheckpointDescription& description) {
     }
   }
   return absl::OkStatus();
+}
+
+bool IsReservedName(std::string_view key_name) {
+  return key_name.starts_with(kOwnPrefix) || key_name == kMetadataName;
 }
 
 }  // namespace phub::checkpoint

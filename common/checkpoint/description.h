@@ -81,5 +81,7 @@ bool IsCheckpointName(std::string_view name);
 // OK if names are valid and unique, types and counts are possible and numbers are finite. The error
 // names the key.
 absl::Status CheckDescription(const CheckpointDescription& description);
+// Whether the format of checkpoints uses the name itself, so no key can have it.
+bool IsReservedName(std::string_view key_name);
 
 }  // namespace phub::checkpoint

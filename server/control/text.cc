@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "common/base/printable.h"
-
 namespace phub::server {
 
 std::string FormatAge(DurationNs age) {
@@ -36,10 +34,6 @@ std::string DescribeLoss(transport::TransportError error, transport::ProtocolErr
   std::string text = DescribeError(error, protocol_error, peer);
   const std::string trouble = connection != nullptr ? connection->Trouble() : "";
   return trouble.empty() ? text : fmt::format("{}: {}", text, trouble);
-}
-
-bool IsName(std::string_view text) {
-  return !text.empty() && text.size() <= kNameBytesMax && Printable(text) == text;
 }
 
 }  // namespace phub::server

@@ -6,6 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/base/printable.h"
 #include "common/transport/transport.h"
 
 namespace phub::server {
@@ -17,10 +18,5 @@ std::string FormatIncarnation(Incarnation value);  // 16 hexadecimal digits
 std::string DescribeLoss(transport::TransportError error, transport::ProtocolError protocol_error,
                          const transport::Connection* connection,
                          std::string_view peer = "the worker");
-
-// Names come from peers and appear in messages, logs and terminals, so a name must have 1 to 255
-// bytes of printable UTF-8 (Printable() in common/base/printable.h changes nothing).
-inline constexpr std::size_t kNameBytesMax = 255;
-bool IsName(std::string_view text);
 
 }  // namespace phub::server

@@ -60,6 +60,12 @@ TEST_F(PhubctlOnIdleDaemon, AJobThatIsNotThereIsExitCode3) {
   }
 }
 
+TEST_F(PhubctlOnIdleDaemon, AfterTwoDashesAnythingIsAName) {
+  const Finished shown = daemon_->Ask({"job", "get", "--", "-o"});
+  EXPECT_EQ(shown.exit, Exit::WithCode(3)) << shown.error;
+  EXPECT_THAT(shown.error, HasSubstr("has no job -o"));
+}
+
 TEST_F(PhubctlOnIdleDaemon, StatsListCountersOfEveryCore) {
   const Finished all = daemon_->Ask({"stats", "--all"});
   EXPECT_EQ(all.exit, Exit::WithCode(0)) << all.error;

@@ -1,6 +1,7 @@
 #include "server/control/rpc/grpc_server.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -43,6 +44,8 @@ constexpr int kStreamsMax = 128;
 void SetUpProcessOnce() {
   static std::once_flag once;
   std::call_once(once, [] {
+    // Protobuf writes to standard error what it rejects, with text that the caller chose.
+    google::protobuf::SetLogHandler(nullptr);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });

@@ -8,6 +8,7 @@
 
 #include "client/session/key_memory.h"
 #include "client/session/optimizers.h"
+#include "common/base/printable.h"
 
 namespace phub::client {
 namespace {
@@ -26,6 +27,26 @@ void ExpectRefused(const KeySpec& spec, const std::string& says) {
   EXPECT_EQ(key.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(key.status().message()), HasSubstr("key k"));
   EXPECT_THAT(std::string(key.status().message()), HasSubstr(says));
+}
+
+// A name must be safe to show, to send (protobuf takes UTF-8 only) and to save.
+TEST(CheckKey, ANameThatCannotBeShownSentOrSavedIsRefused) {
+  for (const char* name : {"", "line\nbreak", "\xff\xfe", "\xc0\xaf", "\u202eevil", "\xc2\x9b",
+                           "__metadata__", "phub:state/momentum/w", "phub:"}) {
+    KeySpec spec = Spec(f32);
+    spec.name = name;
+    const auto key = CheckKey(spec, kBytesMax);
+    ASSERT_FALSE(key.ok()) << name;
+    EXPECT_EQ(key.status().code(), StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(std::string(key.status().message()), testing::StartsWith("key name '")) << name;
+    EXPECT_EQ(Printable(key.status().message()), key.status().message()) << name;
+  }
+  for (const char* name :
+       {"w", "with space", "ключ", "模型/层", "\"quoted\"", "a\\b", "phub", "\U0001f600"}) {
+    KeySpec spec = Spec(f32);
+    spec.name = name;
+    EXPECT_TRUE(CheckKey(spec, kBytesMax).ok()) << name;
+  }
 }
 
 TEST(CheckKey, EveryTypeIsWelcomeWithItselfOnTheWire) {
