@@ -14,7 +14,7 @@ namespace {
 
 using numeric::ToString;
 
-constexpr std::size_t kShownBytesMax = 64;  // of a name that is refused
+constexpr std::size_t kShownBytesMax = 64;  // the shown part of a refused name
 
 Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));

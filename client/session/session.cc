@@ -17,7 +17,7 @@
 namespace phub {
 namespace {
 
-constexpr std::size_t kShownBytesMax = 64;  // of a name that is refused
+constexpr std::size_t kShownBytesMax = 64;  // the shown part of a refused name
 Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
