@@ -64,11 +64,11 @@ if(PHUB_SANITIZE)
   list(APPEND PHUB_COLD_OPTIONS -O0)
 endif()
 
-# A release build compiles cold code eight files at a time, because most of the remaining compile time
-# goes into the same templates in each file. The other build types (asan in CI is one) compile every
-# file on its own, so a missing include is still found.
+# What CI builds from nothing, release and asan, compiles cold code and tests eight files at a time,
+# because most of the remaining compile time goes into the same templates in each file. Debug, tsan
+# and fuzz builds compile every file on its own, so a missing include is still found.
 set(PHUB_UNITY OFF)
-if(CMAKE_BUILD_TYPE STREQUAL "Release")
+if(CMAKE_BUILD_TYPE STREQUAL "Release" OR PHUB_SANITIZE MATCHES "address,undefined")
   set(PHUB_UNITY ON)
 endif()
 
@@ -125,6 +125,7 @@ function(phub_test name)
   if(NOT arg_OPTIMIZED)
     target_compile_options(${name} PRIVATE ${PHUB_TEST_OPTIONS})
     target_precompile_headers(${name} REUSE_FROM ${arg_HEADERS})
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ${PHUB_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_TIMEOUT)
