@@ -27,8 +27,8 @@ namespace {
 
 using server::MethodRule;
 using server::Role;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::vector<const google::protobuf::MethodDescriptor*> AllMethods() {
   std::vector<const google::protobuf::MethodDescriptor*> methods;
@@ -58,7 +58,7 @@ TEST(AuthorizationTable, HasARowForEveryMethodAndNoOther) {
   EXPECT_GT(methods.size(), 30u);
 }
 
-class AuthorizationTest : public testing::Test {
+class AuthorizationTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     daemon_ = new IdentityDaemon({.tls = true});

@@ -46,7 +46,7 @@ Descriptor ConnectTo(std::uint16_t port, in_addr_t from) {
 }
 
 // A daemon whose tcp lanes use TLS or not, and workers of a tenant that have its token.
-class EncryptionTest : public testing::Test {
+class EncryptionTest : public ::testing::Test {
  protected:
   void Start(const std::string& data_tls) {
     daemon_ = std::make_unique<IdentityDaemon>(

@@ -18,8 +18,8 @@
 
 namespace phub::process {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A certificate of the daemon's authority that phubctl would refuse to issue. Returns the path
 // without ".crt".
@@ -38,7 +38,7 @@ inline std::string MakeOddCertificate(const IdentityDaemon& daemon, const std::s
   return path;
 }
 
-class IdentityTest : public testing::Test {
+class IdentityTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     // The sessions of these tests send no heartbeats.

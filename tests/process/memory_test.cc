@@ -35,7 +35,7 @@ constexpr double kBelow = 0.90;
 // never happens with one rank, and depends on timing with more ranks.
 constexpr std::uint64_t kAccumulatorBytes = kElements * 4;
 
-class Memory : public testing::TestWithParam<Shape> {
+class Memory : public ::testing::TestWithParam<Shape> {
  protected:
   Memory() : rack_(1, {"--cores", "2", "--pin", "off"}) {}
   // The reservations of all jobs of the daemon, and its resident memory.
@@ -110,11 +110,11 @@ TEST_P(Memory, WhatIsReservedIsWhatIsUsed) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Memory,
-    testing::Values(Shape{"NoOptimizer", 1, None{}}, Shape{"Sgd", 1, Sgd{.learning_rate = 0.1}},
-                    Shape{"Momentum", 2, Momentum{.learning_rate = 0.1, .momentum = 0.9}},
-                    Shape{"Adam", 1, Adam{}}, Shape{"AdamOfEight", 8, Adam{}},
-                    Shape{"Halves", 2, Sgd{.learning_rate = 0.1}, bf16},
-                    Shape{"HalvesOnTheWire", 2, Adam{}, f32, f16}),
+    ::testing::Values(Shape{"NoOptimizer", 1, None{}}, Shape{"Sgd", 1, Sgd{.learning_rate = 0.1}},
+                      Shape{"Momentum", 2, Momentum{.learning_rate = 0.1, .momentum = 0.9}},
+                      Shape{"Adam", 1, Adam{}}, Shape{"AdamOfEight", 8, Adam{}},
+                      Shape{"Halves", 2, Sgd{.learning_rate = 0.1}, bf16},
+                      Shape{"HalvesOnTheWire", 2, Adam{}, f32, f16}),
     [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-class PhubctlOnIdleDaemon : public testing::Test {
+class PhubctlOnIdleDaemon : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { daemon_ = new DaemonProcess(); }
   static void TearDownTestSuite() {
@@ -168,7 +168,7 @@ struct Misuse {
   const char* message;
 };
 
-class PhubctlMisuse : public testing::TestWithParam<Misuse> {};
+class PhubctlMisuse : public ::testing::TestWithParam<Misuse> {};
 
 TEST_P(PhubctlMisuse, IsExitCode2AndSaysWhatWasMeant) {
   const Finished refused = RunToEnd(kPhubctl, GetParam().arguments);
@@ -179,7 +179,7 @@ TEST_P(PhubctlMisuse, IsExitCode2AndSaysWhatWasMeant) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, PhubctlMisuse,
-    testing::Values(
+    ::testing::Values(
         Misuse{"Nothing", {}, "a command is missing"},
         Misuse{"UnknownCommand", {"helth"}, "unknown command \"helth\"; did you mean \"health\"?"},
         Misuse{"UnknownSubcommand",

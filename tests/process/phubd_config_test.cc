@@ -22,7 +22,7 @@ TEST(PhubdCommandLine, HelpListsSettingsAndExitCodes) {
 TEST(PhubdCommandLine, VersionIsOneLine) {
   const Finished version = RunToEnd(kPhubd, {"--version"});
   EXPECT_EQ(version.exit, Exit::WithCode(0));
-  EXPECT_THAT(version.output, testing::MatchesRegex("phubd [0-9]+\\.[0-9]+\\.[0-9]+ \\(.+\\)\n"));
+  EXPECT_THAT(version.output, ::testing::MatchesRegex("phubd [0-9]+\\.[0-9]+\\.[0-9]+ \\(.+\\)\n"));
 }
 
 TEST(PhubdCommandLine, UnknownFlagIsAUsageErrorWithASuggestion) {
@@ -49,7 +49,7 @@ struct BadFile {
   const char* message;  // the part after the path
 };
 
-class PhubdBadConfig : public testing::TestWithParam<BadFile> {};
+class PhubdBadConfig : public ::testing::TestWithParam<BadFile> {};
 
 TEST_P(PhubdBadConfig, IsRefusedWithPlaceReasonAndFix) {
   const TemporaryFolder folder;
@@ -67,7 +67,7 @@ TEST_P(PhubdBadConfig, IsRefusedWithPlaceReasonAndFix) {
 
 INSTANTIATE_TEST_SUITE_P(
     Files, PhubdBadConfig,
-    testing::Values(
+    ::testing::Values(
         BadFile{"UnknownKey", "\nmemory_maxx = \"1GiB\"\n",
                 ":2:1: unknown setting \"memory_maxx\"; did you mean \"memory_max\"?"},
         BadFile{"WrongType", "listen = 7700\n",
@@ -115,10 +115,11 @@ TEST(PhubdDumpConfig, FedBackGivesTheSame) {
   const Finished first = RunToEnd(kPhubd, {"--config", file, "--wait=block", "--dump-config"},
                                   {"PHUB_LIVENESS_TIMEOUT=1500ms"});
   ASSERT_EQ(first.exit, Exit::WithCode(0)) << first.error;
-  EXPECT_THAT(first.output, testing::ContainsRegex("memory_max = \"1GiB\" +# from: " + file));
-  EXPECT_THAT(first.output, testing::ContainsRegex("wait = \"block\" +# from: --wait"));
-  EXPECT_THAT(first.output, testing::ContainsRegex("liveness_timeout = \"1500ms\" +# from: PHUB_"));
-  EXPECT_THAT(first.output, testing::ContainsRegex("pin = \"auto\" +# from: default"));
+  EXPECT_THAT(first.output, ::testing::ContainsRegex("memory_max = \"1GiB\" +# from: " + file));
+  EXPECT_THAT(first.output, ::testing::ContainsRegex("wait = \"block\" +# from: --wait"));
+  EXPECT_THAT(first.output,
+              ::testing::ContainsRegex("liveness_timeout = \"1500ms\" +# from: PHUB_"));
+  EXPECT_THAT(first.output, ::testing::ContainsRegex("pin = \"auto\" +# from: default"));
   const std::string dumped = folder.Write("dumped.toml", first.output);
   const Finished second = RunToEnd(kPhubd, {"--config", dumped, "--dump-config"});
   ASSERT_EQ(second.exit, Exit::WithCode(0)) << second.error;

@@ -78,11 +78,11 @@ TEST(PhubdWithAJob, PhubctlShowsTheJobAndWhomItWaitsFor) {
   ASSERT_TRUE(round.ok()) << ToString(round);
 
   EXPECT_THAT(daemon.Ask({"job", "list"}).output,
-              testing::ContainsRegex("default +digits +running +2/2 +1 +3.91 KiB"));
+              ::testing::ContainsRegex("default +digits +running +2/2 +1 +3.91 KiB"));
   const Finished job = daemon.Ask({"job", "get", "digits"});
   EXPECT_EQ(job.exit, Exit::WithCode(0)) << job.error;
-  EXPECT_THAT(job.output, testing::ContainsRegex("workers +2/2 live"));
-  EXPECT_THAT(daemon.Ask({"stats"}).output, testing::ContainsRegex("phub_rounds_total .* 1\n"));
+  EXPECT_THAT(job.output, ::testing::ContainsRegex("workers +2/2 live"));
+  EXPECT_THAT(daemon.Ask({"stats"}).output, ::testing::ContainsRegex("phub_rounds_total .* 1\n"));
   const Finished none = daemon.Ask({"job", "stalls", "digits"});
   EXPECT_EQ(none.exit, Exit::WithCode(0));
   EXPECT_THAT(none.error, HasSubstr("no round of job digits is waiting for a rank"));
@@ -93,9 +93,9 @@ TEST(PhubdWithAJob, PhubctlShowsTheJobAndWhomItWaitsFor) {
   const Finished stalls = daemon.Ask({"job", "stalls", "digits", "--longer-than", "100ms"});
   EXPECT_EQ(stalls.exit, Exit::WithCode(0)) << stalls.error;
   EXPECT_THAT(stalls.output,
-              testing::ContainsRegex("KEY +ITERATION +WAITING FOR +SINCE +LAST SEEN\n"
-                                     "fc1.weight +2 +rank 1 \\(.*\\) +[0-9.]+ m?s  "
-                                     "heartbeat .* ago, lane (tcp 127.0.0.1|shm pid)"));
+              ::testing::ContainsRegex("KEY +ITERATION +WAITING FOR +SINCE +LAST SEEN\n"
+                                       "fc1.weight +2 +rank 1 \\(.*\\) +[0-9.]+ m?s  "
+                                       "heartbeat .* ago, lane (tcp 127.0.0.1|shm pid)"));
   EXPECT_THAT(daemon.Ask({"job", "stalls", "digits", "-o", "json"}).output,
               HasSubstr("\"key\": \"fc1.weight\""));
   Handle completing = workers.second.key->PushPull();

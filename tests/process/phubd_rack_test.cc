@@ -81,7 +81,7 @@ TEST(PhubdRack, APairStartedWithOneListAgreesAndSeatsARankAtBoth) {
   ASSERT_TRUE(joined.ok()) << joined.error_message();
   EXPECT_EQ(at_second.incarnation(), at_first.incarnation());
   EXPECT_EQ(at_second.cores_size(), 2);
-  EXPECT_THAT(at_first.shared_memory().name(), testing::StartsWith("phub-"));
+  EXPECT_THAT(at_first.shared_memory().name(), ::testing::StartsWith("phub-"));
   EXPECT_EQ(at_first.shared_memory().boot_id(), at_second.shared_memory().boot_id());
   EXPECT_NE(at_first.shared_memory().name(), at_second.shared_memory().name());
 }

@@ -36,7 +36,7 @@ TEST(Phubd, SaysWhereItServesAndLogsOneLineOfFacts) {
     EXPECT_THAT(log, HasSubstr(fact));
 }
 
-class PhubdStops : public testing::TestWithParam<int> {};
+class PhubdStops : public ::testing::TestWithParam<int> {};
 
 // It does not wait: it stops in much less than the time that jobs have to drain.
 TEST_P(PhubdStops, AtOnceAndWithZeroWhenIdle) {
@@ -48,7 +48,7 @@ TEST_P(PhubdStops, AtOnceAndWithZeroWhenIdle) {
   EXPECT_THAT(idle.process().StandardError(), HasSubstr("event=stopped"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, PhubdStops, testing::Values(SIGTERM, SIGINT));
+INSTANTIATE_TEST_SUITE_P(Signals, PhubdStops, ::testing::Values(SIGTERM, SIGINT));
 
 TEST(Phubd, APortInUseIsAFailureThatSaysSo) {
   DaemonProcess first;

@@ -124,7 +124,7 @@ TEST(PhubdReload, TakesOverWhatItCanAndNamesTheRest) {
       << daemon.process().Outputs();
   // The new drain_timeout applies to an administrator's drain without a deadline.
   const Finished drained = daemon.Ask({"server", "drain", "-o", "json"});
-  EXPECT_THAT(drained.output, testing::ContainsRegex("\"drain_deadline_ns\": \"7[67][0-9]{9}\""));
+  EXPECT_THAT(drained.output, ::testing::ContainsRegex("\"drain_deadline_ns\": \"7[67][0-9]{9}\""));
 }
 
 TEST(PhubdReload, AFileThatIsWrongChangesNothing) {

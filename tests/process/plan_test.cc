@@ -43,7 +43,7 @@ std::string Contents(const std::string& file) {
   return text.str();
 }
 
-class PhubctlPlan : public testing::Test {
+class PhubctlPlan : public ::testing::Test {
  protected:
   std::string In(const std::string& name) const { return folder_.path() + "/" + name; }
   // Writes a plan to a file. Returns its path.

@@ -94,31 +94,31 @@ TEST(RackProtocol, TheSearchNoticesARuleThatIsMissing) {
   const auto peer = Unnoticed(kRackRules.peer);
   // These rules are redundant: another rule has the same effect a little later or for another
   // reason (a message from another rack, or another timer).
-  using testing::Pair;
-  EXPECT_THAT(
-      run, testing::ElementsAre(Pair(RunState::kConnecting, RunEvent::kLanesAttached),
-                                Pair(RunState::kConnecting, RunEvent::kOpeningLate),
-                                Pair(RunState::kReady, RunEvent::kOpeningLate),
-                                Pair(RunState::kPutOff, RunEvent::kPutOffDue),
-                                Pair(RunState::kPutOff, RunEvent::kPeerSilent),  // happens earlier
-                                Pair(RunState::kPutOff, RunEvent::kPeerSilent),
-                                Pair(RunState::kSound, RunEvent::kPeerSilent),
-                                Pair(RunState::kPutOff, RunEvent::kFailedHere),
-                                Pair(RunState::kFailedElsewhere, RunEvent::kFailedHere)));
+  using ::testing::Pair;
+  EXPECT_THAT(run, ::testing::ElementsAre(
+                       Pair(RunState::kConnecting, RunEvent::kLanesAttached),
+                       Pair(RunState::kConnecting, RunEvent::kOpeningLate),
+                       Pair(RunState::kReady, RunEvent::kOpeningLate),
+                       Pair(RunState::kPutOff, RunEvent::kPutOffDue),
+                       Pair(RunState::kPutOff, RunEvent::kPeerSilent),  // happens earlier
+                       Pair(RunState::kPutOff, RunEvent::kPeerSilent),
+                       Pair(RunState::kSound, RunEvent::kPeerSilent),
+                       Pair(RunState::kPutOff, RunEvent::kFailedHere),
+                       Pair(RunState::kFailedElsewhere, RunEvent::kFailedHere)));
   // Never happens.
-  EXPECT_THAT(peer, testing::ElementsAre(Pair(PeerState::kAsked, PeerEvent::kSaysReady),
-                                         Pair(PeerState::kUnheard, PeerEvent::kSpoke),
-                                         Pair(PeerState::kHeard, PeerEvent::kSpoke),
-                                         Pair(PeerState::kHeard, PeerEvent::kRestarted)));
+  EXPECT_THAT(peer, ::testing::ElementsAre(Pair(PeerState::kAsked, PeerEvent::kSaysReady),
+                                           Pair(PeerState::kUnheard, PeerEvent::kSpoke),
+                                           Pair(PeerState::kHeard, PeerEvent::kSpoke),
+                                           Pair(PeerState::kHeard, PeerEvent::kRestarted)));
 }
 
 TEST(RackProtocol, TheSearchNoticesAGuardThatIsMissing) {
   // These guards concern racks that violate the protocol, or time, or only save a message.
   using enum RackGuard;
   EXPECT_THAT(UnnoticedGuards(kRackRules.run),
-              testing::ElementsAre(kIsRack0, kFromRack0, kFromRack0, kFromRack0, kDue, kIsPutOffFor,
-                                   kIsRack0));
-  EXPECT_THAT(UnnoticedGuards(kRackRules.peer), testing::ElementsAre(kIsLower, kIsOtherInstance));
+              ::testing::ElementsAre(kIsRack0, kFromRack0, kFromRack0, kFromRack0, kDue,
+                                     kIsPutOffFor, kIsRack0));
+  EXPECT_THAT(UnnoticedGuards(kRackRules.peer), ::testing::ElementsAre(kIsLower, kIsOtherInstance));
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 namespace phub::tidy {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 std::vector<std::string> Texts(const std::string& path, const std::string& text, Prose::Kind kind) {
   std::vector<std::string> texts;
@@ -71,7 +71,7 @@ TEST(TidyEnglish, MannerismsAreFound) {
         "the file has to be readable", "when it comes to an end", "a server takes in 4 MiB",
         "it lies beside the first", "Of those that wait, one runs", "two jobs, of which one ended",
         "such a one is refused", "the former ends", "the plan is what it was asked for"})
-    EXPECT_THAT(MannerismsIn(text), SizeIs(testing::Ge(1u))) << text;
+    EXPECT_THAT(MannerismsIn(text), SizeIs(::testing::Ge(1u))) << text;
   for (const char* text : {"restart phubd", "she, the only rank of the job", "besides, it ends",
                            "the half of the chunk", "a goal", "the history of this"})
     EXPECT_THAT(MannerismsIn(text), IsEmpty()) << text;

@@ -19,7 +19,7 @@
 namespace phub {
 namespace {
 
-class LogTest : public testing::Test {
+class LogTest : public ::testing::Test {
  protected:
   // Runs the function in another process, which exits with its result.
   void Start(const std::function<int()>& run) {
@@ -60,10 +60,10 @@ TEST_F(LogTest, ANameCannotForgeAFieldOrALine) {
     return 0;
   });
   EXPECT_EQ(Wait(), 0);
-  EXPECT_THAT(
-      ReadAll(),
-      testing::EndsWith(" level=info event=job_created job=\"a\\\" rank=\\\"0\\\"\\x0alevel=error "
-                        "\\x1b[2J\" ranks=2 host=\"node5\"\n"));
+  EXPECT_THAT(ReadAll(),
+              ::testing::EndsWith(
+                  " level=info event=job_created job=\"a\\\" rank=\\\"0\\\"\\x0alevel=error "
+                  "\\x1b[2J\" ranks=2 host=\"node5\"\n"));
 }
 
 // A pipe holds 64 KiB; nothing reads it until the child has ended.
@@ -114,7 +114,7 @@ TEST_F(LogTest, EveryLineIsWrittenByTheThread) {
   EXPECT_EQ(Wait(), 0);
   const std::string all = ReadAll();
   EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 100);
-  EXPECT_THAT(all, testing::EndsWith("event=line number=99\n"));
+  EXPECT_THAT(all, ::testing::EndsWith("event=line number=99\n"));
 }
 
 }  // namespace

@@ -17,37 +17,38 @@ namespace phub {
 namespace {
 
 using Backing = MappedMemory::Backing;
-constexpr std::size_t kBytes = std::size_t{8} << 20;
+constexpr std::size_t kMappedBytes = std::size_t{8} << 20;
 
 TEST(MappedMemory, IsZeroFilledAndPageAligned) {
   for (const Backing backing : {Backing::kOnTouch, Backing::kPrefault}) {
-    const MappedMemory memory = MappedMemory::Allocate(kBytes + 1, backing);
+    const MappedMemory memory = MappedMemory::Allocate(kMappedBytes + 1, backing);
     ASSERT_TRUE(memory);
-    EXPECT_EQ(memory.bytes(), kBytes + 1);
+    EXPECT_EQ(memory.bytes(), kMappedBytes + 1);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.data()) % PageBytes(), 0u);
     EXPECT_TRUE(std::all_of(memory.data(), memory.data() + memory.bytes(),
                             [](std::byte each) { return each == std::byte{0}; }));
-    memory.data()[kBytes] = std::byte{1};
+    memory.data()[kMappedBytes] = std::byte{1};
   }
 }
 
 TEST(MappedMemory, IsBackedWhenTouchedOrAtOnce) {
-  const MappedMemory on_touch = MappedMemory::Allocate(kBytes, Backing::kOnTouch);
-  EXPECT_EQ(BackedPages(on_touch.data(), kBytes), 0);
-  on_touch.data()[kBytes / 2] = std::byte{1};
-  EXPECT_GE(BackedPages(on_touch.data(), kBytes), 1);
+  const MappedMemory on_touch = MappedMemory::Allocate(kMappedBytes, Backing::kOnTouch);
+  EXPECT_EQ(BackedPages(on_touch.data(), kMappedBytes), 0);
+  on_touch.data()[kMappedBytes / 2] = std::byte{1};
+  EXPECT_GE(BackedPages(on_touch.data(), kMappedBytes), 1);
 
-  const MappedMemory prefaulted = MappedMemory::Allocate(kBytes, Backing::kPrefault);
-  EXPECT_EQ(BackedPages(prefaulted.data(), kBytes), static_cast<int>(kBytes / PageBytes()));
+  const MappedMemory prefaulted = MappedMemory::Allocate(kMappedBytes, Backing::kPrefault);
+  EXPECT_EQ(BackedPages(prefaulted.data(), kMappedBytes),
+            static_cast<int>(kMappedBytes / PageBytes()));
 }
 
 TEST(MappedMemory, PagesAreTakenLaterWhereverTheRangeBegins) {
-  const MappedMemory later = MappedMemory::Allocate(kBytes, Backing::kLater);
-  EXPECT_EQ(BackedPages(later.data(), kBytes), 0);
+  const MappedMemory later = MappedMemory::Allocate(kMappedBytes, Backing::kLater);
+  EXPECT_EQ(BackedPages(later.data(), kMappedBytes), 0);
   EXPECT_TRUE(TakePages(later.data() + PageBytes() + 100, PageBytes()));  // parts of two pages
   EXPECT_EQ(BackedPages(later.data() + PageBytes(), 2 * PageBytes()), 2);
-  EXPECT_TRUE(TakePages(later.data(), kBytes));
-  EXPECT_EQ(BackedPages(later.data(), kBytes), static_cast<int>(kBytes / PageBytes()));
+  EXPECT_TRUE(TakePages(later.data(), kMappedBytes));
+  EXPECT_EQ(BackedPages(later.data(), kMappedBytes), static_cast<int>(kMappedBytes / PageBytes()));
 }
 
 TEST(MappedMemory, LargeOnesLieWhereHugePagesFit) {
@@ -73,12 +74,12 @@ TEST(MappedMemory, NothingAndTooMuchGiveAnEmptyObject) {
 }
 
 TEST(MappedMemory, MovesHandOverTheMemory) {
-  MappedMemory first = MappedMemory::Allocate(kBytes, Backing::kOnTouch);
+  MappedMemory first = MappedMemory::Allocate(kMappedBytes, Backing::kOnTouch);
   std::byte* const address = first.data();
   address[5] = std::byte{55};
   MappedMemory second = std::move(first);
   EXPECT_EQ(second.data(), address);
-  EXPECT_EQ(second.bytes(), kBytes);
+  EXPECT_EQ(second.bytes(), kMappedBytes);
   MappedMemory third;
   third = std::move(second);
   EXPECT_EQ(third.data(), address);
@@ -88,9 +89,9 @@ TEST(MappedMemory, MovesHandOverTheMemory) {
 TEST(MappedMemory, IsGivenBackWhenDestroyed) {
   std::byte* address = nullptr;
   {
-    const MappedMemory memory = MappedMemory::Allocate(kBytes, Backing::kPrefault);
+    const MappedMemory memory = MappedMemory::Allocate(kMappedBytes, Backing::kPrefault);
     address = memory.data();
-    ASSERT_GT(BackedPages(address, kBytes), 0);
+    ASSERT_GT(BackedPages(address, kMappedBytes), 0);
   }
   EXPECT_EQ(mincore(address, PageBytes(), std::vector<unsigned char>(1).data()), -1);
   EXPECT_EQ(errno, ENOMEM);

@@ -10,7 +10,7 @@
 namespace phub {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 // Blocks a thread until it is released.
 class Hold {

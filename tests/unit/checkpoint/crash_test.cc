@@ -66,7 +66,7 @@ class KillingOperations final : public CountingOperations {
   int left_;
 };
 
-class OldAndNew : public testing::Test {
+class OldAndNew : public ::testing::Test {
  protected:
   // Returns true if the new checkpoint is there. Fails if neither is.
   bool IsNew(const std::string& folder) {

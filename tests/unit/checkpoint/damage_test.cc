@@ -8,7 +8,7 @@
 namespace phub::checkpoint {
 namespace {
 
-class DamagedCheckpoint : public testing::Test {
+class DamagedCheckpoint : public ::testing::Test {
  protected:
   DamagedCheckpoint() {
     PHUB_CHECK(Save(folder_.path(), state_).ok());

@@ -16,7 +16,7 @@
 namespace phub::checkpoint {
 namespace {
 
-class SmallDisk : public testing::Test {
+class SmallDisk : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_EQ(unshare(CLONE_NEWNS), 0) << strerror(errno) << ": this test needs root";

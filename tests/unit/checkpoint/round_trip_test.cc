@@ -14,7 +14,7 @@ namespace phub::checkpoint {
 namespace {
 
 using numeric::ElementType;
-using testing::Test;
+using ::testing::Test;
 
 // A key of each type, each of another odd size, with every wire type that it may have.
 SavedValues LargeCheckpoint() {

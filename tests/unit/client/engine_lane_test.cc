@@ -10,9 +10,9 @@
 namespace phub::client {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 class EngineBreachTest : public EngineTest {
  protected:
@@ -175,7 +175,7 @@ TEST_F(EngineTest, ReplacedLaneSendsExactlyTheUnansweredChunksAgain) {
   Reply(1, 4, 1, 7.0f);
   Run();
   EXPECT_EQ(key.rounds.complete_count, 1);
-  EXPECT_THAT(key.parameters, testing::Each(7.0f));
+  EXPECT_THAT(key.parameters, ::testing::Each(7.0f));
   EXPECT_EQ(engine_->free_slots(0), 3u);
 }
 

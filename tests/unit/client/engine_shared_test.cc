@@ -11,10 +11,10 @@
 namespace phub::client {
 namespace {
 
-using testing::Each;
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 const std::byte* GradientsOf(const TestKey& key) {
   return std::as_bytes(std::span(key.gradients)).data();

@@ -10,10 +10,10 @@
 namespace phub::client {
 namespace {
 
-using testing::Each;
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 TEST_F(EngineTest, PushSendsEveryChunkFromTheCallersMemory) {
   Start(2, 4);

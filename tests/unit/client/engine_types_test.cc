@@ -12,7 +12,7 @@ namespace phub::client {
 namespace {
 
 using numeric::ElementType;
-using testing::SizeIs;
+using ::testing::SizeIs;
 
 // type, gradient type, parameter type
 using Types = std::tuple<ElementType, ElementType, ElementType>;

@@ -9,7 +9,7 @@
 namespace phub::client {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A key with elements of four bytes.
 KeyPlacementView View(std::uint32_t index, std::uint64_t element_count,

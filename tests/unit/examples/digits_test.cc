@@ -25,7 +25,7 @@ DataSet Load() {
 class ScratchFile {
  public:
   explicit ScratchFile(const std::string& name)
-      : path_(testing::TempDir() + "phub-digits-" + std::to_string(getpid()) + "-" + name) {}
+      : path_(::testing::TempDir() + "phub-digits-" + std::to_string(getpid()) + "-" + name) {}
   ~ScratchFile() { std::filesystem::remove(path_); }
   const std::string& path() const { return path_; }
   void Write(const std::string& text) const { std::ofstream(path_, std::ios::binary) << text; }

@@ -9,7 +9,7 @@
 namespace phub::plan {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Racks 0 and 2 form a group, and so do 1 and 3, behind uplinks that two pairs share.
 PairMeasure InHiddenGroups(RankPair pair, bool together) {

@@ -51,7 +51,7 @@ struct Fixture {
   CoreThread thread;
 };
 
-class CoreThreadWaiting : public testing::TestWithParam<Waiting> {};
+class CoreThreadWaiting : public ::testing::TestWithParam<Waiting> {};
 
 // Commands reach a loop in every wait mode, and control is notified of acknowledgements and events.
 TEST_P(CoreThreadWaiting, CommandsWakeTheLoopAndAnswersRingControl) {
@@ -78,7 +78,8 @@ TEST_P(CoreThreadWaiting, CommandsWakeTheLoopAndAnswersRingControl) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CoreThreadWaiting,
-                         testing::Values(Waiting::kPoll, Waiting::kPollThenBlock, Waiting::kBlock),
+                         ::testing::Values(Waiting::kPoll, Waiting::kPollThenBlock,
+                                           Waiting::kBlock),
                          [](const auto& waiting) {
                            std::string name;
                            for (const char* c = ToString(waiting.param); *c != '\0'; ++c)

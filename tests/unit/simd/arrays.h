@@ -77,7 +77,7 @@ std::size_t FirstDifference(ElementType type, const std::byte* actual, const std
                             std::size_t count, bool any_nan);
 
 // Runs each test with every instruction set in turn.
-class OnTarget : public testing::TestWithParam<std::int64_t> {
+class OnTarget : public ::testing::TestWithParam<std::int64_t> {
  protected:
   void SetUp() override {
     SetFloatingPointMode();
@@ -86,7 +86,7 @@ class OnTarget : public testing::TestWithParam<std::int64_t> {
   }
   void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
 };
-inline std::string NameOfTarget(const testing::TestParamInfo<std::int64_t>& each) {
+inline std::string NameOfTarget(const ::testing::TestParamInfo<std::int64_t>& each) {
   return hwy::TargetName(each.param);
 }
 

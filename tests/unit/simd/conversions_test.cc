@@ -90,7 +90,7 @@ class NarrowingChecker {
 
 class ConversionsOnTarget : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(Machine, ConversionsOnTarget,
-                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
+                         ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
 
 TEST_P(ConversionsOnTarget, EveryHalfIsWidenedExactlyOnAnyLane) {
   const std::vector<std::uint16_t> halves = AllHalves();

@@ -37,7 +37,7 @@ std::vector<float> FoldedFloats(Reduction reduction, const Rows& inputs) {
 
 class FoldsOnTarget : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(Machine, FoldsOnTarget,
-                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
+                         ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
 
 // 64 halves: the special ones, and others from the whole range.
 std::vector<std::uint16_t> ChosenHalves(ElementType half) {

@@ -200,7 +200,7 @@ constexpr const char* kNames[] = {
 
 class GoldensOnTarget : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(Machine, GoldensOnTarget,
-                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
+                         ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
 
 // No bit differs: the same operations in the same order, and powers as exact as libm's.
 TEST_P(GoldensOnTarget, PyTorchHasTheSameBits) {

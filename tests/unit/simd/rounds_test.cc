@@ -188,7 +188,7 @@ void ForEachRound(const std::function<void(const Round&)>& visit) {
 
 class RoundsOnTarget : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(Machine, RoundsOnTarget,
-                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
+                         ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
 
 constexpr std::size_t kCounts[] = {0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 130};
 

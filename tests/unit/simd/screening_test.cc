@@ -17,7 +17,7 @@ using numeric::AccumulationType;
 
 class ScreeningOnTarget : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(Machine, ScreeningOnTarget,
-                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
+                         ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
 
 template <class T>
 bool ReferenceSays(ElementType wire, Reduction reduction, const std::vector<const std::byte*>& rows,

@@ -6,7 +6,7 @@
 namespace phub::client {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 struct At {
   std::uint64_t first_iteration = 0;

@@ -18,7 +18,7 @@ namespace phub::client {
 namespace {
 
 using server::KeepingCore;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 server::ControlOptions Options() {
   server::ControlOptions options;
@@ -130,7 +130,7 @@ class Daemon {
   std::thread core_thread_;
 };
 
-class RoundTrip : public testing::Test {
+class RoundTrip : public ::testing::Test {
  protected:
   static std::vector<LoadKey> Keys() {
     std::vector<LoadKey> keys = {{Daemon::Spec("fc1", 1'000'000), {}},

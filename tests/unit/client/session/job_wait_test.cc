@@ -19,7 +19,7 @@ using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr milliseconds kLiveness{300};
+constexpr milliseconds kLivenessTimeout{300};
 
 class JobWaitTest : public ::testing::Test {
  protected:
@@ -38,7 +38,7 @@ class JobWaitTest : public ::testing::Test {
     while (rack_[1].gradient_count() == 0) std::this_thread::yield();
     return handle;
   }
-  FakeRack rack_{{2, 2}, {.liveness_timeout = kLiveness.count() * kMillisecond}};
+  FakeRack rack_{{2, 2}, {.liveness_timeout = kLivenessTimeout.count() * kMillisecond}};
   std::optional<Job> job_;
   std::optional<Key> key_;
 };
@@ -61,7 +61,7 @@ TEST_F(JobWaitTest, RefusedLanesAreAskedForAgain) {
   const Handle handle = PushHeld();
   rack_[1].RefuseOpenLanes(absl::UnavailableError("not now"));
   rack_[1].CloseLanes();
-  std::this_thread::sleep_for(2 * kLiveness);
+  std::this_thread::sleep_for(2 * kLivenessTimeout);
   EXPECT_FALSE(handle.Test());
   rack_[1].RefuseOpenLanes(absl::OkStatus());
   rack_[1].HoldReplies(false);
@@ -85,7 +85,7 @@ TEST_F(JobWaitTest, BrokenStreamIsAttachedAgain) {
   Join(milliseconds(10'000));
   rack_[0].BreakStream(absl::UnavailableError("Socket closed"));
   while (rack_[0].attended_count() < 2) std::this_thread::sleep_for(milliseconds(1));
-  std::this_thread::sleep_for(2 * kLiveness);
+  std::this_thread::sleep_for(2 * kLivenessTimeout);
   EXPECT_TRUE(job_->status().ok()) << ToString(job_->status());
   EXPECT_TRUE(key_->PushPull().Wait().ok());
   EXPECT_EQ(rack_[1].attended_count(), 1);
@@ -104,7 +104,7 @@ TEST_F(JobWaitTest, SilentDaemonGetsANewConnectionAndABarrierGoesOn) {
   caller.join();
   EXPECT_TRUE(met.ok()) << ToString(met);
   EXPECT_EQ(rack_[0].barriers().back(), 0u);  // the same barrier
-  std::this_thread::sleep_for(2 * kLiveness);
+  std::this_thread::sleep_for(2 * kLivenessTimeout);
   EXPECT_TRUE(job_->status().ok()) << ToString(job_->status());
 }
 

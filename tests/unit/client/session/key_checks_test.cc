@@ -13,7 +13,7 @@
 namespace phub::client {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr std::uint64_t kBytesMax = 1u << 20;
 
@@ -38,7 +38,7 @@ TEST(CheckKey, ANameThatCannotBeShownSentOrSavedIsRefused) {
     const auto key = CheckKey(spec, kBytesMax);
     ASSERT_FALSE(key.ok()) << name;
     EXPECT_EQ(key.status().code(), StatusCode::kInvalidArgument) << name;
-    EXPECT_THAT(std::string(key.status().message()), testing::StartsWith("key name '")) << name;
+    EXPECT_THAT(std::string(key.status().message()), ::testing::StartsWith("key name '")) << name;
     EXPECT_EQ(Printable(key.status().message()), key.status().message()) << name;
   }
   for (const char* name :

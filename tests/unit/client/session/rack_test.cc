@@ -20,9 +20,9 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr milliseconds kLiveness{400};
+constexpr milliseconds kRackLiveness{400};
 
-FakeDaemonOptions Options() { return {.liveness_timeout = kLiveness.count() * kMillisecond}; }
+FakeDaemonOptions Options() { return {.liveness_timeout = kRackLiveness.count() * kMillisecond}; }
 
 bool Eventually(const std::function<bool()>& condition) {
   const auto deadline = steady_clock::now() + std::chrono::seconds(10);
@@ -150,7 +150,7 @@ TEST_F(RackTest, SilentDaemonIsNamedInTime) {
   rack_[2].AnswerHeartbeats(false);
   const auto start = steady_clock::now();
   const Status status = key_->PushPull().Wait();
-  EXPECT_LT(steady_clock::now() - start, 3 * kLiveness);
+  EXPECT_LT(steady_clock::now() - start, 3 * kRackLiveness);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("daemon 127.0.0.1:7702 has not answered for 0."),
                                       HasSubstr("(job digits, rank 1)")));
 }

@@ -20,7 +20,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 std::string WriteFile(const std::string& name, const std::string& text) {
-  const std::string path = testing::TempDir() + "phub_config_test_" + name;
+  const std::string path = ::testing::TempDir() + "phub_config_test_" + name;
   std::ofstream(path) << text;
   return path;
 }
@@ -141,7 +141,7 @@ TEST(Config, WrongTypesNameKeyPlaceAndWhatIsAllowed) {
       "f.toml");
   EXPECT_THAT(
       read.problems,
-      testing::UnorderedElementsAre(
+      ::testing::UnorderedElementsAre(
           "f.toml:1:10: listen = 7700 is a number, but must be a string in quotes (address:port)",
           "f.toml:2:12: insecure = \"yes\" is a string, but must be true or false, without quotes "
           "(true or false)",
@@ -230,9 +230,9 @@ TEST(Config, EveryProblemIsReportedAtOnce) {
   const std::string path = WriteFile("many.toml", "lisen = 1\npin = \"maybe\"\n");
   const Config config = Load({"--config", path.c_str(), "--wait=pol"}, {"PHUB_CORES=x"});
   EXPECT_THAT(config.problems, SizeIs(4));
-  EXPECT_THAT(config.problems,
-              testing::Contains(HasSubstr("--wait: \"pol\" is not one of auto, poll or block; did "
-                                          "you mean \"poll\"?")));
+  EXPECT_THAT(config.problems, ::testing::Contains(HasSubstr(
+                                   "--wait: \"pol\" is not one of auto, poll or block; did "
+                                   "you mean \"poll\"?")));
 }
 
 TEST(Config, ListeningBeyondLoopbackNeedsInsecure) {
@@ -258,16 +258,16 @@ TEST(Config, TlsAndIdentitiesAllowListeningBeyondLoopback) {
   };
   EXPECT_THAT(with(tls, {"--state-dir", "/var/lib/phub"}), IsEmpty());
   // Expect: either setting alone is not enough, and the message names the missing one.
-  EXPECT_THAT(with(tls, {}), testing::ElementsAre(HasSubstr("would not be authenticated")));
+  EXPECT_THAT(with(tls, {}), ::testing::ElementsAre(HasSubstr("would not be authenticated")));
   EXPECT_THAT(with({"--listen", "0.0.0.0:7700", "--state-dir", "s"}, {}),
-              testing::ElementsAre(HasSubstr("would not be encrypted")));
+              ::testing::ElementsAre(HasSubstr("would not be encrypted")));
   EXPECT_THAT(with({"--tls-certificate", "c"}, {}),
-              testing::ElementsAre(HasSubstr("tls_certificate needs tls_key")));
+              ::testing::ElementsAre(HasSubstr("tls_certificate needs tls_key")));
   EXPECT_THAT(with({"--tls-key", "k"}, {}),
-              testing::ElementsAre(HasSubstr("tls_key needs tls_certificate")));
+              ::testing::ElementsAre(HasSubstr("tls_key needs tls_certificate")));
   EXPECT_THAT(with(tls, {"--state-dir", "s", "--tls-client-ca", "a"}), IsEmpty());
   EXPECT_THAT(with({"--trust-domain", "a/b"}, {}),
-              testing::ElementsAre(HasSubstr("trust_domain = \"a/b\"")));
+              ::testing::ElementsAre(HasSubstr("trust_domain = \"a/b\"")));
 }
 
 TEST(Config, MalformedAddressesSayWhatIsMissing) {

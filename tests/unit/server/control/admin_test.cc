@@ -3,9 +3,9 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class AdminTest : public ControlTest {
  protected:

@@ -4,9 +4,9 @@
 namespace phub::server {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 class CheckpointReportTest : public CheckpointTest {
  protected:

@@ -141,7 +141,7 @@ struct FakeCore {
   }
 };
 
-class ControlTest : public testing::Test {
+class ControlTest : public ::testing::Test {
  protected:
   explicit ControlTest(std::size_t core_count = 2) : core_count_(core_count) {
     options.memory_bytes_max = 64 << 20;

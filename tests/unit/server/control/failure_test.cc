@@ -3,9 +3,9 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using transport::TransportError;
 
 class FailureTest : public ControlTest {

@@ -16,7 +16,7 @@
 namespace phub::server {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A unary call with untyped messages, for the health and reflection services. One message does not
 // justify generated code.
@@ -47,7 +47,7 @@ grpc::Status CallHealth(const std::shared_ptr<grpc::Channel>& channel, const std
 const std::string kServing = "\x08\x01";     // HealthCheckResponse{status = SERVING}
 const std::string kNotServing = "\x08\x02";  // NOT_SERVING
 
-class GrpcServerTest : public testing::Test {
+class GrpcServerTest : public ::testing::Test {
  protected:
   GrpcServerTest()
       : control_(clock_, random_, {{&core_.queues, &core_.counters, {}}}, Options()),

@@ -6,8 +6,8 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class KeyTypesTest : public ControlTest {
  protected:

@@ -7,8 +7,8 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class KeysTest : public ControlTest {
  protected:
@@ -34,8 +34,8 @@ TEST_F(KeysTest, AreAnsweredOnceEveryCoreAcknowledgedWithTheSamePlacementForAll)
   ASSERT_EQ(response.placements_size(), 2);
   EXPECT_EQ(response.placements(0).key_index(), 0u);
   EXPECT_THAT(response.placements(0).chunk_bins(),
-              testing::ElementsAre(First(), Second(), First(), Second()));
-  EXPECT_THAT(response.placements(1).chunk_bins(), testing::ElementsAre(Second()));
+              ::testing::ElementsAre(First(), Second(), First(), Second()));
+  EXPECT_THAT(response.placements(1).chunk_bins(), ::testing::ElementsAre(Second()));
   EXPECT_EQ(response.SerializeAsString(), second->response.SerializeAsString());
   // Expect: every core received every key, but only its own chunks.
   const auto commands = cores[First()]->Executed(Command::Kind::kAddKeys);
@@ -65,7 +65,7 @@ TEST_F(KeysTest, LaterBatchesContinueTheNumbersAndBalanceOnTop) {
   Settle();
   ASSERT_TRUE(call->ok());
   EXPECT_EQ(call->response.placements(0).key_index(), 1u);
-  EXPECT_THAT(call->response.placements(0).chunk_bins(), testing::ElementsAre(Second()));
+  EXPECT_THAT(call->response.placements(0).chunk_bins(), ::testing::ElementsAre(Second()));
   // Expect: a repeated call has the same answer and adds nothing.
   const auto again = AddKeys(Batch(session, 0, {Key("a", 256)}));
   Settle();
@@ -82,7 +82,7 @@ TEST_F(KeysTest, SmallJobsDoNotAllLieOnTheFirstCore) {
     ASSERT_TRUE(call->ok()) << call->message();
     // Expect: the placement depends only on the name, so that every daemon of a rack computes the
     // same.
-    EXPECT_THAT(call->response.placements(0).chunk_bins(), testing::ElementsAre(First(job)));
+    EXPECT_THAT(call->response.placements(0).chunk_bins(), ::testing::ElementsAre(First(job)));
     bins.insert(First(job));
   }
   EXPECT_EQ(bins.size(), 2u);

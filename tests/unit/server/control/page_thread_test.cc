@@ -103,8 +103,8 @@ TEST(PageThreadTest, PiecesTakeTurns) {
   thread.Take({{.data = small->data(), .bytes = small->bytes(), .owner = small}});
   both.set_value();
   ASSERT_TRUE(changes.Reach(3));
-  EXPECT_THAT(large_states, testing::ElementsAre(PrefaultState::kWaiting, PrefaultState::kWaiting,
-                                                 PrefaultState::kTaken));
+  EXPECT_THAT(large_states, ::testing::ElementsAre(PrefaultState::kWaiting, PrefaultState::kWaiting,
+                                                   PrefaultState::kTaken));
   EXPECT_EQ(PagesOf(*small), 1);
   EXPECT_EQ(PagesOf(*large), AllPagesOf(*large));
 }

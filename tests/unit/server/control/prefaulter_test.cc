@@ -6,7 +6,7 @@
 namespace phub::server {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class PrefaulterTest : public ControlTest {
  protected:

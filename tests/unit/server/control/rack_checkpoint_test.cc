@@ -8,10 +8,10 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
-constexpr std::uint64_t kElements[] = {2000, 300};  // by key
+constexpr std::uint64_t kElementsOfKey[] = {2000, 300};  // by key
 
 class RackCheckpointTest : public RackJobsTest {
  protected:
@@ -23,9 +23,9 @@ class RackCheckpointTest : public RackJobsTest {
     EnterAll();
     std::vector<CallPtr<v1::AddKeysResponse>> calls;
     for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
-      calls.push_back(NodeOf(rank).AddKeys(
-          RackNode::Batch(sessions[rank], 0,
-                          {RackNode::Key("a", kElements[0]), RackNode::Key("b", kElements[1])})));
+      calls.push_back(NodeOf(rank).AddKeys(RackNode::Batch(
+          sessions[rank], 0,
+          {RackNode::Key("a", kElementsOfKey[0]), RackNode::Key("b", kElementsOfKey[1])})));
     }
     Settle();
     for (const auto& call : calls) ASSERT_TRUE(call->ok()) << call->message();
@@ -68,12 +68,12 @@ class RackCheckpointTest : public RackJobsTest {
   static std::vector<v1::LoadStateRequest> Pieces(std::uint32_t key, v1::StateTensor tensor) {
     constexpr std::uint64_t kPiece = 700;
     std::vector<v1::LoadStateRequest> parts;
-    for (std::uint64_t from = 0; from < kElements[key]; from += kPiece) {
+    for (std::uint64_t from = 0; from < kElementsOfKey[key]; from += kPiece) {
       v1::StatePiece& piece = *parts.emplace_back().add_pieces();
       piece.set_key_index(key);
       piece.set_tensor(tensor);
       piece.set_element_offset(from);
-      for (std::uint64_t i = from; i < std::min(from + kPiece, kElements[key]); ++i) {
+      for (std::uint64_t i = from; i < std::min(from + kPiece, kElementsOfKey[key]); ++i) {
         const float value = ValueOf(tensor, i);
         piece.mutable_elements()->append(reinterpret_cast<const char*>(&value), sizeof value);
       }
@@ -227,7 +227,7 @@ TEST_F(RackCheckpointTest, TheSnapshotsOfAllRacksHaveEveryElementOnceAndNoMore) 
     }
     EXPECT_EQ(node(rack).control().memory_bytes(), used_before[rack]);
   }
-  EXPECT_EQ(elements.size(), 2 * (kElements[0] + kElements[1]));
+  EXPECT_EQ(elements.size(), 2 * (kElementsOfKey[0] + kElementsOfKey[1]));
 }
 
 TEST_F(RackCheckpointTest, WhatIsBroughtToOneRackIsDealtOutToAll) {

@@ -92,7 +92,7 @@ class RackNode : public ControlTest {
   FakePeerNetwork network;
 };
 
-class RackJobsTest : public testing::Test {
+class RackJobsTest : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kRacks = 3;
   static constexpr std::uint32_t kRanks = 6;  // two in each rack

@@ -6,8 +6,8 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 TEST_F(RackJobsTest, AJobOpensInEveryRackWhoeverAsksForIt) {
   Enter({3});
@@ -55,7 +55,7 @@ TEST_F(RackJobsTest, ARackThatNeverHasTheJobEndsItAndIsNamed) {
   const auto call = Join(0);
   Advance(5 * node(0).options.liveness_timeout);
   EXPECT_THAT(call->message(), AllOf(HasSubstr("rack_not_ready"), HasSubstr("rack 2 (node2:7700)"),
-                                     testing::Not(HasSubstr("rack 1"))));
+                                     ::testing::Not(HasSubstr("rack 1"))));
   node(2).cores[0]->stopped = false;
   ExpectNothingLeft();
 }

@@ -4,8 +4,8 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr std::uint64_t kLaneBytes = 1 << 20;
 
@@ -211,7 +211,7 @@ TEST_F(RackLanesTest, OffersOfVerbsAreUnderstoodByAndFromOlderDaemons) {
   node(1).network.Keep(RackIndex{2}, std::nullopt);
   v1::PeerConnect& connect = *older.mutable_connect();
   ASSERT_EQ(connect.offers_size(), 1);
-  EXPECT_THAT(connect.verbs_nonces(), testing::ElementsAreArray(connect.offers(0).nonces()));
+  EXPECT_THAT(connect.verbs_nonces(), ::testing::ElementsAreArray(connect.offers(0).nonces()));
   EXPECT_FALSE(connect.verbs_only());
   connect.clear_offers();
   node(2).network.dials.clear();

@@ -91,7 +91,7 @@ class Plane : public RackJobsTest {
   const std::uint32_t daemon_;
 };
 
-class RackPlanesTest : public testing::Test {
+class RackPlanesTest : public ::testing::Test {
  protected:
   void Settle() {
     first.Settle();

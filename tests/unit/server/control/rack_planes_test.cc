@@ -7,8 +7,8 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 TEST_F(RackPlanesTest, BothPlanesOpenTheRunThatRack0sFirstDaemonDrewWhoeverComesFirst) {
   Enter({3});
@@ -59,8 +59,8 @@ TEST_F(RackPlanesTest, APieceOfAnotherDaemonsChunksIsRefused) {
     piece.set_elements(std::string(sizeof(float), '\0'));
     codes.push_back(plane->node(0).control().loads().LoadPart(*begun, part).code());
   }
-  EXPECT_THAT(codes, testing::UnorderedElementsAre(absl::StatusCode::kOk,
-                                                   absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(codes, ::testing::UnorderedElementsAre(absl::StatusCode::kOk,
+                                                     absl::StatusCode::kInvalidArgument));
 }
 
 // Expect: whichever rack asks first, there is one run, and each daemon that is asked answers.

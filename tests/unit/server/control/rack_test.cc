@@ -4,9 +4,9 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // One daemon of a rack.
 class RackDaemon : public ControlTest {
@@ -39,7 +39,7 @@ class RackDaemon : public ControlTest {
   using ControlTest::Settle;
 };
 
-class RackTest : public testing::Test {
+class RackTest : public ::testing::Test {
  protected:
   v1::JoinRequest JoinOf(std::uint32_t rank, std::uint32_t daemon, std::uint64_t incarnation) {
     v1::JoinRequest request = RackDaemon::JoinOf(rank, 2);
@@ -112,7 +112,7 @@ TEST_F(RackTest, AllDaemonsPlaceAlikeAndBuildTheirOwnPart) {
   for (const v1::KeyPlacement& placed : first->response.placements()) {
     for (const std::uint32_t bin : placed.chunk_bins()) ++counts.at(bin);
   }
-  EXPECT_THAT(counts, testing::Contains(5u).Times(1));  // the small key
+  EXPECT_THAT(counts, ::testing::Contains(5u).Times(1));  // the small key
   for (std::uint32_t bin = 0; bin < 5; ++bin) {
     FakeCore& core = bin < 2 ? *anchor.cores[bin] : *other.cores[bin - 2];
     const KeyBatch& batch = *core.Executed(Command::Kind::kAddKeys).at(0).batch;

@@ -5,8 +5,8 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr DurationNs kWait = 10 * kSecond;
 

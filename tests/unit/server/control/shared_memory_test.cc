@@ -8,7 +8,7 @@
 namespace phub::server {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr PeerProcess kWorker{.pid = 4711, .uid = 1000};
 

@@ -3,7 +3,7 @@
 namespace phub::server {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class SnapshotTest : public CheckpointTest {
  protected:

@@ -3,8 +3,8 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using transport::TransportError;
 
 class WaitTest : public ControlTest {

@@ -66,8 +66,8 @@ TEST(Placement, LargestChunksGoFirstAndTiesGoByOrder) {
   // Order: 1.0 -> bin 0, 1.1 -> bin 1, 2.0 -> bin 0 (tie), 1.2 -> bin 1, 0.0 -> bin 1 (150).
   const std::uint64_t keys[] = {30, 250, 100};
   EXPECT_THAT(Numbers(PlaceKeys(bins, keys, 100)),
-              testing::ElementsAre(testing::ElementsAre(1), testing::ElementsAre(0, 1, 1),
-                                   testing::ElementsAre(0)));
+              ::testing::ElementsAre(::testing::ElementsAre(1), ::testing::ElementsAre(0, 1, 1),
+                                     ::testing::ElementsAre(0)));
   EXPECT_EQ(bins[0].load_bytes, 200u);
   EXPECT_EQ(bins[1].load_bytes, 180u);
 }
@@ -79,8 +79,8 @@ TEST(Placement, LaterBatchesArePlacedOnTopOfLoads) {
   const std::uint64_t keys[] = {100, 100, 100};
   // Expect: bin 1 until it is heavier than bin 2; bin 0 never.
   EXPECT_THAT(Numbers(PlaceKeys(bins, keys, 100)),
-              testing::ElementsAre(testing::ElementsAre(1), testing::ElementsAre(1),
-                                   testing::ElementsAre(2)));
+              ::testing::ElementsAre(::testing::ElementsAre(1), ::testing::ElementsAre(1),
+                                     ::testing::ElementsAre(2)));
   EXPECT_EQ(bins[0].load_bytes, 1000u);
 }
 
@@ -88,10 +88,10 @@ TEST(Placement, BinsNameThemselves) {
   std::vector<PlacementBin> bins = {{BinIndex{7}, 0}, {BinIndex{3}, 0}};
   const std::uint64_t keys[] = {10, 10};
   EXPECT_THAT(Numbers(PlaceKeys(bins, keys, 100)),
-              testing::ElementsAre(testing::ElementsAre(7), testing::ElementsAre(3)));
+              ::testing::ElementsAre(::testing::ElementsAre(7), ::testing::ElementsAre(3)));
 }
 
-class PlacementOfModels : public testing::TestWithParam<std::string> {};
+class PlacementOfModels : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(PlacementOfModels, IsWithinOnePercentOverOneToThreeDaemonsOfOneToSixteenCores) {
   const std::vector<std::uint64_t> keys = ModelKeyBytes(GetParam());
@@ -150,10 +150,10 @@ TEST(Placement, JobsBeginAtBinsOfTheirOwn) {
     // Expect: every bin once, whichever is first.
     std::vector<std::uint32_t> numbers;
     for (const PlacementBin& bin : bins) numbers.push_back(bin.bin.value);
-    EXPECT_THAT(numbers, testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5));
+    EXPECT_THAT(numbers, ::testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5));
   }
   for (const int count : first_chunks) {
-    EXPECT_THAT(count, testing::AllOf(testing::Gt(60), testing::Lt(140)));
+    EXPECT_THAT(count, ::testing::AllOf(::testing::Gt(60), ::testing::Lt(140)));
   }
 }
 
@@ -168,7 +168,8 @@ TEST_P(PlacementOfModels, IsTheSameEveryTimeAndBalancedKeyByKey) {
   EXPECT_LE(MaxOverMean(one_by_one), 1.01);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PlacementOfModels, testing::Values("resnet50.csv", "alexnet.csv"),
+INSTANTIATE_TEST_SUITE_P(Models, PlacementOfModels,
+                         ::testing::Values("resnet50.csv", "alexnet.csv"),
                          [](const auto& parameter) {
                            return parameter.param.substr(0, parameter.param.find('.'));
                          });

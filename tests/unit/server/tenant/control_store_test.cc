@@ -16,12 +16,12 @@
 namespace phub::server {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
-class ControlStoreTest : public testing::Test {
+class ControlStoreTest : public ::testing::Test {
  protected:
   std::unique_ptr<ControlStore> Open() {
     auto store = ControlStore::Open(folder_, random_);

@@ -11,11 +11,11 @@
 namespace phub::server {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-class IdentityTest : public testing::Test {
+class IdentityTest : public ::testing::Test {
  protected:
   IdentityTest() {
     auto store = ControlStore::Open("", random_);

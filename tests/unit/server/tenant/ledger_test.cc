@@ -6,8 +6,8 @@
 namespace phub::server {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 const Account kDigits{"default", "digits", Incarnation{1}};
 const Account kDigitsAgain{"default", "digits", Incarnation{2}};

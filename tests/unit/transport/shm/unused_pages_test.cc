@@ -26,7 +26,7 @@ constexpr std::size_t kRoomBytes = 256 << 20;
 constexpr std::size_t kUsedBytesMax = kRoomBytes / 3;
 constexpr std::uint32_t kRingRecords = 4;
 
-class UnusedPages : public testing::Test {
+class UnusedPages : public ::testing::Test {
  protected:
   std::uint64_t TakenBytes() const {
     return std::max(ResidentBytesOf(getpid()), before_bytes_) - before_bytes_;

@@ -7,7 +7,7 @@
 namespace phub::transport {
 namespace {
 
-using testing::Test;
+using ::testing::Test;
 
 wire::LaneHello HelloOf(std::uint32_t rank, const std::string& nonce) {
   wire::LaneHello hello = HelloWith(nonce);

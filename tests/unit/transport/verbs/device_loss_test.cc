@@ -19,7 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class DeviceLoss : public testing::Test {
+class DeviceLoss : public ::testing::Test {
  protected:
   DeviceLoss() {
     fake_verbs::Reset();

@@ -88,7 +88,7 @@ class OpenGate final : public VerbsGate {
   bool let_go_ = false;
 };
 
-class VerbsAcceptorTest : public testing::Test {
+class VerbsAcceptorTest : public ::testing::Test {
  protected:
   VerbsAcceptorTest() { fake_verbs::Reset(); }
 
