@@ -28,7 +28,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr DurationNs kPatience = 20 * kSecond;
+constexpr DurationNs kAggregatorPatience = 20 * kSecond;
 
 void RunOver(const std::string& name, std::size_t aggregators, std::uint64_t seeds) {
   const auto topology = plan::Generate(name);
@@ -174,7 +174,8 @@ TEST_F(OneAggregator, WorkersThatComeToItAreToldWhereToGo) {
 TEST_F(OneAggregator, IsShownByJobGet) {
   std::vector<Process> trainers = Train(30);
   for (Process& trainer : trainers) {
-    ASSERT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << racks_.Outputs();
+    ASSERT_EQ(trainer.Wait(kAggregatorPatience), Exit::WithCode(0))
+        << trainer.Outputs() << racks_.Outputs();
   }
   const std::string shown = racks_.Ask(kRacks, {"job", "get", "training"}).output;
   EXPECT_THAT(shown, ContainsRegex("aggregator +3 of 3 racks and 1 aggregator"));

@@ -24,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
-constexpr DurationNs kPatience = 60 * kSecond;
+constexpr DurationNs kCheckpointPatience = 60 * kSecond;
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -138,7 +138,7 @@ TEST_P(Checkpoint, PhubctlSavesWhileTrainingGoesOn) {
                                 .iterations = kRunning,
                                 .more = {"--pause-ms", "1"}};
   std::vector<Process> trainers = StartTrainers(options, folder_.path());
-  ASSERT_TRUE(WaitForIteration(trainers[0], 10, kPatience)) << trainers[0].Outputs();
+  ASSERT_TRUE(WaitForIteration(trainers[0], 10, kCheckpointPatience)) << trainers[0].Outputs();
   std::vector<std::uint64_t> iterations;
   for (int i = 0; i < 3; ++i) {
     const std::string directory = fmt::format("{}/running-{}", folder_.path(), i);
@@ -155,7 +155,7 @@ TEST_P(Checkpoint, PhubctlSavesWhileTrainingGoesOn) {
     EXPECT_THAT(saved.output, HasSubstr("\"lockstep\": true"));
   }
   for (Process& trainer : trainers)
-    ASSERT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs();
+    ASSERT_EQ(trainer.Wait(kCheckpointPatience), Exit::WithCode(0)) << trainer.Outputs();
   const Bytes expected = BytesOf(ReadFile(folder_.path() + "/0"));
   ASSERT_FALSE(expected.empty());
   for (std::size_t i = 0; i < iterations.size(); ++i) {
@@ -175,7 +175,7 @@ TEST_P(Checkpoint, AWorkerKilledDuringTheSavingLeavesAWholeStateOrNone) {
       .more = {"--pause-ms", "1", "--wait-timeout-ms", "20000", "--restart"}};
   const Bytes expected = [&] {
     std::vector<Process> trainers = StartTrainers(options, folder_.path());
-    EXPECT_TRUE(WaitForIteration(trainers[1], 10, kPatience)) << trainers[1].Outputs();
+    EXPECT_TRUE(WaitForIteration(trainers[1], 10, kCheckpointPatience)) << trainers[1].Outputs();
     for (int i = 0; i < 4; ++i) {
       const std::string directory = fmt::format("{}/wounded-{}", folder_.path(), i);
       Process saving = Process::Start(
@@ -190,16 +190,16 @@ TEST_P(Checkpoint, AWorkerKilledDuringTheSavingLeavesAWholeStateOrNone) {
                                    .more = options.more});
       std::destroy_at(&trainers[1]);
       std::construct_at(&trainers[1], std::move(anew));
-      const auto exit = saving.Wait(kPatience);
+      const auto exit = saving.Wait(kCheckpointPatience);
       EXPECT_TRUE(exit.has_value()) << saving.Outputs();
       if (exit != Exit::WithCode(0)) {
         EXPECT_NE(saving.StandardError(), "");
         EXPECT_FALSE(std::filesystem::exists(directory)) << saving.Outputs();
       }
-      EXPECT_TRUE(WaitForIteration(trainers[1], 1, kPatience)) << trainers[1].Outputs();
+      EXPECT_TRUE(WaitForIteration(trainers[1], 1, kCheckpointPatience)) << trainers[1].Outputs();
     }
     for (Process& trainer : trainers)
-      EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs();
+      EXPECT_EQ(trainer.Wait(kCheckpointPatience), Exit::WithCode(0)) << trainer.Outputs();
     return BytesOf(ReadFile(folder_.path() + "/0"));
   }();
   ASSERT_FALSE(expected.empty());
@@ -215,7 +215,7 @@ TEST_P(Checkpoint, AWorkerKilledDuringTheSavingLeavesAWholeStateOrNone) {
     }();
     for (const Process& trainer : trainers) {
       auto& process = const_cast<Process&>(trainer);
-      ASSERT_EQ(process.Wait(kPatience), Exit::WithCode(0)) << process.Outputs();
+      ASSERT_EQ(process.Wait(kCheckpointPatience), Exit::WithCode(0)) << process.Outputs();
     }
     EXPECT_EQ(BytesOf(ReadFile(folder_.path() + "/0")), expected);
     ++loaded;
@@ -346,7 +346,7 @@ TEST_P(Checkpoint, TheErrorOfARestartedDaemonsJobNamesTheSavedState) {
   // In this thread, because a daemon dies with the thread that started it.
   while (ready < kRanks) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   rack_.daemon(victim).Signal(SIGKILL);
-  ASSERT_TRUE(rack_.daemon(victim).Wait(kPatience).has_value());
+  ASSERT_TRUE(rack_.daemon(victim).Wait(kCheckpointPatience).has_value());
   rack_.Restart(victim);
   training.join();
   for (const std::string& problem : problems)

@@ -173,4 +173,9 @@ Finished RunToEnd(const std::string& program, const std::vector<std::string>& ar
           process.StandardError()};
 }
 
+void Sleep(DurationNs duration) {
+  const timespec time{duration / kSecond, duration % kSecond};
+  nanosleep(&time, nullptr);
+}
+
 }  // namespace phub::process

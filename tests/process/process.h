@@ -76,4 +76,6 @@ Finished RunToEnd(const std::string& program, const std::vector<std::string>& ar
                   const std::vector<std::string>& environment = {},
                   DurationNs timeout = 30 * kSecond);
 
+void Sleep(DurationNs duration);
+
 }  // namespace phub::process

@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 
 namespace {
 
-constexpr DurationNs kPatience = 20 * kSecond;
+constexpr DurationNs kTrainerPatience = 20 * kSecond;
 #ifdef __SANITIZE_ADDRESS__  // the address sanitizer also looks for leaks when a trainer ends
 constexpr DurationNs kNoticeLimit = 15 * kSecond;
 #else
@@ -23,13 +23,15 @@ constexpr DurationNs kMemoryLimit = 5 * kSecond;
 
 void ExpectTraining(std::vector<Process>& trainers, const RackProcess& racks) {
   for (Process& trainer : trainers) {
-    ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs() << racks.Outputs();
+    ASSERT_TRUE(WaitForIteration(trainer, 20, kTrainerPatience))
+        << trainer.Outputs() << racks.Outputs();
   }
 }
 
 void ExpectDone(std::vector<Process>& trainers, const RackProcess& racks) {
   for (Process& trainer : trainers) {
-    EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << racks.Outputs();
+    EXPECT_EQ(trainer.Wait(kTrainerPatience), Exit::WithCode(0))
+        << trainer.Outputs() << racks.Outputs();
   }
 }
 

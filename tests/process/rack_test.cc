@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::uint32_t kRanks = 3;
-constexpr DurationNs kPatience = 20 * kSecond;
+constexpr DurationNs kRackPatience = 20 * kSecond;
 
 class Rack : public ::testing::Test {
  protected:
@@ -43,7 +43,7 @@ class Rack : public ::testing::Test {
 TEST_F(Rack, AKilledDaemonIsNamedTheOthersHaveTheirMemoryBackAndItMayReturn) {
   std::vector<Process> trainers = Train("training", 1'000'000);
   for (Process& trainer : trainers)
-    ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs();
+    ASSERT_TRUE(WaitForIteration(trainer, 20, kRackPatience)) << trainer.Outputs();
   const std::string dead = rack_.endpoint(1);
   rack_.daemon(1).Signal(SIGKILL);
   ExpectVerdict(trainers, {dead, "training"}, rack_);
@@ -67,13 +67,14 @@ TEST_F(Rack, AKilledDaemonIsNamedTheOthersHaveTheirMemoryBackAndItMayReturn) {
   EXPECT_EQ(rack_.Ask(0, {"server", "list"}).exit, Exit::WithCode(0));
   std::vector<Process> again = Train("training", 50);
   for (Process& trainer : again)
-    EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << rack_.Outputs();
+    EXPECT_EQ(trainer.Wait(kRackPatience), Exit::WithCode(0))
+        << trainer.Outputs() << rack_.Outputs();
 }
 
 TEST_F(Rack, AStoppedDaemonIsNamedAndGoesOnWithoutTheJob) {
   std::vector<Process> trainers = Train("training", 1'000'000);
   for (Process& trainer : trainers)
-    ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs();
+    ASSERT_TRUE(WaitForIteration(trainer, 20, kRackPatience)) << trainer.Outputs();
   rack_.daemon(2).Signal(SIGSTOP);
   ExpectVerdict(trainers, {rack_.endpoint(2), "training"}, rack_);
   ExpectMemoryBack(rack_, 0);
@@ -82,7 +83,8 @@ TEST_F(Rack, AStoppedDaemonIsNamedAndGoesOnWithoutTheJob) {
   ExpectMemoryBack(rack_, 2);
   std::vector<Process> again = Train("training", 50);
   for (Process& trainer : again)
-    EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << rack_.Outputs();
+    EXPECT_EQ(trainer.Wait(kRackPatience), Exit::WithCode(0))
+        << trainer.Outputs() << rack_.Outputs();
 }
 
 // Parameters that come from several daemons are in the worker's own memory. A daemon that shares
@@ -117,7 +119,7 @@ TEST(RackOfTwoMinds, DaemonsThatAreConfiguredDifferentlyAreRefusedAndBothNamed) 
   RackProcess rack(2, {"--cores", "1", "--pin", "off"});
   ASSERT_TRUE(rack.serving()) << rack.Outputs();
   rack.daemon(1).Signal(SIGTERM);
-  ASSERT_TRUE(rack.daemon(1).Wait(kPatience).has_value());
+  ASSERT_TRUE(rack.daemon(1).Wait(kRackPatience).has_value());
   rack.Restart(1, {"--chunk-bytes", "4096"});
   ASSERT_TRUE(rack.serving()) << rack.Outputs();
   for (const std::size_t asked : {0u, 1u}) {

@@ -14,10 +14,6 @@ namespace {
 
 namespace reference = simd::reference;
 
-// The public types have the same values as the internal ones.
-numeric::ElementType Internal(ElementType type) { return static_cast<numeric::ElementType>(type); }
-std::size_t SizeOf(ElementType type) { return numeric::ElementBytes(Internal(type)); }
-
 std::uint64_t Mix(std::uint64_t a, std::uint64_t b) {
   std::uint64_t z = a * 0x9e3779b97f4a7c15u ^ (b + 0x7f4a7c159e3779b9u);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

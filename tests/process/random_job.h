@@ -12,11 +12,18 @@
 #include <string>
 #include <vector>
 
+#include "common/base/element_type.h"
 #include "common/base/random.h"
 #include "common/simd/kernels.h"
 #include "tests/support/rack_sum.h"
 
 namespace phub::process {
+
+// The public types have the same values as the internal ones.
+inline numeric::ElementType Internal(ElementType type) {
+  return static_cast<numeric::ElementType>(type);
+}
+inline std::size_t SizeOf(ElementType type) { return numeric::ElementBytes(Internal(type)); }
 
 using Bytes = std::vector<std::byte>;
 

@@ -13,10 +13,6 @@ namespace {
 
 namespace reference = simd::reference;
 
-// The public types have the same values as the internal ones.
-numeric::ElementType Internal(ElementType type) { return static_cast<numeric::ElementType>(type); }
-std::size_t SizeOf(ElementType type) { return numeric::ElementBytes(Internal(type)); }
-
 struct ArgumentsOf {
   simd::OptimizerArguments operator()(const None&) const { return {}; }
   simd::OptimizerArguments operator()(const Sgd& o) const {

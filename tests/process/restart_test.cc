@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <time.h>
 
 #include <cstdlib>
 #include <optional>
@@ -23,11 +22,6 @@ using ::testing::HasSubstr;
 
 constexpr std::uint32_t kKillsPerRun = 6;
 constexpr DurationNs kPatience = 60 * kSecond;  // much longer than a run takes
-
-void Sleep(DurationNs duration) {
-  const timespec time{duration / kSecond, duration % kSecond};
-  nanosleep(&time, nullptr);
-}
 
 // The program that trains, and its transport and daemons.
 struct Layout {

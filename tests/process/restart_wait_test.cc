@@ -8,7 +8,6 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -28,11 +27,6 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
-
-void Sleep(DurationNs duration) {
-  const timespec time{duration / kSecond, duration % kSecond};
-  nanosleep(&time, nullptr);
-}
 
 // The daemon's port for data lanes, from the first line of its log.
 std::uint16_t DataPortOf(const Process& daemon) {
@@ -60,7 +54,7 @@ std::vector<int> SocketsTo(std::uint16_t port) {
 }
 
 // The daemons and their transport.
-struct Layout {
+struct WaitLayout {
   const char* name;
   std::size_t daemons = 1;  // in each rack
   std::size_t racks = 1;
@@ -68,14 +62,14 @@ struct Layout {
   bool tls = false;  // TLS lanes
 };
 
-RackProcess Start(const Layout& layout, std::vector<std::string> arguments) {
+RackProcess Start(const WaitLayout& layout, std::vector<std::string> arguments) {
   if (layout.tls) arguments.insert(arguments.end(), {"--data-tls", "on"});
   if (layout.racks == 1) return RackProcess(layout.daemons, arguments);
   return RackProcess(layout.daemons * layout.racks, arguments, RackProcess::Kind::kManyRacks,
                      /*aggregator_count=*/0, layout.daemons);
 }
 
-class Waiting : public ::testing::TestWithParam<Layout> {
+class Waiting : public ::testing::TestWithParam<WaitLayout> {
  protected:
   Waiting()
       : rack_(Start(GetParam(),
@@ -175,16 +169,16 @@ TEST_P(WaitingToJoin, LanesThatAreCutWhileTheyAreOpenedAreOpenedAgain) {
 const auto kNameOf = [](const auto& parameters) { return std::string(parameters.param.name); };
 
 INSTANTIATE_TEST_SUITE_P(Daemons, Waiting,
-                         ::testing::Values(Layout{"1"}, Layout{"2", 2},
-                                           Layout{"2Racks", 1, 2, "ring"},
-                                           Layout{"3Racks", 1, 3, "sharded-star"},
-                                           Layout{"2RacksOf2", 2, 2, "sharded-star"}),
+                         ::testing::Values(WaitLayout{"1"}, WaitLayout{"2", 2},
+                                           WaitLayout{"2Racks", 1, 2, "ring"},
+                                           WaitLayout{"3Racks", 1, 3, "sharded-star"},
+                                           WaitLayout{"2RacksOf2", 2, 2, "sharded-star"}),
                          kNameOf);
 INSTANTIATE_TEST_SUITE_P(Daemons, WaitingForIterations,
-                         ::testing::Values(Layout{"1"}, Layout{"2", 2}), kNameOf);
+                         ::testing::Values(WaitLayout{"1"}, WaitLayout{"2", 2}), kNameOf);
 INSTANTIATE_TEST_SUITE_P(Daemons, WaitingToJoin,
-                         ::testing::Values(Layout{"1"}, Layout{"2", 2},
-                                           Layout{"Tls", 1, 1, "", true}),
+                         ::testing::Values(WaitLayout{"1"}, WaitLayout{"2", 2},
+                                           WaitLayout{"Tls", 1, 1, "", true}),
                          kNameOf);
 
 // The job waits one second. Rank 1's process is killed and not replaced.
