@@ -25,11 +25,6 @@ namespace {
 
 constexpr DurationNs kPollInterval = 5 * kMillisecond;
 
-void Sleep(DurationNs duration) {
-  const timespec time{duration / kSecond, duration % kSecond};
-  nanosleep(&time, nullptr);
-}
-
 std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
