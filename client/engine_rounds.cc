@@ -145,8 +145,8 @@ void Engine::Impl::StartRound(EngineKey& started) {
 
 void Engine::Impl::CompleteRound(EngineKey& completed) {
   const std::uint64_t before = completed.job_iteration();
-  // This reduction was decided before its replies arrived. The next one is decided only after all
-  // of them have arrived, so the last decision is the one for this round.
+  // This reduction was decided before its replies arrived. The next one is decided only after they
+  // have all arrived, so the last decision is the one for this round.
   const bool skipped = config.apply_iteration && !completed.pulling &&
                        completed.operation == wire::RoundOperation::kReduce &&
                        decider.last_skipped();

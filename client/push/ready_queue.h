@@ -12,7 +12,7 @@ namespace phub::client {
 
 // Queues a lane key for its way. Does nothing if it is already queued.
 void QueueLaneKey(Lane& lane, std::span<const EngineKey* const> keys, std::uint32_t lane_key);
-// Finds the first lane key whose way has resources (free slots, pulls). False if there is none.
+// Finds the first lane key that can be sent now (a free slot, or a pull). False if no key can.
 [[nodiscard]] bool FirstLaneKey(const Lane& lane, std::span<const EngineKey* const> keys,
                                 std::uint32_t& lane_key);
 // Removes the lane key that FirstLaneKey() returned.

@@ -83,7 +83,7 @@ class ClientLanes {
 struct ClientLaneProvider {
   std::string_view name;         // in logs and Job::transports(): "shm"
   std::string_view spoken_name;  // in errors: "shared memory"
-  std::uint8_t choice = 0;       // the phub::TransportChoice that requires it; 0: there is none
+  std::uint8_t choice = 0;       // the phub::TransportChoice that requires it; 0: no choice does
   int preference = 0;            // without a choice, the transport with the largest is tried first
   // Unless the program requires this transport, running out of resources or time is not an error,
   // because the next transport is tried. It gets half of the time for opening a lane.

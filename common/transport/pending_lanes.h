@@ -108,8 +108,8 @@ class PendingLanes {
   void CountAccepted() { Count(counters_.accepted); }
 
  private:
-  // Accepts one connection, non-blocking. An empty descriptor, with errno, if there is none or it
-  // failed.
+  // Accepts one connection without blocking. If no connection waits or accepting fails, returns an
+  // empty descriptor and sets errno.
   virtual Descriptor Accept(const Descriptor& listening, Origin& origin) = 0;
   // Streams only: the length of the request that starts with these 64 bytes. At least 64, at most
   // kRequestBytesMax.

@@ -141,8 +141,8 @@ class TurnTransport : public Transport {
   virtual bool CanSend(const Entry& entry) const = 0;
   // Sends at most turn_bytes and subtracts what it has sent. May call End.
   virtual void Send(Entry& entry, std::size_t& turn_bytes) = 0;
-  // The next complete message. Null if there is none now, or if turn_bytes is used up. If it
-  // returns null, it may have set entry.starved or called End.
+  // Returns the next complete message, or null if no message is complete or turn_bytes is used up.
+  // Before it returns null, it may set entry.starved or call End.
   virtual const ReceivedMessage* Receive(Entry& entry, std::size_t& turn_bytes) = 0;
   virtual void ReleaseMessage(Entry& entry, const ReceivedMessage* message) = 0;
   // Called at the end of each turn.

@@ -18,7 +18,7 @@ constexpr std::size_t kTestFraction = 5;  // one in five
 constexpr std::size_t kPixelMax = 16;
 constexpr int kLineBytesMax = 1024;  // a line has 65 numbers of at most two digits
 
-// The next comma-separated number of `line`, at most `max`; false if there is none.
+// The next comma-separated number of `line`, at most `max`; false if the line has no more.
 bool TakeNumber(std::string_view& line, std::size_t max, std::size_t& number) {
   const char* end = line.data() + line.size();
   const auto [stop, problem] = std::from_chars(line.data(), end, number);

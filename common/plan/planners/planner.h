@@ -35,7 +35,7 @@ struct Planner {
 };
 
 std::span<const Planner> Planners();
-const Planner* FindPlanner(std::string_view name);  // null if there is none
+const Planner* FindPlanner(std::string_view name);  // null if no planner has it
 // Calls `applies`, then `plan`.
 absl::StatusOr<Forest> MakePlan(const Planner& planner, const Topology& topology,
                                 const PlannerOptions& options);

@@ -25,7 +25,7 @@ struct ssl_st;
 
 namespace phub::transport {
 
-// Finds the key of that name. False if there is none or it is not valid now.
+// Finds the key with that name. Returns false if no key has it, or the key is not valid now.
 using LaneKeyFinder = std::function<bool(const LaneKeyName& name, LaneKey& key)>;
 
 class TlsSession {

@@ -14,7 +14,7 @@
 namespace phub::transport {
 namespace {
 
-// The first line of the file; empty if there is none.
+// The first line of the file; empty if the file has none.
 std::string LineOf(const std::string& path) {
   std::ifstream file(path);
   std::string line;

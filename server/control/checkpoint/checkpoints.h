@@ -105,7 +105,7 @@ struct NewestSave {
   TimeNs at = 0;  // when its snapshot began or it was loaded; 0: none
 };
 void NoteReadOut(Job& job);  // the job's snapshot was read completely
-// The newest checkpoint with its age as of `now`; nullopt if there is none.
+// The newest checkpoint with its age as of `now`; nullopt if the job has none.
 std::optional<v1::SavedState> DescribeNewestSave(const Job& job, TimeNs now);
 // For values from a peer: makes the text printable and limits its length.
 v1::SavedState SaveAt(std::uint64_t iteration, const std::string& directory,

@@ -11,7 +11,7 @@
 
 namespace phub::server {
 
-// The newest version that the client and this daemon support. FAILED_PRECONDITION if there is none.
+// The newest version that the client and this daemon support. FAILED_PRECONDITION if no version is.
 absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& request,
                                                     const std::string& daemon_version);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/printable.h"
 #include "common/wire/lane_hello.h"
 
 namespace phub::server {
@@ -103,8 +104,9 @@ PeerOffers ChooseOffers(const LaneTransports& transports, const v1::PeerConnect&
   for (const Offer& offer : offers) {
     const bool known =
         std::ranges::find(transports, offer.transport, &LaneTransport::name) != transports.end();
-    if (offer.required && !known)
-      note(true, offer.transport, fmt::format("this daemon does not have {}", offer.transport));
+    if (!offer.required || known) continue;
+    const std::string name = Printable(offer.transport, kNameBytesMax);  // the peer chose it
+    note(true, name, fmt::format("this daemon does not have {}", name));
   }
   if (!chosen.offers_only) chosen.usable = std::move(optional);
   return chosen;

@@ -130,8 +130,8 @@ struct RackRule {
 };
 using RunRule = RackRule<RunState, RunEvent>;
 using PeerRule = RackRule<PeerState, PeerEvent>;
-// The first row that has the state and the event and whose guard holds applies. If there is none,
-// the event changes nothing.
+// The first row that has the state and the event and whose guard holds applies. If no row
+// applies, the event changes nothing.
 struct RackRules {
   std::span<const RunRule> run;
   std::span<const PeerRule> peer;

@@ -102,7 +102,7 @@ void RelieveAfterLoss(JobShard& shard, FreedSlots& scratch, Credit&& credit) {
 bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed);
 
 // The terms of a whole round in rank order: the accumulator, if ranks were folded, then the staged
-// gradients. For kAssign the only input is the root's payload; for kLoad there is none. The result
+// gradients. For kAssign the only input is the root's payload; kLoad has no input. The result
 // refers to `scratch` and is valid until Finish.
 using TermList = std::array<const std::byte*, kRanksMax>;
 simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scratch);

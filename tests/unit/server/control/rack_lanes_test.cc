@@ -199,6 +199,19 @@ TEST_F(RackLanesTest, ATransportThatThePeerRequiresAndThisDaemonDoesNotKnowEndsT
   ExpectNothingLeft();
 }
 
+TEST_F(RackLanesTest, ANameThatThePeerChoseIsCutAndMadePrintable) {
+  StartAll(HasVerbs);
+  Start(0, [](ControlOptions& options) {
+    HasTransport(options, "x\x1b[2J\n" + std::string(100'000, 'y'), Peers::kRequired);
+  });
+  const auto call = Join(2);
+  Settle();
+  Advance(kSecond);
+  EXPECT_THAT(call->message(), HasSubstr("this daemon does not have x?[2J?yyy"));
+  EXPECT_LT(call->message().size(), 2000u);
+  ExpectNothingLeft();
+}
+
 // Daemons that do not know PeerConnect.offers send and read the older fields.
 TEST_F(RackLanesTest, OffersOfVerbsAreUnderstoodByAndFromOlderDaemons) {
   StartAll(HasVerbs);
