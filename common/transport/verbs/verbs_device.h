@@ -48,8 +48,8 @@ std::vector<GidEntry> ReadGids(ibv_context* context, std::uint8_t port);
 
 class VerbsDevice {
  public:
-  // The names of all devices of this host, in the order of the system. Empty if it has none, or the
-  // the kernel has no RDMA support.
+  // The names of all devices of this host, in the order of the system. Empty if it has none, or
+  // if the kernel has no RDMA support.
   static std::vector<std::string> Names();
 
   // kNotFound: no such device, or no device at all. kFailedPrecondition: no port is active, or the
