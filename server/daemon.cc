@@ -112,7 +112,7 @@ void Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
   control_thread = std::make_unique<ControlThread>(*control, clock);
   transports.Connect(*control_thread, *control);
   peer_links = MakePeerLinks(settings, *control_thread, clock, transports);
-  if (peer_links != nullptr) control->rack_messages().SetPeerNetwork(*peer_links);
+  if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
   prefaulter = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });
   control->host_memory().SetPrefaulter(*prefaulter);
 }

@@ -53,22 +53,6 @@ constexpr DurationNs kAcknowledgementPollInterval = kMillisecond;
 // was stopped or starved.
 constexpr int kLatenessFraction = 8;
 
-Racks MakeRacks(const Context& context) {
-  const ControlOptions& options = context.options;
-  PHUB_CHECK(options.rack_self < std::max<std::size_t>(1, options.rack_endpoints.size()));
-  Racks racks;
-  if (options.racks.empty()) return racks;
-  PHUB_CHECK(options.rack_topology != nullptr && options.rack_index < options.racks.size());
-  PHUB_CHECK(options.rack_topology->members().size() == options.racks_with_ranks());
-  PHUB_CHECK(options.aggregator_count == 0 ||
-             options.aggregator_count == exchange::AggregatorCount(*options.rack_topology));
-  PHUB_CHECK(!options.topology_is_measured || options.aggregator_count == 0);
-  racks.known.resize(options.racks.size());
-  racks.configuration = HashOfRacks(options, context.cores.size());
-  racks.instance = context.random.Next() | 1;  // 0 means unknown
-  return racks;
-}
-
 }  // namespace
 
 // The parts, in the order of construction. A part may hold a reference to a part that is built
@@ -113,16 +97,21 @@ struct Control::Parts {
   Snapshots snapshots{context, jobs, pending_calls, versions};
   Loads loads{context, jobs, sessions, pending_calls, rack_jobs};
 
-  Racks racks = MakeRacks(context);
-  TopologySurvey survey{context, racks, rack_messages};
-  RackPlans plans{context, racks, survey};
-  RackMessages rack_messages{context,    racks,         jobs,      barriers, ending,       loads,
-                             peer_lanes, pending_calls, rack_jobs, opening,  rack_waiting, survey};
-  RackJobs rack_jobs{context, racks, jobs, barriers, ending, keys, pending_calls, rack_messages};
+  KnownRacks known_racks{context.options, context.cores.size(), context.random};
+  DeferredMessages deferred;
+  HeldJoins held;
+  TopologySurvey survey{context, known_racks, deferred, rack_messages};
+  RackPlans plans{context, survey};
+  RackMessages rack_messages{context,   known_racks, deferred,     held,       jobs,
+                             barriers,  ending,      loads,        peer_lanes, pending_calls,
+                             rack_jobs, opening,     rack_waiting, survey};
+  RackJobs rack_jobs{context, known_racks, jobs,          barriers,
+                     ending,  keys,        pending_calls, rack_messages};
   RackWaiting rack_waiting{context, rack_messages};
-  PeerLanes peer_lanes{context, racks, ending, jobs, rack_messages, opening};
-  RackOpening opening{context,    racks,         joins,     ending,        jobs,  local_rack,
-                      peer_lanes, pending_calls, rack_jobs, rack_messages, plans, survey};
+  PeerLanes peer_lanes{context, known_racks, ending, jobs, rack_messages, opening};
+  RackOpening opening{context,   known_racks,   deferred,   held,       joins,
+                      ending,    jobs,          local_rack, peer_lanes, pending_calls,
+                      rack_jobs, rack_messages, plans,      survey};
 
   Metrics metrics{context, jobs, totals};
   StallReports stall_reports{context, jobs, stall_queries};
@@ -159,6 +148,11 @@ StallReports& Control::stall_reports() { return parts_->stall_reports; }
 Tenants& Control::tenants() { return parts_->tenants; }
 TopologySurvey& Control::survey() { return parts_->survey; }
 Versions& Control::versions() { return parts_->versions; }
+
+void Control::SetPeerNetwork(PeerNetwork& network) {
+  parts_->rack_messages.SetPeerNetwork(network);
+  parts_->peer_lanes.SetPeerNetwork(network);
+}
 
 void Control::SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port) {
   std::vector<LaneEndpoint>& endpoints = parts_->context.endpoints;

@@ -50,6 +50,7 @@ class Loads;
 class LocalRack;
 class Metrics;
 class PeerLanes;
+class PeerNetwork;
 class RackMessages;
 class RankMemories;
 class Seats;
@@ -97,6 +98,8 @@ class Control {
   Draining& draining();
   Tenants& tenants();
 
+  // How daemons of other racks are reached; must outlive every job. Call it before the first Join.
+  void SetPeerNetwork(PeerNetwork& network);
   // Sets the address where clients open lanes to a core (default: lane_host and lane_port of the
   // options). Call it before the first Join.
   void SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port);

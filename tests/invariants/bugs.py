@@ -208,7 +208,7 @@ BUGS = (
         "  job->exchange = std::move(racks.exchange);\n",
         "  job->exchange = std::make_shared<JobExchange>();\n"
         "  job->exchange->plan = racks.exchange->plan;\n", CONTROL),
-    Bug("X5", "a run fails and its job goes on", "server/control/racks/racks.cc",
+    Bug("X5", "a run fails and its job goes on", "server/control/racks/peer_envelopes.cc",
         "      ending_.Fail(*job, std::move(run.put_off));\n", "", CONTROL),
     Bug("X6", "a deferred fault is forgotten", PEER_LANES,
         "if (Has(steps, RackAction::kPutFaultOff)) run.put_off",

@@ -114,7 +114,7 @@ void Cluster::BuildRacks() {
   for (std::uint32_t i = 0; i < rack_.size(); ++i) {
     peer_networks_.push_back(
         std::make_unique<SimPeerNetwork>(network_, random_, rack_, i, per_rack_));
-    rack_[i]->control().rack_messages().SetPeerNetwork(*peer_networks_.back());
+    rack_[i]->control().SetPeerNetwork(*peer_networks_.back());
   }
 }
 

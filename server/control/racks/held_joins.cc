@@ -1,12 +1,9 @@
-// Ranks that wait for rack 0 to open their job.
+#include "server/control/racks/held_joins.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "common/base/printable.h"
-#include "server/control/racks/rack_messages.h"
-#include "server/control/racks/rack_opening.h"
-#include "server/control/racks/topology_survey.h"
-#include "server/control/ranks/joins.h"
+#include "server/control/jobs/job.h"
 
 namespace phub::server {
 namespace {
@@ -14,150 +11,83 @@ namespace {
 constexpr std::size_t kHeldMax = 4096;
 constexpr std::size_t kHeldBytesMax = 256 << 20;  // each contains its job's plan
 
-const std::string& TenantOf(const v1::JoinRequest& request) {
-  static const std::string fallback = kDefaultTenant;
-  return request.tenant().empty() ? fallback : request.tenant();
+bool IsOfRun(const HeldJoin& held, std::string_view tenant, std::string_view job,
+             std::uint64_t incarnation) {
+  return held.request.tenant() == tenant && held.request.job() == job &&
+         held.request.incarnation() == incarnation;
+}
+
+bool IsOfSameProcess(const v1::JoinRequest& one, const v1::JoinRequest& other) {
+  return one.tenant() == other.tenant() && one.job() == other.job() && one.rank() == other.rank() &&
+         one.host() == other.host() && one.pid() == other.pid();
 }
 
 }  // namespace
 
-v1::PeerJob JobOf(const v1::JoinRequest& request, const JobSettings& settings) {
-  v1::PeerJob job;
-  job.set_tenant(TenantOf(request));
-  job.set_job(request.job());
-  *job.mutable_options() = request.options();
-  for (const std::uint32_t count : settings.daemon_cores) job.add_daemon_cores(count);
-  job.mutable_options()->set_chunk_bytes(settings.chunk_bytes);
-  job.mutable_options()->set_staging_bytes_per_lane(settings.staging_bytes_per_lane);
-  // Otherwise it would depend on the first rank which rack's default applies.
-  if (settings.on_loss == LossPolicy::kWait) {
-    job.mutable_options()->set_wait_timeout_ns(settings.wait_timeout);
-  }
-  job.set_created_by(request.rank());
-  return job;
+TimeNs HeldJoins::FirstDeadline() const {
+  TimeNs first = kNever;
+  for (const HeldJoin& held : joins_) first = std::min(first, held.deadline);
+  return first;
 }
 
-// A rank that calls Join again has a new connection, on which it expects the answer.
-absl::Status RackOpening::Hold(HeldJoin held) {
-  const auto is_same = [&](const HeldJoin& each) {
-    return TenantOf(each.request) == TenantOf(held.request) &&
-           each.request.job() == held.request.job() && each.request.rank() == held.request.rank() &&
-           each.request.host() == held.request.host() && each.request.pid() == held.request.pid();
-  };
-  const auto earlier = std::find_if(racks_.held.begin(), racks_.held.end(), is_same);
-  if (earlier != racks_.held.end()) {
+bool HeldJoins::Add(HeldJoin held) {
+  const auto earlier = std::ranges::find_if(
+      joins_, [&](const HeldJoin& each) { return IsOfSameProcess(each.request, held.request); });
+  if (earlier != joins_.end()) {
     const Answer<v1::JoinResponse> answer = std::move(earlier->answer);
-    racks_.held.erase(earlier);
+    joins_.erase(earlier);
     answer(absl::CancelledError("the rank called Join again"), {});
   }
   std::size_t bytes = held.request.ByteSizeLong();
-  for (const HeldJoin& each : racks_.held) bytes += each.request.ByteSizeLong();
-  if (racks_.held.size() >= kHeldMax || bytes > kHeldBytesMax) {
-    return context_.Refuse(
-        ControlCounter::joins_refused_capacity,
-        absl::ResourceExhaustedError(fmt::format("job {} was not opened: already {} ranks wait for "
-                                                 "{} to open their jobs; try again later",
-                                                 held.request.job(), racks_.held.size(),
-                                                 context_.options.DescribeRack(RackIndex{0}))));
-  }
-  racks_.held.push_back(std::move(held));
-  return absl::OkStatus();
+  for (const HeldJoin& each : joins_) bytes += each.request.ByteSizeLong();
+  if (joins_.size() >= kHeldMax || bytes > kHeldBytesMax) return false;
+  joins_.push_back(std::move(held));
+  return true;
 }
 
-// A rank joins and the job does not exist here. This happens at racks other than 0. At rack 0 it
-// happens if an older run still waits for other racks' ranks to leave, or if the topology is not
-// measured yet; rack 0 then defers its own request, and the rank waits, too.
-void RackOpening::AskToOpen(const v1::JoinRequest& request, std::string_view peer_address,
-                            const JobSettings& settings, Answer<v1::JoinResponse> answer_given) {
-  HeldJoin held{
-      .request = request,
-      .peer_address = std::string(peer_address),
-      .answer = std::move(answer_given),
-      .deadline = context_.clock.Now() + kHeldTimeouts * context_.options.liveness_timeout,
-      .asked_instance = {}};
-  held.request.set_tenant(TenantOf(held.request));
-  if (survey_.AwaitsSurvey()) {  // do not let a rank wait for a refusal
-    if (absl::Status status = joins_.CheckRoom(held.request); !status.ok()) {
-      return held.answer(status, {});
-    }
-  }
-  v1::PeerMessage message;
-  *message.mutable_request() = JobOf(held.request, settings);
-  const Incarnation incarnation{held.request.incarnation()};
-  message.set_incarnation(incarnation.value);
-  const v1::PeerJob& job = message.request();
-  const Answer<v1::JoinResponse> answer = held.answer;
-  if (job.ByteSizeLong() > kPeerMessageBytesMax) {
-    return answer(
-        context_.Refuse(
-            ControlCounter::joins_refused_plan,
-            absl::InvalidArgumentError(fmt::format(
-                "job {}: its description has {} bytes, and at most {} can be sent to other racks",
-                job.job(), job.ByteSizeLong(), kPeerMessageBytesMax))),
-        {});
-  }
-  if (const absl::Status status = Hold(std::move(held)); !status.ok()) return answer(status, {});
-  // One request is enough for all waiting ranks, unless rack 0 has restarted since.
-  const std::uint64_t instance = racks_.known[0].instance;
-  const bool asked = std::any_of(racks_.held.begin(), racks_.held.end(), [&](const HeldJoin& each) {
-    return TenantOf(each.request) == job.tenant() && each.request.job() == job.job() &&
-           each.request.incarnation() == incarnation.value && each.asked_instance == instance;
-  });
-  if (asked) return;
-  racks_.held.back().asked_instance = instance;
-  if (context_.options.rack_index == 0) return messages_.Defer(RackIndex{0}, message);
-  messages_.SendToRack(RackIndex{0}, incarnation, std::move(message));
-}
-
-void RackOpening::RefuseHeld(const v1::PeerRefused& refused, Incarnation incarnation) {
-  absl::Status status(static_cast<absl::StatusCode>(refused.code()), refused.message());
-  if (status.ok())
-    status = absl::InternalError(refused.message());  // a refusal must not look like a success
-  for (HeldJoin& held : TakeHeld(refused.tenant(), refused.job(), incarnation)) {
-    held.answer(status, {});
-  }
-}
-
-// The job now exists here: its waiting ranks join.
-void RackOpening::JoinHeld(const v1::PeerJob& job, Incarnation incarnation) {
-  for (HeldJoin& held : TakeHeld(job.tenant(), job.job(), incarnation)) {
-    joins_.Join(held.request, held.peer_address, std::move(held.answer));
-  }
-}
-
-std::list<HeldJoin> RackOpening::TakeHeld(const std::string& tenant, const std::string& job,
-                                          Incarnation incarnation) {
-  // Joins at a rack's first daemon do not name the run; those at its other daemons do.
-  const std::uint64_t asked_for = context_.options.is_anchor() ? 0 : incarnation.value;
+template <typename Predicate>
+std::list<HeldJoin> HeldJoins::TakeIf(Predicate&& wanted) {
   std::list<HeldJoin> taken;
-  for (auto held = racks_.held.begin(); held != racks_.held.end();) {
+  for (auto held = joins_.begin(); held != joins_.end();) {
     const auto next = std::next(held);
-    if (TenantOf(held->request) == tenant && held->request.job() == job &&
-        held->request.incarnation() == asked_for) {
-      taken.splice(taken.end(), racks_.held, held);
-    }
+    if (wanted(*held)) taken.splice(taken.end(), joins_, held);
     held = next;
   }
   return taken;
 }
 
-TimeNs RackOpening::PatienceOf(const HeldJoin& held) const {
-  return held.deadline + (survey_.MayBeMeasuring() ? kSurveyPatience : 0);
+std::list<HeldJoin> HeldJoins::Take(std::string_view tenant, std::string_view job,
+                                    std::uint64_t incarnation) {
+  return TakeIf([&](const HeldJoin& held) { return IsOfRun(held, tenant, job, incarnation); });
 }
 
-std::string RackOpening::WhyNotOpened() const {
-  const std::string opener = context_.options.DescribeRack(RackIndex{0});
-  if (survey_.MayBeMeasuring()) {
-    return fmt::format(
-        "{} has not opened it yet and may still be measuring the racks' topology; try again later",
-        opener);
+std::list<HeldJoin> HeldJoins::TakeLate(TimeNs now) {
+  return TakeIf([&](const HeldJoin& held) { return now >= held.deadline; });
+}
+
+bool HeldJoins::NoteAsked(std::string_view tenant, std::string_view job, std::uint64_t incarnation,
+                          std::uint64_t instance) {
+  const auto is_of_run = [&](const HeldJoin& held) {
+    return IsOfRun(held, tenant, job, incarnation);
+  };
+  const bool asked = std::ranges::any_of(joins_, [&](const HeldJoin& held) {
+    return is_of_run(held) && held.asked_instance == instance;
+  });
+  if (asked) return true;
+  const auto last = std::find_if(joins_.rbegin(), joins_.rend(), is_of_run);
+  if (last != joins_.rend()) last->asked_instance = instance;
+  return false;
+}
+
+void HeldJoins::NoteRequestsLost() {
+  for (HeldJoin& held : joins_) held.asked_instance.reset();
+}
+
+void HeldJoins::NoteRequestLost(std::string_view tenant, std::uint64_t incarnation) {
+  for (HeldJoin& held : joins_) {
+    const bool is = held.request.incarnation() == incarnation && held.request.tenant() == tenant;
+    if (is) held.asked_instance.reset();
   }
-  if (context_.options.rack_index == 0) {
-    return fmt::format("an older run of the job has not ended at {} yet; try again later", opener);
-  }
-  return fmt::format(
-      "{}, which opens jobs that span racks, does not answer; is its phubd running?{}", opener,
-      DescribeTrouble(racks_.known[0]));
 }
 
 }  // namespace phub::server

@@ -146,7 +146,7 @@ void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& c
       const std::string& nonce = offer.nonces[static_cast<std::size_t>(i)];
       call.offers.push_back({offer.transport_index, NonceOf(nonce)});
     }
-    racks_.network->DialLane(std::move(call));
+    network_->DialLane(std::move(call));
   }
 }
 
@@ -154,9 +154,7 @@ PeerOffers PeerLanes::OffersOf(const Job& job, RackIndex from,
                                const v1::PeerConnect& connect) const {
   const std::string peer = context_.options.DescribeRack(from);
   const auto why_avoided = [&](const std::string& transport) -> std::string {
-    const std::map<std::string, TimeNs>& avoided = racks_.known[from.value].avoided_until;
-    const auto until = avoided.find(transport);
-    if (until == avoided.end() || context_.clock.Now() >= until->second) return {};
+    if (!known_.IsAvoided(from, transport, context_.clock.Now())) return {};
     return fmt::format("a lane to {} over {} was lost less than {} ago", peer, transport,
                        FormatAge(kAvoidAfterLoss));
   };
@@ -327,7 +325,7 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
         FindTransportOf(context_.options.lane_transports, place.description);
     if (event.error != transport::TransportError::kPeerClosed && lost != nullptr &&
         lost->peers != LaneTransport::Peers::kNever) {
-      racks_.known[rack.value].avoided_until[lost->name] = context_.clock.Now() + kAvoidAfterLoss;
+      known_.Avoid(rack, lost->name, context_.clock.Now() + kAvoidAfterLoss);
     }
     // Either the daemon died, or the job has ended there. If the job has ended, the loss of the
     // lane has overtaken the reason or the last message of a job that ended normally.

@@ -13,9 +13,10 @@
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
 #include "server/control/jobs/peer_racks.h"
+#include "server/control/racks/known_racks.h"
+#include "server/control/racks/peer_network.h"
 #include "server/control/racks/peer_offers.h"
 #include "server/control/racks/rack_run.h"
-#include "server/control/racks/racks.h"
 
 namespace phub::server {
 
@@ -26,14 +27,17 @@ class RackOpening;
 
 class PeerLanes final : public PeerLaneAdmission {
  public:
-  PeerLanes(Context& context, Racks& racks, Ending& ending, JobTable& jobs, RackMessages& messages,
-            RackOpening& opening)
+  PeerLanes(Context& context, KnownRacks& known, Ending& ending, JobTable& jobs,
+            RackMessages& messages, RackOpening& opening)
       : context_(context),
-        racks_(racks),
+        known_(known),
         ending_(ending),
         jobs_(jobs),
         messages_(messages),
         opening_(opening) {}
+
+  // To be called before the first Join or envelope. The network must outlive every job.
+  void SetPeerNetwork(PeerNetwork& network) { network_ = &network; }
 
   wire::LaneRefusal Check(const wire::LaneHello& hello, bool encrypted) override;
   std::optional<wire::Nonce> FindNonce(const wire::LaneHello& hello) override;
@@ -64,11 +68,12 @@ class PeerLanes final : public PeerLaneAdmission {
   PeerLanePlace* FindGrantedPeer(const wire::LaneHello& hello, wire::LaneRefusal& refusal);
 
   Context& context_;
-  Racks& racks_;
+  KnownRacks& known_;
   Ending& ending_;
   JobTable& jobs_;
   RackMessages& messages_;
   RackOpening& opening_;
+  PeerNetwork* network_ = nullptr;
 };
 
 }  // namespace phub::server

@@ -31,14 +31,17 @@ struct PeerLaneCall {
   bool offers_only = false;           // tcp is not tried
 };
 
+// Maximum size of a message; with its envelope it stays below the limit of the other daemon's gRPC.
+inline constexpr std::size_t kPeerMessageBytesMax = (4 << 20) - (64 << 10);
+
 // Called with Control's lock held; must return at once and must not call back into Control.
 class PeerNetwork {
  public:
   virtual ~PeerNetwork() = default;
 
-  // Queues a message until the rack accepts it. Messages arrive in order and exactly once, unless
-  // one of the two daemons restarts. If the queue is full, some messages are dropped
-  // (peer_queue.h), and the jobs that sent them fail.
+  // Queues a message, of at most kPeerMessageBytesMax, until the rack accepts it. Messages arrive
+  // in order and exactly once, unless one of the two daemons restarts. If the queue is full, some
+  // messages are dropped (peer_queue.h), and the jobs that sent them fail.
   virtual DroppedMessages Send(RackIndex to, const PeerSender& sender, v1::PeerMessage message) = 0;
   // Opens a data lane. Answered by Control::AttachPeerLane or Control::PeerLaneFailed.
   virtual void DialLane(PeerLaneCall call) = 0;

@@ -180,9 +180,7 @@ bool RackJobs::IsLeaving(const Job& job) const {
 
 void RackJobs::ForgiveSilence(DurationNs duration) {
   const TimeNs now = context_.clock.Now();
-  for (KnownRack& rack : racks_.known) {
-    if (rack.last_heard != 0) rack.last_heard = std::min(now, rack.last_heard + duration);
-  }
+  known_.ForgiveSilence(duration, now);
   for (const auto& job : jobs_.jobs()) {
     if (job->rack_run != nullptr) job->rack_run->protocol.Forgive(duration);
   }

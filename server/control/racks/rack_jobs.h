@@ -9,7 +9,7 @@
 #include "server/control/context.h"
 #include "server/control/jobs/job_observer.h"
 #include "server/control/jobs/peer_racks.h"
-#include "server/control/racks/racks.h"
+#include "server/control/racks/known_racks.h"
 
 namespace phub::server {
 
@@ -22,10 +22,10 @@ class RackMessages;
 
 class RackJobs final : public PeerRacks, public JobObserver {
  public:
-  RackJobs(Context& context, Racks& racks, JobTable& jobs, Barriers& barriers, Ending& ending,
+  RackJobs(Context& context, KnownRacks& known, JobTable& jobs, Barriers& barriers, Ending& ending,
            Keys& keys, PendingCalls& pending_calls, RackMessages& messages)
       : context_(context),
-        racks_(racks),
+        known_(known),
         jobs_(jobs),
         barriers_(barriers),
         ending_(ending),
@@ -57,7 +57,7 @@ class RackJobs final : public PeerRacks, public JobObserver {
 
  private:
   Context& context_;
-  Racks& racks_;
+  KnownRacks& known_;
   JobTable& jobs_;
   Barriers& barriers_;
   Ending& ending_;

@@ -27,8 +27,8 @@ void RackMessages::NoteDropped(RackIndex to, const DroppedMessages& dropped) {
   LogWarning("event=peer_messages_dropped rack={} count={} all={}", to.value, dropped.count,
              dropped.all);
   if (dropped.all) {
-    racks_.known[to.value].missed_messages = true;
-    for (HeldJoin& held : racks_.held) held.asked_instance.reset();
+    known_.NoteMissedMessages(to);
+    held_.NoteRequestsLost();
   }
   for (const auto& [whose, count] : dropped.senders) {
     Job* const job = jobs_.FindIncarnation(whose.incarnation);
@@ -42,17 +42,13 @@ void RackMessages::NoteDropped(RackIndex to, const DroppedMessages& dropped) {
       continue;
     }
     // These were requests to open jobs. The next rank that joins sends the request again.
-    for (HeldJoin& held : racks_.held) {
-      const bool is = held.request.incarnation() == whose.incarnation.value &&
-                      held.request.tenant() == whose.tenant;
-      if (is) held.asked_instance.reset();
-    }
+    held_.NoteRequestLost(whose.tenant, whose.incarnation.value);
   }
 }
 
 void RackMessages::SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMessage message) {
   message.set_incarnation(incarnation.value);
-  if (racks_.network == nullptr) return;
+  if (network_ == nullptr) return;
   Job* const job = jobs_.FindIncarnation(incarnation);
   const bool spans = job != nullptr && job->rack_run != nullptr;
   if (message.ByteSizeLong() > kPeerMessageBytesMax) {
@@ -68,12 +64,12 @@ void RackMessages::SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMes
   }
   if (spans && job->rack_run->protocol.crowded_out() && !message.has_failed()) return;
   const PeerSender sender{spans ? job->account.tenant : TenantOf(message), incarnation};
-  const DroppedMessages dropped = racks_.network->Send(to, sender, std::move(message));
+  const DroppedMessages dropped = network_->Send(to, sender, std::move(message));
   if (dropped.count > 0) NoteDropped(to, dropped);
 }
 
 void RackMessages::SendToRacks(Incarnation incarnation, const v1::PeerMessage& message) {
-  for (std::uint32_t rack = 0; rack < racks_.known.size(); ++rack) {
+  for (std::uint32_t rack = 0; rack < known_.size(); ++rack) {
     if (rack != context_.options.rack_index) SendToRack(RackIndex{rack}, incarnation, message);
   }
 }
@@ -108,20 +104,10 @@ void RackMessages::CheckQueues() {
     context_.counters.Add(ControlCounter::jobs_crowded_out);
     ending_.Fail(*job, ending_.MakeFault(*job, "rack_messages_lost", job->rack_run->crowded_out));
   }
-  for (std::uint32_t rack = 0; rack < racks_.known.size(); ++rack) {
-    if (!std::exchange(racks_.known[rack].missed_messages, false)) continue;
+  for (std::uint32_t rack = 0; rack < known_.size(); ++rack) {
+    if (!known_.TakeMissedMessages(RackIndex{rack})) continue;
     FailOverLostMessages(RackIndex{rack}, "accepted no messages for too long");
   }
-}
-
-std::string DescribeTrouble(const KnownRack& rack) {
-  if (!rack.refuses.empty()) {
-    return fmt::format(" (it refuses messages from this daemon: {})", rack.refuses);
-  }
-  if (!rack.is_refused.empty()) {
-    return fmt::format(" (this daemon refuses its messages: {})", rack.is_refused);
-  }
-  return "";
 }
 
 absl::StatusOr<std::optional<RackIndex>> RackMessages::RackToAsk(
@@ -144,10 +130,6 @@ absl::StatusOr<std::optional<RackIndex>> RackMessages::RackToAsk(
         context_.options.DescribeRack(RackIndex{options.rack_index}), choice.rack()));
   }
   return RackIndex{choice.rack()};
-}
-
-void RackMessages::OnPeerRefusal(RackIndex from, std::string_view why) {
-  racks_.known[from.value].refuses = Printable(why, kPeerWordsMax);
 }
 
 }  // namespace phub::server

@@ -3,7 +3,6 @@
 // Owned by Control; under control's lock.
 #pragma once
 
-#include <deque>
 #include <optional>
 #include <string_view>
 
@@ -11,8 +10,10 @@
 #include "absl/status/statusor.h"
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
+#include "server/control/racks/deferred_messages.h"
+#include "server/control/racks/held_joins.h"
+#include "server/control/racks/known_racks.h"
 #include "server/control/racks/peer_network.h"
-#include "server/control/racks/racks.h"
 
 namespace phub::server {
 
@@ -26,15 +27,18 @@ class RackJobs;
 class RackOpening;
 class RackWaiting;
 class TopologySurvey;
+struct Job;
 
 class RackMessages {
  public:
-  RackMessages(Context& context, Racks& racks, JobTable& jobs, Barriers& barriers, Ending& ending,
-               Loads& loads, PeerLanes& peer_lanes, PendingCalls& pending_calls,
-               RackJobs& rack_jobs, RackOpening& opening, RackWaiting& rack_waiting,
-               TopologySurvey& survey)
+  RackMessages(Context& context, KnownRacks& known, DeferredMessages& deferred, HeldJoins& held,
+               JobTable& jobs, Barriers& barriers, Ending& ending, Loads& loads,
+               PeerLanes& peer_lanes, PendingCalls& pending_calls, RackJobs& rack_jobs,
+               RackOpening& opening, RackWaiting& rack_waiting, TopologySurvey& survey)
       : context_(context),
-        racks_(racks),
+        known_(known),
+        deferred_(deferred),
+        held_(held),
         jobs_(jobs),
         barriers_(barriers),
         ending_(ending),
@@ -47,7 +51,7 @@ class RackMessages {
         survey_(survey) {}
 
   // To be called before the first Join or envelope. The network must outlive every job.
-  void SetPeerNetwork(PeerNetwork& network) { racks_.network = &network; }
+  void SetPeerNetwork(PeerNetwork& network) { network_ = &network; }
   // An envelope whose header is filled in and which has no messages yet.
   v1::PeerEnvelope MakeEnvelope(RackIndex to) const;
   // FAILED_PRECONDITION if the sender is not compatible with this daemon; the message says why, and
@@ -56,7 +60,7 @@ class RackMessages {
   void OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer);
   void OnReceipt(RackIndex from, const v1::PeerReceipt& receipt);
   // That rack's daemon refuses this daemon's messages; `why` is its reason.
-  void OnPeerRefusal(RackIndex from, std::string_view why);
+  void OnPeerRefusal(RackIndex from, std::string_view why) { known_.NoteRefusal(from, why); }
 
   // The rack to which to forward a call that names one; nullopt: this daemon handles it.
   absl::StatusOr<std::optional<RackIndex>> RackToAsk(const v1::RackChoice& choice) const;
@@ -79,15 +83,15 @@ class RackMessages {
   void FailOverLostMessages(RackIndex rack, const char* what);
   // Fails jobs whose messages were dropped.
   void CheckQueues();
-  // Returns the deferred messages that can be handled again. While there is no topology, requests
-  // stay deferred; those whose ranks have been refused meanwhile are dropped.
-  std::deque<DeferredMessage> TakeDeferred();
+  void HandleDeferred(TimeNs now);
   void OnRackRestarted(RackIndex rack);
   void HandlePeerMessage(RackIndex from, const v1::PeerMessage& message);
   void CheckRackLiveness(TimeNs now);
 
   Context& context_;
-  Racks& racks_;
+  KnownRacks& known_;
+  DeferredMessages& deferred_;
+  HeldJoins& held_;
   JobTable& jobs_;
   Barriers& barriers_;
   Ending& ending_;
@@ -98,6 +102,7 @@ class RackMessages {
   RackOpening& opening_;
   RackWaiting& rack_waiting_;
   TopologySurvey& survey_;
+  PeerNetwork* network_ = nullptr;
 };
 
 }  // namespace phub::server

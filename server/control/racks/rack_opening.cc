@@ -124,7 +124,7 @@ absl::Status RackOpening::CheckNoRun(RackIndex from, const v1::PeerMessage& mess
     // The request may have waited for long, so it does not prove that its run is the newer one. It
     // is deferred for a while. In that time the older run may end: a rank's own daemon ends it
     // before it sends the request, or a third rack's message about its end is on the way.
-    const TimeNs since = racks_.deferred_since != 0 ? racks_.deferred_since : context_.clock.Now();
+    const TimeNs since = deferred_.Since(context_.clock.Now());
     is_settled = rack_jobs_.IsLeaving(*running) ||
                  context_.clock.Now() - since < context_.options.liveness_timeout;
     if (is_settled) {
@@ -208,8 +208,7 @@ void RackOpening::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
     const auto made = CreateRackJob(job, *settings, incarnation);
     status = made.status();
     if (made.ok()) {
-      (*made)->rack_run->protocol.OnPeer(from, PeerEvent::kSpoke,
-                                         racks_.known[from.value].instance);
+      (*made)->rack_run->protocol.OnPeer(from, PeerEvent::kSpoke, known_.InstanceOf(from));
     }
   }
   v1::PeerMessage answer;
@@ -297,7 +296,7 @@ void RackOpening::CheckOpening(Job& job, TimeNs now) {
     if (run.protocol.IsReady(RackIndex{rack})) continue;
     missing += fmt::format("{}{}{}", missing.empty() ? "" : ", ",
                            context_.options.DescribeRack(RackIndex{rack}),
-                           DescribeTrouble(racks_.known[rack]));
+                           known_.DescribeTrouble(RackIndex{rack}));
   }
   ending_.Fail(job, ending_.MakeFault(
                         job, "rack_not_ready",

@@ -17,8 +17,10 @@
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
 #include "server/control/jobs/peer_racks.h"
+#include "server/control/racks/deferred_messages.h"
+#include "server/control/racks/held_joins.h"
+#include "server/control/racks/known_racks.h"
 #include "server/control/racks/rack_protocol.h"
-#include "server/control/racks/racks.h"
 
 namespace phub::server {
 
@@ -38,11 +40,14 @@ v1::PeerJob JobOf(const v1::JoinRequest& request, const JobSettings& settings);
 
 class RackOpening final : public JobOpener {
  public:
-  RackOpening(Context& context, Racks& racks, Joins& joins, Ending& ending, JobTable& jobs,
-              LocalRack& local_rack, PeerLanes& peer_lanes, PendingCalls& pending_calls,
-              RackJobs& rack_jobs, RackMessages& messages, RackPlans& plans, TopologySurvey& survey)
+  RackOpening(Context& context, KnownRacks& known, DeferredMessages& deferred, HeldJoins& held,
+              Joins& joins, Ending& ending, JobTable& jobs, LocalRack& local_rack,
+              PeerLanes& peer_lanes, PendingCalls& pending_calls, RackJobs& rack_jobs,
+              RackMessages& messages, RackPlans& plans, TopologySurvey& survey)
       : context_(context),
-        racks_(racks),
+        known_(known),
+        deferred_(deferred),
+        held_(held),
         joins_(joins),
         ending_(ending),
         jobs_(jobs),
@@ -68,15 +73,13 @@ class RackOpening final : public JobOpener {
 
   void AdvanceRackRun(Job& job);
   void CheckOpening(Job& job, TimeNs now);
-  // PatienceOf: until when a rank waits for rack 0 to open its job. WhyNotOpened: the error when
-  // that time is over.
-  TimeNs PatienceOf(const HeldJoin& held) const;
-  std::string WhyNotOpened() const;
+  // Refuses ranks that have waited too long for rack 0 to open their job.
+  void RefuseLate(TimeNs now);
+  TimeNs NextDeadline() const;  // until RefuseLate; kNever if no rank waits
 
  private:
   // Reads the job that another rack's daemon requests, or that rack 0's daemon opens.
   absl::StatusOr<JobSettings> ReadJob(RackIndex from, const v1::PeerJob& job) const;
-  absl::Status Hold(HeldJoin held);
   absl::StatusOr<Job*> OpenEverywhere(v1::PeerJob job, const JobSettings& settings,
                                       Incarnation incarnation);
   absl::StatusOr<Job*> CreateRackJob(const v1::PeerJob& job, const JobSettings& settings,
@@ -87,9 +90,13 @@ class RackOpening final : public JobOpener {
   void JoinHeld(const v1::PeerJob& job, Incarnation incarnation);
   std::list<HeldJoin> TakeHeld(const std::string& tenant, const std::string& job,
                                Incarnation incarnation);
+  DurationNs ExtraPatience() const;  // while the topology may be being measured
+  std::string WhyNotOpened() const;
 
   Context& context_;
-  Racks& racks_;
+  KnownRacks& known_;
+  DeferredMessages& deferred_;
+  HeldJoins& held_;
   Joins& joins_;
   Ending& ending_;
   JobTable& jobs_;

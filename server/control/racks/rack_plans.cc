@@ -87,12 +87,15 @@ absl::Status RackPlans::ChoosePlan(v1::PeerJob& job) {
   const std::string& asked = job.options().plan();
   job.clear_topology();
   job.clear_measured_unix_ns();
-  if (racks_.survey.measured) {
+  if (const MeasuredTopology* const measured = survey_.measured()) {
     job.set_topology(plan::TopologyToJson(topology));
-    job.set_measured_unix_ns(racks_.survey.measured->unix_ns);
+    job.set_measured_unix_ns(measured->unix_ns);
   }
   job.set_reference_bytes(kReferenceBytes);
-  if (const auto made = racks_.plans.find(asked); made != racks_.plans.end()) {
+  if (std::exchange(made_for_, survey_.topology_number()) != survey_.topology_number()) {
+    made_.clear();
+  }
+  if (const auto made = made_.find(asked); made != made_.end()) {
     job.set_plan(made->second.text);
     job.set_seconds(made->second.seconds);
     return absl::OkStatus();
@@ -106,7 +109,7 @@ absl::Status RackPlans::ChoosePlan(v1::PeerJob& job) {
   }
   job.set_plan(plan::ForestToJson(topology, *forest));
   job.set_seconds(PredictedSeconds(topology, *forest));
-  if (!IsPlanText(asked)) racks_.plans[asked] = {job.plan(), job.seconds()};
+  if (!IsPlanText(asked)) made_[asked] = {job.plan(), job.seconds()};
   return absl::OkStatus();
 }
 

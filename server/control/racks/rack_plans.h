@@ -2,7 +2,10 @@
 // Control; under control's lock.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -10,7 +13,6 @@
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
 #include "server/control/racks/rack_run.h"
-#include "server/control/racks/racks.h"
 
 namespace phub::server {
 
@@ -18,8 +20,7 @@ class TopologySurvey;
 
 class RackPlans {
  public:
-  RackPlans(Context& context, Racks& racks, TopologySurvey& survey)
-      : context_(context), racks_(racks), survey_(survey) {}
+  RackPlans(Context& context, TopologySurvey& survey) : context_(context), survey_(survey) {}
 
   // At rack 0: fills in the plan that the job requests, and its predicted duration.
   absl::Status ChoosePlan(v1::PeerJob& job);
@@ -29,9 +30,16 @@ class RackPlans {
   void DescribeExchange(const Job& job, v1::ExchangeInfo& info) const;
 
  private:
+  // A plan that rack 0 made. The planners' limits do not change while the daemon runs.
+  struct MadePlan {
+    std::string text;  // phub.plan.v1
+    double seconds = 0;
+  };
+
   Context& context_;
-  Racks& racks_;
   TopologySurvey& survey_;
+  std::map<std::string, MadePlan> made_;  // by request: "auto" or a planner's name
+  std::uint64_t made_for_ = 0;            // the number of the topology of these plans
 };
 
 }  // namespace phub::server

@@ -62,11 +62,11 @@ bool TopologySurvey::IsRack0() const {
 
 std::string TopologySurvey::UnheardRacks() const {
   std::string names, troubles;
-  for (std::uint32_t rack = 0; rack < racks_.known.size(); ++rack) {
-    if (rack == context_.options.rack_index || racks_.known[rack].last_heard != 0) continue;
+  for (std::uint32_t rack = 0; rack < known_.size(); ++rack) {
+    if (rack == context_.options.rack_index || known_.LastHeard(RackIndex{rack}) != 0) continue;
     names += fmt::format("{}{}", names.empty() ? "" : ", ",
                          context_.options.DescribeRack(RackIndex{rack}));
-    troubles += DescribeTrouble(racks_.known[rack]);
+    troubles += known_.DescribeTrouble(RackIndex{rack});
   }
   if (troubles.empty()) troubles = "; is its phubd running?";
   return names.empty()
@@ -80,25 +80,18 @@ void TopologySurvey::AcceptTopology(MeasuredTopology measured, const char* by) {
   LogInfo("event=racks_topology by={} racks={} nodes={} links={} widest_mbit_s={:.0f}", by,
           topology.members().size(), topology.nodes().size(), topology.links().size(),
           static_cast<double>(topology.unit_bytes_per_s()) * 8e-6);
-  racks_.plans.clear();
-  racks_.survey.failure = absl::OkStatus();
-  racks_.survey.measured = std::move(measured);
+  ++topology_number_;
+  failure_ = absl::OkStatus();
+  measured_ = std::move(measured);
 }
 
 // Jobs that wait now are refused; a job that comes later triggers another survey.
 void TopologySurvey::FailSurvey(const absl::Status& why) {
-  RackSurvey& survey = racks_.survey;
   LogWarning("event=survey_failed message=\"{}\"", MessageOf(why));
   context_.counters.Add(ControlCounter::surveys_failed);
-  survey.failure = why;
-  survey.awaited_since = 0;
-  std::vector<DeferredMessage> waiting;
-  std::erase_if(racks_.deferred, [&](const auto& each) {
-    if (!each.message.has_request()) return false;
-    waiting.push_back(each);
-    return true;
-  });
-  for (const auto& [from, message, since] : waiting) {
+  failure_ = why;
+  awaited_since_ = 0;
+  for (const auto& [from, message, since] : deferred_.TakeRequests()) {
     const std::string& job = message.request().job();
     messages_.RefuseRequest(
         from, message,
@@ -114,40 +107,35 @@ void TopologySurvey::FailSurvey(const absl::Status& why) {
 bool TopologySurvey::MayBeMeasuring() const {
   if (!context_.options.topology_is_measured) return false;
   if (context_.options.rack_index == 0) return AwaitsSurvey();
-  return context_.clock.Now() - racks_.known[0].last_heard < context_.options.liveness_timeout;
+  return context_.clock.Now() - known_.LastHeard(RackIndex{0}) < context_.options.liveness_timeout;
 }
 
 std::string TopologySurvey::StateText() const {
-  const RackSurvey& survey = racks_.survey;
-  if (survey.measured) return "measured";
-  if (survey.under_way) return "being measured";
-  if (!survey.failure.ok()) {
-    return fmt::format("could not be measured: {}", MessageOf(survey.failure));
+  if (measured_) return "measured";
+  if (under_way_) return "being measured";
+  if (!failure_.ok()) {
+    return fmt::format("could not be measured: {}", MessageOf(failure_));
   }
   const std::string unheard = UnheardRacks();
   return unheard.empty() ? "not measured yet" : fmt::format("not measured yet: {}", unheard);
 }
 
-bool TopologySurvey::AwaitsSurvey() const { return IsRack0() && !racks_.survey.measured; }
+bool TopologySurvey::AwaitsSurvey() const { return IsRack0() && !measured_; }
 
 void TopologySurvey::AdvanceSurvey() {
-  RackSurvey& survey = racks_.survey;
-  if (!AwaitsSurvey() || survey.under_way) return;
-  const auto& deferred = racks_.deferred;
-  const bool awaited = std::any_of(deferred.begin(), deferred.end(),
-                                   [](const auto& each) { return each.message.has_request(); });
-  if (survey.begun && !awaited) return;
+  if (!AwaitsSurvey() || under_way_) return;
+  const bool awaited = deferred_.HasRequests();
+  if (begun_ && !awaited) return;
   const std::string unheard = UnheardRacks();
   if (unheard.empty()) {
-    PHUB_CHECK(survey.surveyor != nullptr);
-    survey.begun = survey.under_way = true;
+    PHUB_CHECK(surveyor_ != nullptr);
+    begun_ = under_way_ = true;
     LogInfo("event=survey_begun racks={}", context_.options.racks.size());
-    return survey.surveyor->Begin();
+    return surveyor_->Begin();
   }
   const TimeNs now = context_.clock.Now();
-  if (!awaited || survey.awaited_since == 0) survey.awaited_since = awaited ? now : 0;
-  if (!awaited ||
-      now - survey.awaited_since < kUnheardTimeouts * context_.options.liveness_timeout) {
+  if (!awaited || awaited_since_ == 0) awaited_since_ = awaited ? now : 0;
+  if (!awaited || now - awaited_since_ < kUnheardTimeouts * context_.options.liveness_timeout) {
     return;
   }
   FailSurvey(absl::UnavailableError(unheard));
@@ -155,7 +143,7 @@ void TopologySurvey::AdvanceSurvey() {
 
 const plan::Topology& TopologySurvey::TopologyToPlanFor() const {
   PHUB_CHECK(!AwaitsSurvey());
-  return context_.options.topology_is_measured ? *racks_.survey.measured->topology
+  return context_.options.topology_is_measured ? *measured_->topology
                                                : *context_.options.rack_topology;
 }
 
@@ -173,9 +161,8 @@ absl::StatusOr<std::shared_ptr<const plan::Topology>> TopologySurvey::TopologyOf
 }
 
 void TopologySurvey::OnSurvey(const absl::StatusOr<MeasuredTopology>& surveyed) {
-  RackSurvey& survey = racks_.survey;
-  survey.under_way = false;
-  if (survey.measured) return;  // an operator has applied one meanwhile
+  under_way_ = false;
+  if (measured_) return;  // an operator has applied one meanwhile
   absl::Status status = surveyed.status();
   if (status.ok()) status = CheckMeasured(*surveyed->topology);
   if (!status.ok()) return FailSurvey(status);
@@ -203,7 +190,7 @@ TopologyState TopologySurvey::DescribeTopology() const {
   said.is_measured = context_.options.topology_is_measured;
   if (!IsRack0()) return said;
   said.state = StateText();
-  if (racks_.survey.measured) said.measured = *racks_.survey.measured;
+  if (measured_) said.measured = *measured_;
   return said;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,7 +15,9 @@
 #include "absl/status/statusor.h"
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
-#include "server/control/racks/racks.h"
+#include "server/control/racks/deferred_messages.h"
+#include "server/control/racks/known_racks.h"
+#include "server/control/racks/surveyor.h"
 
 namespace phub::server {
 
@@ -22,11 +25,12 @@ class RackMessages;
 
 class TopologySurvey {
  public:
-  TopologySurvey(Context& context, Racks& racks, RackMessages& messages)
-      : context_(context), racks_(racks), messages_(messages) {}
+  TopologySurvey(Context& context, const KnownRacks& known, DeferredMessages& deferred,
+                 RackMessages& messages)
+      : context_(context), known_(known), deferred_(deferred), messages_(messages) {}
 
   // Required at rack 0, before the first Join or envelope. The surveyor must outlive every job.
-  void SetSurveyor(Surveyor& surveyor) { racks_.survey.surveyor = &surveyor; }
+  void SetSurveyor(Surveyor& surveyor) { surveyor_ = &surveyor; }
   void OnSurvey(const absl::StatusOr<MeasuredTopology>& surveyed);
   // An operator sets the topology for new jobs. FAILED_PRECONDITION: it is configured, or this is
   // not rack 0's daemon. INVALID_ARGUMENT: probes of these racks cannot find such a topology.
@@ -40,6 +44,10 @@ class TopologySurvey {
   // Starts a survey if necessary.
   void AdvanceSurvey();
 
+  // Null: the topology is configured, or not measured yet.
+  const MeasuredTopology* measured() const { return measured_ ? &*measured_ : nullptr; }
+  // Changes whenever another topology is accepted, so that plans for the older one are dropped.
+  std::uint64_t topology_number() const { return topology_number_; }
   // The topology for which rack 0 plans. REQUIRES: !AwaitsSurvey.
   const plan::Topology& TopologyToPlanFor() const;
   // The topology for which the job's plan was made. FAILED_PRECONDITION: the topology is
@@ -58,8 +66,16 @@ class TopologySurvey {
   std::string StateText() const;
 
   Context& context_;
-  Racks& racks_;
+  const KnownRacks& known_;
+  DeferredMessages& deferred_;
   RackMessages& messages_;
+  Surveyor* surveyor_ = nullptr;
+  std::optional<MeasuredTopology> measured_;  // new jobs are planned for this topology
+  std::uint64_t topology_number_ = 0;
+  bool begun_ = false;  // at least one survey was begun
+  bool under_way_ = false;
+  TimeNs awaited_since_ = 0;  // since when jobs wait for a rack that is not connected yet; 0: none
+  absl::Status failure_;      // why the last survey failed
 };
 
 }  // namespace phub::server

@@ -19,7 +19,6 @@
 #include "phub/v1/peer.grpc.pb.h"
 #include "server/control/racks/peer_lanes.h"
 #include "server/control/racks/rack_messages.h"
-#include "server/control/racks/racks.h"
 
 namespace phub::server {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "common/plan/generators.h"
 #include "server/control/racks/peer_network.h"
-#include "server/control/racks/racks.h"
+#include "server/control/racks/known_racks.h"
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {
@@ -111,7 +111,7 @@ class RackJobsTest : public ::testing::Test {
     nodes_[rack] = std::make_unique<RackNode>(rack, kRacks, ++seeds_);
     if (change) change(nodes_[rack]->options);
     nodes_[rack]->clock.now = now_;
-    nodes_[rack]->control().rack_messages().SetPeerNetwork(nodes_[rack]->network);
+    nodes_[rack]->control().SetPeerNetwork(nodes_[rack]->network);
   }
   RackNode& node(std::uint32_t rack) { return *nodes_[rack]; }
   static std::uint32_t RackOf(std::uint32_t rank) { return rank / (kRanks / kRacks); }

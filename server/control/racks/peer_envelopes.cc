@@ -1,12 +1,9 @@
 // Handles envelopes and messages from the daemons of other racks, and detects silent daemons.
-#include "server/control/racks/racks.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "common/base/log.h"
 #include "common/base/printable.h"
-#include "common/wire/message.h"
 #include "server/control/checkpoint/deal.h"
 #include "server/control/checkpoint/loads.h"
 #include "server/control/jobs/ending.h"
@@ -20,47 +17,16 @@
 #include "server/control/racks/topology_survey.h"
 #include "server/control/ranks/barriers.h"
 #include "server/control/ranks/local_rack.h"
-#include "server/control/text.h"
 
 namespace phub::server {
-namespace {
-
-constexpr std::size_t kDeferredMax = 1024;
-constexpr std::size_t kDeferredBytesMax = 64 << 20;
-
-// For messages that request or open a job: whether the newer one replaces the older one. Workers
-// may request any number of runs, and only the last request counts. Rack 0 opens few runs, so
-// `open` messages of different runs are all kept.
-bool IsSameRequest(const v1::PeerMessage& one, const v1::PeerMessage& other) {
-  const auto job_of = [](const v1::PeerMessage& message) -> const v1::PeerJob& {
-    return message.has_open() ? message.open() : message.request();
-  };
-  const bool same_run = one.has_request() || one.incarnation() == other.incarnation();
-  return one.message_case() == other.message_case() && same_run &&
-         job_of(one).tenant() == job_of(other).tenant() && job_of(one).job() == job_of(other).job();
-}
-
-}  // namespace
-
-std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
-  std::string text = fmt::format(
-      "control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\ncore_loops {}\n",
-      kProtocolVersionMin, kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
-      options.chunk_bytes, options.staging_bytes_per_lane, core_count);
-  text += fmt::format("daemon {} of {}\n", options.rack_self, options.daemons_in_rack());
-  for (const std::string& rack : options.racks) text += rack + "\n";
-  text += fmt::format("aggregators {}\n", options.aggregator_count);
-  text += DescribeTopologyForHash(options);
-  return Sha256Hex(text);
-}
 
 v1::PeerEnvelope RackMessages::MakeEnvelope(RackIndex to) const {
   v1::PeerEnvelope envelope;
   envelope.set_protocol_version(kProtocolVersionMax);
-  envelope.set_configuration(racks_.configuration);
+  envelope.set_configuration(known_.configuration());
   envelope.set_rack(context_.options.rack_index);
   envelope.set_to_rack(to.value);
-  envelope.set_instance(racks_.instance);
+  envelope.set_instance(known_.instance());
   envelope.set_daemon(context_.options.rack_self);
   envelope.set_daemon_count(context_.options.daemons_in_rack());
   envelope.set_endpoint(context_.options.racks[context_.options.rack_index]);
@@ -70,13 +36,12 @@ v1::PeerEnvelope RackMessages::MakeEnvelope(RackIndex to) const {
 absl::Status RackMessages::CheckEnvelope(const v1::PeerEnvelope& envelope) {
   const auto refuse = [&](ControlCounter counter, const std::string& what) {
     context_.counters.Add(counter);
-    if (std::exchange(racks_.last_refusal, what) != what) {
+    if (known_.NoteRefused(envelope.rack(), what)) {
       LogWarning("event=peer_refused message=\"{}\"", what);
     }
-    if (envelope.rack() < racks_.known.size()) racks_.known[envelope.rack()].is_refused = what;
     return absl::FailedPreconditionError(what);
   };
-  if (racks_.known.empty()) {
+  if (known_.empty()) {
     return refuse(
         ControlCounter::peers_refused_place,
         "another daemon expects this one to be one of its racks, but `racks` is not set here");
@@ -89,13 +54,13 @@ absl::Status RackMessages::CheckEnvelope(const v1::PeerEnvelope& envelope) {
                               envelope.rack(), envelope.protocol_version(), kProtocolVersionMin,
                               kProtocolVersionMax));
   }
-  if (envelope.rack() >= racks_.known.size() || envelope.rack() == context_.options.rack_index ||
+  if (envelope.rack() >= known_.size() || envelope.rack() == context_.options.rack_index ||
       envelope.to_rack() != context_.options.rack_index) {
     return refuse(ControlCounter::peers_refused_place,
                   fmt::format("the daemon of rack {} expects this one to be rack {}, but it is "
                               "rack {} of {}; check `racks` and `rack_self` of both",
                               envelope.rack(), envelope.to_rack(), context_.options.rack_index,
-                              racks_.known.size()));
+                              known_.size()));
   }
   if (envelope.daemon_count() == 0) {
     return refuse(ControlCounter::peers_refused_version,
@@ -115,14 +80,14 @@ absl::Status RackMessages::CheckEnvelope(const v1::PeerEnvelope& envelope) {
                     context_.options.rack_self, context_.options.daemons_in_rack(),
                     context_.options.racks[context_.options.rack_index]));
   }
-  if (envelope.configuration() != racks_.configuration) {
+  if (envelope.configuration() != known_.configuration()) {
     return refuse(
         ControlCounter::peers_refused_configuration,
         fmt::format("rack {} has configuration {}, rack {} has {}; both daemons must have the same "
                     "`racks`, topology, chunk_bytes, staging_bytes_per_lane, number of core loops "
                     "and versions: compare phubd --dump-config of both",
                     envelope.rack(), Shortened(envelope.configuration()),
-                    context_.options.rack_index, Shortened(racks_.configuration)));
+                    context_.options.rack_index, Shortened(known_.configuration())));
   }
   return absl::OkStatus();
 }
@@ -130,50 +95,34 @@ absl::Status RackMessages::CheckEnvelope(const v1::PeerEnvelope& envelope) {
 void RackMessages::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer) {
   if (absl::Status status = CheckEnvelope(envelope); !status.ok()) return answer(status, {});
   const RackIndex from{envelope.rack()};
-  KnownRack& known = racks_.known[from.value];
-  known.last_heard = context_.clock.Now();
-  known.is_refused.clear();
-  if (known.instance != envelope.instance()) {
-    known.instance = envelope.instance();
-    known.next_sequence.reset();
-    OnRackRestarted(from);
-  }
-  if (known.next_sequence && envelope.first_sequence() > *known.next_sequence) {
+  if (known_.NoteEnvelope(from, envelope.instance(), context_.clock.Now())) OnRackRestarted(from);
+  if (known_.BeginSequence(from, envelope.first_sequence())) {
     FailOverLostMessages(from, "dropped messages to this daemon");
-    known.next_sequence.reset();
   }
-  if (!known.next_sequence) known.next_sequence = envelope.first_sequence();
   survey_.AdvanceSurvey();
   std::uint64_t sequence = envelope.first_sequence();
   for (const v1::PeerMessage& message : envelope.messages()) {
-    if (sequence++ < *known.next_sequence) continue;  // a repetition: the receipt was lost
-    known.next_sequence = sequence;
-    HandlePeerMessage(from, message);
+    if (known_.TakeSequence(from, sequence++)) HandlePeerMessage(from, message);
   }
   v1::PeerReceipt receipt;
-  receipt.set_instance(racks_.instance);
+  receipt.set_instance(known_.instance());
   answer(absl::OkStatus(), receipt);
 }
 
 void RackMessages::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
-  KnownRack& known = racks_.known[from.value];
-  known.last_heard = context_.clock.Now();
-  known.refuses.clear();
+  const bool restarted = known_.NoteReceipt(from, receipt.instance(), context_.clock.Now());
   survey_.AdvanceSurvey();
-  if (known.instance == receipt.instance()) return;
-  known.instance = receipt.instance();
-  known.next_sequence.reset();
-  OnRackRestarted(from);
+  if (restarted) OnRackRestarted(from);
 }
 
 // The daemon's instance has changed, so it may be a new process, which does not know the jobs that
 // its predecessor had.
 void RackMessages::OnRackRestarted(RackIndex rack) {
-  std::erase_if(racks_.deferred, [&](const auto& each) { return each.from == rack; });
+  deferred_.DropFrom(rack);
   for (const auto& job : jobs_.jobs()) {
     if (!job->running() || job->rack_run == nullptr) continue;
-    const RackSteps steps = job->rack_run->protocol.OnPeer(rack, PeerEvent::kRestarted,
-                                                           racks_.known[rack.value].instance);
+    const RackSteps steps =
+        job->rack_run->protocol.OnPeer(rack, PeerEvent::kRestarted, known_.InstanceOf(rack));
     if (!Has(steps, RackAction::kFail)) continue;
     context_.counters.Add(ControlCounter::racks_restarted);
     ending_.Fail(*job,
@@ -197,13 +146,11 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
   }
   Job* job = jobs_.FindIncarnation(Incarnation{message.incarnation()});
   if (message.message_case() == Case::kFailed) {  // the job may not be open here yet
-    std::erase_if(racks_.deferred, [&](const auto& each) {
-      return each.message.has_open() && each.message.incarnation() == message.incarnation();
-    });
+    deferred_.DropOpen(message.incarnation());
   }
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;  // already ended here
   RackProtocol& protocol = job->rack_run->protocol;
-  protocol.OnPeer(from, PeerEvent::kSpoke, racks_.known[from.value].instance);
+  protocol.OnPeer(from, PeerEvent::kSpoke, known_.InstanceOf(from));
   switch (message.message_case()) {
     case Case::kOpened: return opening_.HandleOpened(*job, from, message.opened());
     case Case::kConnect: return peer_lanes_.HandleConnect(*job, from, message.connect());
@@ -242,26 +189,15 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
 }
 
 void RackMessages::Defer(RackIndex from, const v1::PeerMessage& message) {
-  const TimeNs since = racks_.deferred_since != 0 ? racks_.deferred_since : context_.clock.Now();
-  for (DeferredMessage& earlier : racks_.deferred) {
-    if (earlier.from != from || !IsSameRequest(earlier.message, message)) continue;
-    earlier = {from, message, since};
-    return;
-  }
-  std::size_t bytes = message.ByteSizeLong();
-  for (const DeferredMessage& earlier : racks_.deferred) bytes += earlier.message.ByteSizeLong();
-  if (racks_.deferred.size() >= kDeferredMax || bytes > kDeferredBytesMax) {
-    context_.counters.Add(ControlCounter::peer_messages_dropped);
-    if (!message.has_request()) return;
-    return RefuseRequest(
-        from, message,
-        context_.Refuse(
-            ControlCounter::joins_refused_capacity,
-            absl::ResourceExhaustedError(fmt::format(
-                "job {} was not opened: too many jobs wait at {} already; try again later",
-                message.request().job(), context_.options.DescribeRack(RackIndex{0})))));
-  }
-  racks_.deferred.push_back({from, message, since});
+  if (deferred_.Add(from, message, context_.clock.Now())) return;
+  context_.counters.Add(ControlCounter::peer_messages_dropped);
+  if (!message.has_request()) return;
+  RefuseRequest(from, message,
+                context_.Refuse(
+                    ControlCounter::joins_refused_capacity,
+                    absl::ResourceExhaustedError(fmt::format(
+                        "job {} was not opened: too many jobs wait at {} already; try again later",
+                        message.request().job(), context_.options.DescribeRack(RackIndex{0})))));
 }
 
 // A job without ranks here must not stay forever: see CheckAbandoned. If all ranks of this rack
@@ -275,29 +211,12 @@ void RackMessages::NoteIfNobodyIsHere(Job& job) {
 }
 
 void RackMessages::PollRacks(TimeNs now) {
-  if (racks_.known.empty()) return;
+  if (known_.empty()) return;
   CheckQueues();
   CheckRackLiveness(now);
-  std::deque<DeferredMessage> deferred = TakeDeferred();
-  for (const DeferredMessage& each : deferred) {
-    racks_.deferred_since = each.since;
-    HandlePeerMessage(each.from, each.message);
-  }
-  racks_.deferred_since = 0;
+  HandleDeferred(now);
   survey_.AdvanceSurvey();
-  for (auto held = racks_.held.begin(); held != racks_.held.end();) {
-    const auto next = std::next(held);
-    if (now >= opening_.PatienceOf(*held)) {
-      const HeldJoin late = std::move(*held);
-      racks_.held.erase(held);
-      const std::string why = opening_.WhyNotOpened();
-      late.answer(context_.Refuse(ControlCounter::joins_refused_rack,
-                                  absl::UnavailableError(fmt::format("job {} was not opened: {}",
-                                                                     late.request.job(), why))),
-                  {});
-    }
-    held = next;
-  }
+  opening_.RefuseLate(now);
   for (const auto& job : jobs_.jobs()) {
     if (!job->running() || job->rack_run == nullptr) continue;
     opening_.AdvanceRackRun(*job);
@@ -311,18 +230,18 @@ void RackMessages::PollRacks(TimeNs now) {
 }
 
 void RackMessages::CheckRackLiveness(TimeNs now) {
-  for (std::uint32_t rack = 0; rack < racks_.known.size(); ++rack) {
+  for (std::uint32_t rack = 0; rack < known_.size(); ++rack) {
     if (rack == context_.options.rack_index) continue;
     for (const auto& job : jobs_.jobs()) {
       if (!job->running() || job->rack_run == nullptr) continue;
-      const TimeNs heard = std::max(racks_.known[rack].last_heard, job->created_at);
+      const TimeNs heard = std::max(known_.LastHeard(RackIndex{rack}), job->created_at);
       if (now - heard < context_.options.liveness_timeout) continue;
       context_.counters.Add(ControlCounter::racks_silent);
       // The loss of lanes explains more than silence does, so a deferred loss becomes due now.
       RackProtocol& protocol = job->rack_run->protocol;
       const RackSteps steps = protocol.On(RunEvent::kPeerSilent, RackIndex{rack}, now);
       if (!Has(steps, RackAction::kFail)) continue;
-      const bool never = racks_.known[rack].last_heard == 0;
+      const bool never = known_.LastHeard(RackIndex{rack}) == 0;
       ending_.Fail(
           *job,
           ending_.MakeFault(
@@ -330,7 +249,7 @@ void RackMessages::CheckRackLiveness(TimeNs now) {
               fmt::format("the daemon of {} {}{}", context_.options.DescribeRack(RackIndex{rack}),
                           never ? std::string("has sent no message that this daemon accepted")
                                 : fmt::format("has been silent for {}", FormatAge(now - heard)),
-                          DescribeTrouble(racks_.known[rack]))));
+                          known_.DescribeTrouble(RackIndex{rack}))));
     }
   }
 }
@@ -340,12 +259,12 @@ TimeNs RackMessages::NextRackTimer(TimeNs polled_at) const {
   const bool spans = std::any_of(jobs_.jobs().begin(), jobs_.jobs().end(), [](const auto& job) {
     return job->running() && job->rack_run != nullptr;
   });
-  for (const HeldJoin& held : racks_.held) next = std::min(next, opening_.PatienceOf(held));
-  if (!racks_.held.empty() && context_.options.topology_is_measured) {  // a rack may become silent
+  next = std::min(next, opening_.NextDeadline());
+  if (!held_.empty() && context_.options.topology_is_measured) {  // a rack may become silent
     next = std::min(next, polled_at + context_.options.liveness_timeout / 8);
   }
   const DurationNs again = survey_.AwaitsSurvey() ? 50 * kMillisecond : kMillisecond;
-  if (!racks_.deferred.empty()) next = std::min(next, polled_at + again);
+  if (!deferred_.empty()) next = std::min(next, polled_at + again);
   const bool ends = std::any_of(jobs_.jobs().begin(), jobs_.jobs().end(), [](const auto& job) {
     return job->running() && job->rack_run != nullptr && job->rack_run->protocol.crowded_out();
   });
@@ -359,21 +278,18 @@ TimeNs RackMessages::NextRackTimer(TimeNs polled_at) const {
   return std::min(next, polled_at + context_.options.liveness_timeout / 8);
 }
 
-std::deque<DeferredMessage> RackMessages::TakeDeferred() {
-  std::deque<DeferredMessage> taken;
-  taken.swap(racks_.deferred);
-  if (!survey_.AwaitsSurvey() || context_.drain.draining) return taken;
+// While there is no topology, requests stay deferred; those whose ranks have been refused meanwhile
+// are dropped.
+void RackMessages::HandleDeferred(TimeNs now) {
+  const bool requests_wait = survey_.AwaitsSurvey() && !context_.drain.draining;
   const DurationNs patience = kHeldTimeouts * context_.options.liveness_timeout + kSurveyPatience;
-  const TimeNs now = context_.clock.Now();
-  std::deque<DeferredMessage> others;
-  for (DeferredMessage& each : taken) {
-    if (!each.message.has_request()) {
-      others.push_back(std::move(each));
+  deferred_.HandleAll([&](const DeferredMessage& each) {
+    if (!requests_wait || !each.message.has_request()) {
+      HandlePeerMessage(each.from, each.message);
     } else if (now - each.since < patience) {
-      racks_.deferred.push_back(std::move(each));
+      Defer(each.from, each.message);
     }
-  }
-  return others;
+  });
 }
 
 }  // namespace phub::server
