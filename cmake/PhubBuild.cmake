@@ -108,7 +108,7 @@ endif()
 #           [HEADERS target] [OPTIMIZED])
 # One GoogleTest program, one ctest entry.
 # LABELS: ./tests/run --fast runs the label "fast". Sanitizer builds run "fast" and "sanitized"; the
-# latter marks tests that are too slow for --fast.
+# latter marks tests that are too slow for --fast. Sanitizer builds leave tests without a label out.
 # HEADERS: the target whose precompiled headers it uses (default: phub_test_headers); see
 # tests/support.
 # OPTIMIZED: compile the test like the product, because its own code computes for long.
@@ -126,6 +126,9 @@ function(phub_test name)
     target_compile_options(${name} PRIVATE ${PHUB_TEST_OPTIONS})
     target_precompile_headers(${name} REUSE_FROM ${arg_HEADERS})
     set_target_properties(${name} PROPERTIES UNITY_BUILD ${PHUB_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+  if(PHUB_SANITIZE AND NOT arg_LABELS)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_TIMEOUT)

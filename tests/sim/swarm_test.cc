@@ -22,6 +22,11 @@ constexpr std::uint64_t kRackSeeds = 1'000;
 constexpr std::uint64_t kRackSeedsLong = 20'000;
 constexpr std::uint64_t kSeedsAtMost = 3;  // times as many, if an event is missing
 constexpr std::uint64_t kTwiceEvery = 20;  // 5 % of the seeds run twice and must agree
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
 
 const char* Environment(const char* name) {
   const char* value = std::getenv(name);
@@ -53,9 +58,12 @@ void RunSeeds(Layout layout, std::uint64_t count, const char* name) {
   if (const char* text = Environment("PHUB_SIM_SEEDS")) count = std::strtoull(text, nullptr, 10);
   Coverage coverage;
   // Some events happen in only one of hundreds of seeds, and any change moves them to other seeds.
-  // If one is missing, more seeds run.
+  // If one is missing, more seeds run. Sanitized builds are slow and run few seeds, so only other
+  // builds require every event.
+  const bool complete = !kSanitized || Environment("PHUB_TEST_LONG") != nullptr;
   const auto goes_on = [&](std::uint64_t seed) {
-    return seed < count || (seed < kSeedsAtMost * count && !coverage.Missing(layout).empty());
+    return seed < count ||
+           (complete && seed < kSeedsAtMost * count && !coverage.Missing(layout).empty());
   };
   for (std::uint64_t seed = shard; goes_on(seed); seed += shards) {
     const Outcome outcome = RunSeed(layout, seed);
@@ -69,7 +77,7 @@ void RunSeeds(Layout layout, std::uint64_t count, const char* name) {
     }
   }
   fmt::print("{}\n", coverage.ToString());
-  EXPECT_EQ(coverage.Missing(layout), "");
+  if (complete) EXPECT_EQ(coverage.Missing(layout), "");
 }
 
 TEST_F(Swarm, EverySeedEndsAsItMust) {
