@@ -77,7 +77,8 @@ void RunSeeds(Layout layout, std::uint64_t count, const char* name) {
     }
   }
   fmt::print("{}\n", coverage.ToString());
-  if (complete) EXPECT_EQ(coverage.Missing(layout), "");
+  if (!complete) return;
+  EXPECT_EQ(coverage.Missing(layout), "");
 }
 
 TEST_F(Swarm, EverySeedEndsAsItMust) {
