@@ -211,7 +211,8 @@ absl::Status Daemon::Parts::StartMetricsServer() {
   if (settings.metrics_listen.empty()) return absl::OkStatus();
   const HostAndPort address = Address(settings.metrics_listen);
   const auto collect = [this] {
-    return control_thread->Run([](Control& each) { return each.metrics().Sample(); });
+    return control_thread->Run({TurnKind::kMetrics, "sample"},
+                               [](Control& each) { return each.metrics().Sample(); });
   };
   auto created = MetricsServer::Create(address.host, address.port, collect, clock);
   if (!created.ok()) {

@@ -31,7 +31,7 @@ class SnapshotSink {
  public:
   virtual ~SnapshotSink() = default;
   // Sends one part. Control sends the next one after Snapshots::SnapshotPartSent.
-  virtual void Send(const v1::SnapshotPart& part) = 0;
+  virtual void Send(v1::SnapshotPart part) = 0;
   // The last call: control has dropped the sink. The status is OK if all parts were sent.
   virtual void End(const absl::Status& status) = 0;
 };

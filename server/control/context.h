@@ -14,6 +14,7 @@
 #include "server/control/control_options.h"
 #include "server/control/core_link.h"
 #include "server/control/counters.h"
+#include "server/metrics/turn_times.h"
 #include "server/tenant/ledger.h"
 
 namespace phub::server {
@@ -48,6 +49,7 @@ struct Context {
   std::vector<LaneEndpoint> endpoints;  // [core]
   Ledger ledger;
   ControlCounters counters;
+  AllTurnTimes turn_times{};
   DrainState drain;
   // Control was busy for this long and could not receive heartbeats: see Liveness::ForgiveSilence.
   std::function<void(DurationNs)> forgive_silence;

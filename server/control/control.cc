@@ -94,8 +94,8 @@ struct Control::Parts {
               pending_calls, host_memory, rank_memories, shares, opening};
 
   Versions versions{context, jobs, sessions};
-  Snapshots snapshots{context, jobs, pending_calls, versions};
-  Loads loads{context, jobs, sessions, pending_calls, rack_jobs};
+  Snapshots snapshots{context, jobs, host_memory, pending_calls, versions};
+  Loads loads{context, jobs, host_memory, sessions, pending_calls, rack_jobs};
 
   KnownRacks known_racks{context.options, context.cores.size(), context.random};
   DeferredMessages deferred;
@@ -162,6 +162,10 @@ void Control::SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t po
 
 void Control::Count(ControlCounter counter, std::uint64_t value) {
   parts_->context.counters.Add(counter, value);
+}
+
+void Control::NoteTurn(TurnKind kind, DurationNs held) {
+  parts_->context.turn_times[static_cast<std::size_t>(kind)].Add(held);
 }
 
 void Control::HandleFault(Job& job, CoreIndex core, const Event& event) {
@@ -307,8 +311,10 @@ TimeNs Control::NoteTimers() {
 TimeNs Control::NextDeadline() {
   const auto waits = [](const auto& job) {
     const JobCheckpoints& checkpoints = *job->checkpoints;
+    // Doorbells ring for pages; acknowledgements are polled for.
     const bool snapshot = checkpoints.snapshot != nullptr &&
-                          checkpoints.snapshot->state != SnapshotRun::State::kTaking;
+                          (checkpoints.snapshot->state == SnapshotRun::State::kAccepting ||
+                           checkpoints.snapshot->state == SnapshotRun::State::kDropping);
     return !job->pending.empty() || snapshot || !checkpoints.replaced.empty();
   };
   const auto is_behind = [](const CoreLink& link) { return link.backlog() > 0; };

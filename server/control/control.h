@@ -35,6 +35,7 @@
 #include "server/control/control_options.h"
 #include "server/control/core_link.h"
 #include "server/control/counters.h"
+#include "server/metrics/turn_times.h"
 
 namespace phub::server {
 
@@ -105,6 +106,8 @@ class Control {
   void SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port);
   // Counts calls that were refused before they reached a part.
   void Count(ControlCounter counter, std::uint64_t value = 1);
+  // The lock was held for this long (phub_control_lock_seconds).
+  void NoteTurn(TurnKind kind, DurationNs held);
 
   // Handles the events and acknowledgements of the core loops and runs the timers. Call it when a
   // core loop pushed an event or executed a command, and at NextDeadline().

@@ -257,7 +257,7 @@ std::uint64_t CheckpointImageBytes(const JobShard& shard) {
 std::unique_ptr<CheckpointImage> MakeCheckpointImage(const JobShard& shard) {
   auto image = std::make_unique<CheckpointImage>();
   image->memory =
-      MappedMemory::Allocate(CheckpointImageBytes(shard), MappedMemory::Backing::kPrefault);
+      MappedMemory::Allocate(CheckpointImageBytes(shard), MappedMemory::Backing::kLater);
   if (!image->memory) return nullptr;
   image->keys.resize(shard.key_count);
   image->chunks = std::make_unique<CheckpointImage::ChunkImage[]>(shard.chunk_count);

@@ -316,7 +316,8 @@ std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config);
 std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
                                        std::span<const KeyShardSpec> keys);
 // Creates an image of the shard's chunks. It reads data that the core loop writes when keys are
-// added, so call it only while every kAddKeys of this shard is acknowledged.
+// added, so call it only while every kAddKeys of this shard is acknowledged. Its memory has no
+// pages yet (TakePages).
 std::unique_ptr<CheckpointImage> MakeCheckpointImage(const JobShard& shard);
 // The memory that these will need, for admission. A shard includes the staging of its lanes, which
 // control allocates. A batch does not include the parameters.

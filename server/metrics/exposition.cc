@@ -129,6 +129,17 @@ void WriteCores(const MetricsSample& sample, TextFormat& text) {
   }
 }
 
+void WriteTurns(const MetricsSample& sample, TextFormat& text) {
+  text.BeginFamily("phub_control_lock_seconds", Type::kHistogram,
+                   "Time that control's lock was held without a break, by what held it.");
+  for (std::size_t kind = 0; kind < kTurnKindNames.size(); ++kind) {
+    const TurnTimes& times = sample.turn_times[kind];
+    text.AddHistogram({kRoundDurationBounds.data(), times.buckets.data(),
+                       kRoundDurationBounds.size(), times.total_ns},
+                      {{"by", kTurnKindNames[kind]}});
+  }
+}
+
 // Writes a family with a sample for each job, or for each tenant.
 template <typename Owner, typename Add>
 void WriteEach(const std::vector<Owner>& owners, TextFormat& text, std::string_view name, Type type,
@@ -259,6 +270,7 @@ std::string WriteExposition(const MetricsSample& sample, const ProcessSample& pr
   WriteCheckpoint(sample, text);
   WriteJobWork(sample, text);
   WriteCores(sample, text);
+  WriteTurns(sample, text);
   WriteCounters(sample, text);
   WriteProcess(process, http, text);
   return text.Take();

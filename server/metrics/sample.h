@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "server/metrics/counters.h"
 #include "server/metrics/shard_metrics.h"
+#include "server/metrics/turn_times.h"
 
 namespace phub::server {
 
@@ -93,6 +94,7 @@ struct MetricsSample {
   WorkerCounts workers;
   std::vector<CoreSample> cores;                // [core]
   std::vector<std::uint64_t> control_counters;  // [ControlCounter]
+  AllTurnTimes turn_times{};                    // of control's lock
   std::vector<JobSample> jobs;                  // running jobs; (tenant, name) is unique
   std::vector<TenantSample> tenants;
   std::uint64_t jobs_omitted = 0;

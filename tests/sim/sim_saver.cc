@@ -21,7 +21,7 @@ class SimSaver::Sink final : public server::SnapshotSink,
                              public std::enable_shared_from_this<Sink> {
  public:
   Sink(SimSaver& saver, std::size_t position) : saver_(saver), position_(position) {}
-  void Send(const v1::SnapshotPart& part) override {
+  void Send(v1::SnapshotPart part) override {
     saver_.After(saver_.Delay(),
                  [self = shared_from_this(), part] { self->saver_.OnPart(self->position_, part); });
   }

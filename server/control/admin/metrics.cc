@@ -103,6 +103,7 @@ MetricsSample Metrics::Sample() const {
   for (std::size_t i = 0; i < kControlCounterCount; ++i) {
     sample.control_counters.push_back(context_.counters.Get(static_cast<ControlCounter>(i)));
   }
+  sample.turn_times = context_.turn_times;
   for (const auto& job : jobs_.jobs()) {
     ++(job->running() ? sample.jobs_running : sample.jobs_ending);
     if (!job->running()) continue;

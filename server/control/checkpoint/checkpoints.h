@@ -19,6 +19,7 @@
 
 #include "server/control/answers.h"
 #include "server/control/core_link.h"
+#include "server/control/jobs/prefaulter.h"
 #include "server/core/exchange/rack_plan.h"
 #include "server/core/job_shard.h"
 
@@ -56,18 +57,35 @@ struct TensorView {
 // out.
 std::vector<TensorView> TensorsOf(const ShardKey& key, const CheckpointImage::ChunkImage& image);
 
+// Copies of a job's training state, or memory for them.
+struct Images {
+  // [core]. Shared with the thread that prefaults and frees the pages.
+  std::vector<std::shared_ptr<CheckpointImage>> of_cores;
+  PagesFlag pages;          // null: they have pages
+  std::uint64_t bytes = 0;  // charged to the job
+  PrefaultState state() const { return pages == nullptr ? PrefaultState::kTaken : pages->load(); }
+};
+struct FreeingImages {
+  DoneFlag done;  // null: free already
+  std::uint64_t bytes = 0;
+  std::function<void()> freed;  // called once; may be empty
+};
+
 struct SnapshotRun {
   enum class State : std::uint8_t {
+    kMapping,    // waits for the pages of its images; the core loops do not know of it yet
     kAccepting,  // sent; some core loop has not accepted it, or versions are not known
     kTaking,     // Begin was answered; chunks are being copied and can be read
     kDropping,   // given up; control waits for the core loops to release it
+    kFreeing,    // its images are being freed
   };
-  State state = State::kAccepting;
+  State state = State::kMapping;
+  bool over() const { return state == State::kDropping || state == State::kFreeing; }
   std::string id;
   TimeNs begun_at = 0;
   // kAccepting: for the core loops to accept. kTaking: for the reader to connect or to read on.
   TimeNs deadline = 0;
-  std::vector<std::unique_ptr<CheckpointImage>> images;  // [core]
+  Images images;
   std::vector<Ticket> tickets;  // [core] for kTakeSnapshot, then kDropSnapshot
   // Every core loop has acknowledged the command. Control checks this before it handles the core
   // loops' events, so all events that precede the acknowledgement are handled.
@@ -75,7 +93,6 @@ struct SnapshotRun {
   bool versions_known = false;
   std::vector<bool> taken;  // [core]: every chunk is copied
   bool missed = false;
-  std::uint64_t memory_bytes = 0;
   std::uint32_t key_count = 0;
   v1::Snapshot description;
   Answer<v1::Snapshot> begun;  // the answer to Begin; empty once given
@@ -115,11 +132,10 @@ void NoteSave(Job& job, const v1::SavedState& state, TimeNs at, TimeNs now);
 
 // A checkpoint as it is given to the core loops.
 struct DeliveredCheckpoint {
-  std::vector<std::unique_ptr<CheckpointImage>> images;  // [core]
+  Images images;
   // [core]: the command after which the core loop uses it or, once it is replaced, no longer uses
   // it.
   std::vector<Ticket> tickets;
-  std::uint64_t memory_bytes = 0;
   v1::LoadedState description;
   // Key index and first iteration before the load, for every key that the load names.
   std::vector<std::pair<std::uint32_t, std::uint64_t>> iterations_before;
@@ -134,6 +150,8 @@ struct CheckpointArrival {
   absl::Status failure;     // why the load failed; its memory is freed then
   bool is_refusal = false;  // not a load: rank 0 reports that it could not load
   std::unique_ptr<DeliveredCheckpoint> state;
+  bool accepts = false;          // the images have pages, or the load has failed
+  std::function<void()> resume;  // called once when `accepts` is set; may be empty
   struct Part {
     ChunkRef place;
     std::vector<std::uint32_t> elements_come;  // received so far; [tensor of TensorsOf]
@@ -154,6 +172,7 @@ struct JobCheckpoints {
   std::unique_ptr<DeliveredCheckpoint> loaded;  // what the core loops use or will use
   // Kept until the core loops release them.
   std::vector<std::unique_ptr<DeliveredCheckpoint>> replaced;
+  std::list<FreeingImages> freeing;  // nobody uses them; still charged to the job
   absl::Status load_refusal;      // why rank 0 could not load; cleared by the next successful load
   std::uint64_t newest_load = 0;  // jobs that span racks: the highest number of a load or refusal
   std::deque<ReadOut> read_outs;  // the newest few that were not reported yet

@@ -35,24 +35,62 @@ std::vector<ChunkRef> ChunksOf(const Job& job) {
   return chunks;
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<CheckpointImage>>> MakeImages(Context& context, Job& job,
-                                                                         std::uint64_t& bytes) {
-  bytes = 0;
-  for (const auto& shard : job.shards) bytes += CheckpointImageBytes(*shard);
-  if (absl::Status status = context.ledger.Reserve(job.account, bytes); !status.ok()) return status;
-  const SilenceGuard guard(context);
-  std::vector<std::unique_ptr<CheckpointImage>> images;
+absl::Status ImagesRefused(const Job& job, std::uint64_t bytes) {
+  return absl::ResourceExhaustedError(
+      fmt::format("job {}: the operating system refused to allocate {} for a copy of the job's "
+                  "training state; free memory on the host",
+                  job.name(), FormatBytes(bytes)));
+}
+
+absl::StatusOr<Images> MakeImages(Context& context, const HostMemory& host_memory, Job& job) {
+  Images images;
+  for (const auto& shard : job.shards) images.bytes += CheckpointImageBytes(*shard);
+  if (absl::Status status = context.ledger.Reserve(job.account, images.bytes); !status.ok())
+    return status;
+  std::vector<UnbackedMemory> memory;
+  absl::Status status;
   for (const auto& shard : job.shards) {
-    images.push_back(MakeCheckpointImage(*shard));
-    if (images.back() != nullptr) continue;
-    context.ledger.Return(job.account, bytes);
-    return absl::ResourceExhaustedError(
-        fmt::format("job {}: the operating system refused to allocate {} for a copy of the job's "
-                    "training state; free memory on the host",
-                    job.name(), FormatBytes(bytes)));
+    std::shared_ptr<CheckpointImage> image = MakeCheckpointImage(*shard);
+    if (image == nullptr) {
+      status = ImagesRefused(job, images.bytes);
+      break;
+    }
+    memory.push_back({image->memory.data(), image->memory.bytes(), image});
+    images.of_cores.push_back(std::move(image));
   }
-  job.memory_bytes += bytes;
+  if (status.ok() && !host_memory.TakePagesOf(std::move(memory), images.pages).ok()) {
+    status = ImagesRefused(job, images.bytes);
+  }
+  if (!status.ok()) {
+    context.ledger.Return(job.account, images.bytes);
+    return status;
+  }
+  job.memory_bytes += images.bytes;
   return images;
+}
+
+void FreeImages(Context& context, const HostMemory& host_memory, Job& job, Images images,
+                std::function<void()> freed) {
+  auto unwanted =
+      std::make_shared<std::vector<std::shared_ptr<CheckpointImage>>>(std::move(images.of_cores));
+  job.checkpoints->freeing.push_back(
+      {host_memory.FreeLater(std::move(unwanted)), images.bytes, std::move(freed)});
+  ReapImages(context, job);
+}
+
+void ReapImages(Context& context, Job& job) {
+  std::list<FreeingImages>& freeing = job.checkpoints->freeing;
+  for (auto each = freeing.begin(); each != freeing.end();) {
+    if (each->done != nullptr && !each->done->load()) {
+      ++each;
+      continue;
+    }
+    context.ledger.Return(job.account, each->bytes);
+    job.memory_bytes -= each->bytes;
+    const std::function<void()> freed = std::move(each->freed);
+    each = freeing.erase(each);
+    if (freed) freed();
+  }
 }
 
 }  // namespace phub::server

@@ -3,12 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/control/checkpoint/checkpoints.h"
 #include "server/control/context.h"
+#include "server/control/jobs/host_memory.h"
 #include "server/control/jobs/job.h"
 
 namespace phub::server {
@@ -16,10 +17,17 @@ namespace phub::server {
 // All chunks of the job on this daemon, grouped by core, in each core loop's order.
 std::vector<ChunkRef> ChunksOf(const Job& job);
 
-// Allocates images of all of the job's shards and charges them to the job; sets `bytes` to their
-// size. Otherwise returns why there is not enough memory. REQUIRES: the core loops have all of the
-// job's keys.
-absl::StatusOr<std::vector<std::unique_ptr<CheckpointImage>>> MakeImages(Context& context, Job& job,
-                                                                         std::uint64_t& bytes);
+// Maps images of all of the job's shards and charges them to the job. Otherwise returns why there
+// is not enough memory. The pages come later: see Images::pages. REQUIRES: the core loops have all
+// of the job's keys.
+absl::StatusOr<Images> MakeImages(Context& context, const HostMemory& host_memory, Job& job);
+// Why the pages of images were refused.
+absl::Status ImagesRefused(const Job& job, std::uint64_t bytes);
+// Frees images that no core loop uses. They stay charged until their memory is free, perhaps until
+// a later ReapImages; then `freed` is called, if it is not empty.
+void FreeImages(Context& context, const HostMemory& host_memory, Job& job, Images images,
+                std::function<void()> freed = {});
+// Returns the charge of the images whose memory is free by now.
+void ReapImages(Context& context, Job& job);
 
 }  // namespace phub::server

@@ -36,7 +36,7 @@ absl::Status Loads::NameKeys(const Job& job, const v1::LoadStateRequest& first,
   const std::vector<ChunkRef> chunks = ChunksOf(job);
   for (const ChunkRef& place : chunks) {
     const ShardKey& key = *place.chunk->key;
-    const auto& image = arrival.state->images[place.core.value]->chunks[place.index];
+    const auto& image = arrival.state->images.of_cores[place.core.value]->chunks[place.index];
     if (!place.chunk->is_home) continue;
     arrival.parts[key.key.value].push_back(
         {place, std::vector<std::uint32_t>(TensorsOf(key, image).size(), 0)});
@@ -62,7 +62,7 @@ absl::Status Loads::NameKeys(const Job& job, const v1::LoadStateRequest& first,
   for (const ChunkRef& place : chunks) {
     const std::uint32_t key = place.chunk->key->key.value;
     if (!arrival.named[key]) continue;
-    auto& image = arrival.state->images[place.core.value]->chunks[place.index];
+    auto& image = arrival.state->images.of_cores[place.core.value]->chunks[place.index];
     image.reductions = reductions[key];
     // Chunks whose home is another daemon get no elements here, only the count of reductions.
     if (!place.chunk->is_home) image.ready.store(true, std::memory_order_release);
@@ -104,7 +104,8 @@ absl::Status Loads::TakePiece(const Job& job, CheckpointArrival& arrival,
   for (; bytes > 0; ++part) {
     if (part == parts.end()) return wrong("extends beyond this daemon's chunks");
     const Chunk& chunk = *part->place.chunk;
-    const auto& image = arrival.state->images[part->place.core.value]->chunks[part->place.index];
+    const auto& image =
+        arrival.state->images.of_cores[part->place.core.value]->chunks[part->place.index];
     const std::vector<TensorView> tensors = TensorsOf(*chunk.key, image);
     const auto tensor = std::find_if(tensors.begin(), tensors.end(), [&](const TensorView& each) {
       return each.tensor == piece.tensor();

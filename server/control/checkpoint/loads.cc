@@ -57,9 +57,9 @@ absl::StatusOr<LoadId> Loads::BeginLoad(const v1::LoadStateRequest& first) {
   arrival->id = ++loads_begun_;
   arrival->rank = seat->rank;
   arrival->session_id = first.session_id();
-  arrival->deadline = context_.clock.Now() + context_.options.transfer_timeout;
+  arrival->deadline = kNever;
   arrival->state = std::make_unique<DeliveredCheckpoint>();
-  auto images = MakeImages(context_, job, arrival->state->memory_bytes);
+  auto images = MakeImages(context_, host_memory_, job);
   if (!images.ok()) return context_.Refuse(ControlCounter::loads_refused, images.status());
   arrival->state->images = *std::move(images);
   arrival->state->description.set_iteration(first.iteration());
@@ -80,7 +80,34 @@ absl::StatusOr<LoadId> Loads::BeginLoad(const v1::LoadStateRequest& first) {
     return status;
   }
   context_.counters.Add(ControlCounter::loads_begun);
+  NotePages(job);
   return id;
+}
+
+// Parts are accepted once the images have pages: copying a part must not wait for them.
+void Loads::NotePages(Job& job) {
+  CheckpointArrival& arrival = *job.checkpoints->arrival;
+  if (arrival.accepts || arrival.state == nullptr) return;
+  const PrefaultState pages = arrival.state->images.state();
+  if (pages == PrefaultState::kWaiting) return;
+  if (pages == PrefaultState::kRefused) {
+    return FailArrival(job, context_.Refuse(ControlCounter::loads_refused,
+                                            ImagesRefused(job, arrival.state->images.bytes)));
+  }
+  arrival.deadline = context_.clock.Now() + context_.options.transfer_timeout;
+  SetAccepts(arrival);
+}
+
+void Loads::SetAccepts(CheckpointArrival& arrival) {
+  arrival.accepts = true;
+  if (arrival.resume) std::exchange(arrival.resume, nullptr)();
+}
+
+bool Loads::AcceptsParts(LoadId load, std::function<void()> resume) {
+  Job* const job = FindLoad(load);
+  if (job == nullptr || job->checkpoints->arrival->accepts) return true;
+  job->checkpoints->arrival->resume = std::move(resume);
+  return false;
 }
 
 absl::Status Loads::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
@@ -89,6 +116,7 @@ absl::Status Loads::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
   CheckpointArrival& arrival = *job->checkpoints->arrival;
   if (!arrival.failure.ok()) return arrival.failure;
   if (arrival.is_refusal) return absl::OkStatus();
+  PHUB_CHECK(arrival.accepts, "job={}", job->name());
   absl::Status status = CheckLoader(*job, arrival.session_id);
   for (const v1::StatePiece& piece : part.pieces()) {
     if (!status.ok()) break;
@@ -145,14 +173,15 @@ void Loads::SendCheckpoint(Job& job) {
   for (std::size_t key = 0; key < arrival->parts.size(); ++key) {
     if (!arrival->named[key]) continue;
     for (const CheckpointArrival::Part& part : arrival->parts[key]) {
-      state->images[part.place.core.value]->chunks[part.place.index].ready.store(
+      state->images.of_cores[part.place.core.value]->chunks[part.place.index].ready.store(
           true, std::memory_order_release);
     }
   }
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
-    state->tickets.push_back(context_.cores[core].Send({.kind = Command::Kind::kLoadCheckpoint,
-                                                        .shard = job.shards[core].get(),
-                                                        .image = state->images[core].get()}));
+    state->tickets.push_back(
+        context_.cores[core].Send({.kind = Command::Kind::kLoadCheckpoint,
+                                   .shard = job.shards[core].get(),
+                                   .image = state->images.of_cores[core].get()}));
   }
   if (job.checkpoints->loaded) {
     job.checkpoints->loaded->tickets = state->tickets;
@@ -176,12 +205,12 @@ void Loads::SendCheckpoint(Job& job) {
 void Loads::FailArrival(Job& job, const absl::Status& status) {
   CheckpointArrival& arrival = *job.checkpoints->arrival;
   if (arrival.state == nullptr) return;
-  context_.ledger.Return(job.account, arrival.state->memory_bytes);
-  job.memory_bytes -= arrival.state->memory_bytes;
+  FreeImages(context_, host_memory_, job, std::move(arrival.state->images));
   arrival.state.reset();
   arrival.parts.clear();
   arrival.failure = status;
   arrival.deadline = kNever;
+  SetAccepts(arrival);  // the next part gets the reason
 }
 
 void Loads::CancelLoad(LoadId load) {
@@ -212,10 +241,10 @@ void Loads::AdvanceLoad(Job& job, TimeNs now) {
   if (!job.running()) return;  // everything is freed with the job
   std::erase_if(job.checkpoints->replaced, [&](const std::unique_ptr<DeliveredCheckpoint>& state) {
     if (!context_.cores.Acknowledged(state->tickets)) return false;
-    context_.ledger.Return(job.account, state->memory_bytes);
-    job.memory_bytes -= state->memory_bytes;
+    FreeImages(context_, host_memory_, job, std::move(state->images));
     return true;
   });
+  if (job.checkpoints->arrival) NotePages(job);
   if (job.checkpoints->arrival && now >= job.checkpoints->arrival->deadline) {
     FailArrival(job, absl::DeadlineExceededError(fmt::format(
                          "loading a checkpoint into job {} timed out: no data arrived within {}",
@@ -254,6 +283,7 @@ LoadId Loads::RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusa
   arrival->session_id = refusal.session_id();
   arrival->deadline = context_.clock.Now() + context_.options.transfer_timeout;
   arrival->is_refusal = true;
+  arrival->accepts = true;
   job.checkpoints->arrival = std::move(arrival);
   return job.checkpoints->arrival->id;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -20,18 +21,21 @@ namespace phub::server {
 
 class Loads final : public JobObserver {
  public:
-  Loads(Context& context, JobTable& jobs, Sessions& sessions, PendingCalls& pending_calls,
-        PeerRacks& peer_racks)
+  Loads(Context& context, JobTable& jobs, const HostMemory& host_memory, Sessions& sessions,
+        PendingCalls& pending_calls, PeerRacks& peer_racks)
       : context_(context),
         jobs_(jobs),
+        host_memory_(host_memory),
         sessions_(sessions),
         pending_calls_(pending_calls),
         peer_racks_(peer_racks) {}
 
   // The LoadState call: BeginLoad for its first message, LoadPart for every message (the first,
   // too), FinishLoad when the client has sent everything; it answers the call. If a load has
-  // failed, the next LoadPart returns the reason.
+  // failed, the next LoadPart returns the reason. LoadPart must wait until AcceptsParts; if that is
+  // false, `resume` is called once it is true.
   absl::StatusOr<LoadId> BeginLoad(const v1::LoadStateRequest& first);
+  bool AcceptsParts(LoadId load, std::function<void()> resume);
   absl::Status LoadPart(LoadId load, const v1::LoadStateRequest& part);
   void FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer);
   void CancelLoad(LoadId load);  // ignored if it is over
@@ -56,6 +60,8 @@ class Loads final : public JobObserver {
   absl::Status NameKeys(const Job& job, const v1::LoadStateRequest& first,
                         CheckpointArrival& arrival);
   absl::Status TakePiece(const Job& job, CheckpointArrival& arrival, const v1::StatePiece& piece);
+  void NotePages(Job& job);
+  static void SetAccepts(CheckpointArrival& arrival);
   void FailArrival(Job& job, const absl::Status& status);
   void SendCheckpoint(Job& job);
   LoadId RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal);
@@ -63,6 +69,7 @@ class Loads final : public JobObserver {
 
   Context& context_;
   JobTable& jobs_;
+  const HostMemory& host_memory_;
   Sessions& sessions_;
   PendingCalls& pending_calls_;
   PeerRacks& peer_racks_;

@@ -61,7 +61,7 @@ void Snapshots::SendSnapshotPart(Job& job) {
   while (room > 0 && run.chunk_next < run.chunks.size()) {
     const ChunkRef& place = run.chunks[run.chunk_next];
     const Chunk& chunk = *place.chunk;
-    const auto& copy = run.images[place.core.value]->chunks[place.index];
+    const auto& copy = run.images.of_cores[place.core.value]->chunks[place.index];
     PHUB_CHECK(copy.ready.load(std::memory_order_acquire), "job={} core={} chunk={}", job.name(),
                place.core.value, place.index);
     const std::vector<TensorView> tensors = TensorsOf(*chunk.key, copy);
@@ -92,7 +92,7 @@ void Snapshots::SendSnapshotPart(Job& job) {
     context_.counters.Add(ControlCounter::snapshot_bytes, kPartBytesMax - room);
   run.reader_waits = false;
   run.deadline = context_.clock.Now() + context_.options.transfer_timeout;
-  run.reader->Send(part);
+  run.reader->Send(std::move(part));
 }
 
 void Snapshots::SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink) {
@@ -109,7 +109,7 @@ void Snapshots::CancelSnapshot(std::string_view snapshot_id, const SnapshotSink*
   Job* const job = FindSnapshot(snapshot_id);
   if (job == nullptr || job->checkpoints->snapshot->reader.get() != sink) return;
   job->checkpoints->snapshot->reader.reset();
-  if (!job->running() || job->checkpoints->snapshot->state == SnapshotRun::State::kDropping) return;
+  if (!job->running() || job->checkpoints->snapshot->over()) return;
   context_.counters.Add(ControlCounter::snapshots_abandoned);
   DropSnapshot(*job, absl::CancelledError("the reader disconnected"));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "common/base/check.h"
@@ -23,7 +24,7 @@ void DescribeCopied(SnapshotRun& run) {
   std::vector<bool> seen(run.key_count, false);
   for (const ChunkRef& place : run.chunks) {
     const std::uint32_t index = place.chunk->key->key.value;
-    const CheckpointImage& image = *run.images[place.core.value];
+    const CheckpointImage& image = *run.images.of_cores[place.core.value];
     const CheckpointImage::ChunkImage& copy = image.chunks[place.index];
     v1::SnapshotKey& key = *run.description.mutable_keys(static_cast<int>(index));
     key.set_reductions(copy.reductions);
@@ -43,8 +44,7 @@ absl::Status Snapshots::CheckTargets(const Job& job,
                     FormatIncarnation(job.account.incarnation),
                     FormatIncarnation(Incarnation{request.incarnation()})));
   }
-  if (job.checkpoints->snapshot != nullptr &&
-      job.checkpoints->snapshot->state == SnapshotRun::State::kDropping) {
+  if (job.checkpoints->snapshot != nullptr && job.checkpoints->snapshot->over()) {
     return absl::UnavailableError(fmt::format(
         "the previous snapshot of job {} is still being released; retry in a moment", job.name()));
   }
@@ -78,14 +78,14 @@ absl::Status Snapshots::CheckTargets(const Job& job,
 
 absl::Status Snapshots::TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& request) {
   auto run = std::make_unique<SnapshotRun>();
-  auto images = MakeImages(context_, job, run->memory_bytes);
+  auto images = MakeImages(context_, host_memory_, job);
   if (!images.ok()) return images.status();
   run->images = *std::move(images);
   std::array<std::byte, kSnapshotIdBytes> id;
   context_.random.Fill(id);
   run->id.assign(reinterpret_cast<const char*>(id.data()), id.size());
   run->begun_at = context_.clock.Now();
-  run->deadline = run->begun_at + context_.options.report_timeout;
+  run->deadline = kNever;
   run->taken.assign(context_.cores.size(), false);
   run->key_count = static_cast<std::uint32_t>(job.keys.size());
   run->chunks = ChunksOf(job);
@@ -103,25 +103,55 @@ absl::Status Snapshots::TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& r
   for (const v1::SnapshotTarget& target : request.targets()) {
     const auto key = static_cast<int>(target.key_index());
     description.mutable_keys(key)->set_reductions(target.reductions());
-    for (const auto& image : run->images) {
+    for (const auto& image : run->images.of_cores) {
       image->keys[target.key_index()].target = target.reductions();
     }
   }
   std::uint64_t bytes = 0;
   for (const ChunkRef& place : run->chunks) {
-    const auto& copy = run->images[place.core.value]->chunks[place.index];
+    const auto& copy = run->images.of_cores[place.core.value]->chunks[place.index];
     for (const TensorView& tensor : TensorsOf(*place.chunk->key, copy)) {
       bytes += std::uint64_t{place.chunk->element_count} * tensor.element_bytes;
     }
   }
   description.set_bytes(bytes);
-  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
-    run->tickets.push_back(context_.cores[core].Send({.kind = Command::Kind::kTakeSnapshot,
-                                                      .shard = job.shards[core].get(),
-                                                      .image = run->images[core].get()}));
-  }
   job.checkpoints->snapshot = std::move(run);
   return absl::OkStatus();
+}
+
+// Gives the snapshot to the core loops once its images have pages.
+void Snapshots::StartSnapshot(Job& job) {
+  SnapshotRun& run = *job.checkpoints->snapshot;
+  const PrefaultState pages = run.images.state();
+  if (pages == PrefaultState::kWaiting) return;
+  if (pages == PrefaultState::kRefused) {
+    return DropSnapshot(job, context_.Refuse(ControlCounter::snapshots_refused,
+                                             ImagesRefused(job, run.images.bytes)));
+  }
+  run.state = SnapshotRun::State::kAccepting;
+  run.acknowledged = false;
+  run.deadline = context_.clock.Now() + context_.options.report_timeout;
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    run.tickets.push_back(context_.cores[core].Send({.kind = Command::Kind::kTakeSnapshot,
+                                                     .shard = job.shards[core].get(),
+                                                     .image = run.images.of_cores[core].get()}));
+  }
+  // The core loops execute this query after the snapshot's command. From then on, the difference
+  // between a key's applied rounds and its reductions does not change.
+  versions_.AskForVersions(
+      job, context_.options.report_timeout,
+      [this, &job, id = run.id](const absl::Status& asked, VersionQuery& query) {
+        if (job.checkpoints->snapshot == nullptr || job.checkpoints->snapshot->id != id) return;
+        if (!asked.ok()) return DropSnapshot(job, asked);
+        const v1::GetVersionsResponse versions = versions_.DescribeVersions(job, query);
+        for (v1::SnapshotKey& key : *job.checkpoints->snapshot->description.mutable_keys()) {
+          const v1::KeyVersions& now = versions.keys(static_cast<int>(key.key_index()));
+          if (now.chunk_count() == 0) continue;
+          key.set_applied(key.reductions() + now.applied_max() - now.reductions_max());
+          *key.mutable_hyper_parameters() = now.hyper_parameters();
+        }
+        job.checkpoints->snapshot->versions_known = true;
+      });
 }
 
 void Snapshots::BeginSnapshot(const v1::BeginSnapshotRequest& request,
@@ -138,23 +168,7 @@ void Snapshots::BeginSnapshot(const v1::BeginSnapshotRequest& request,
   context_.counters.Add(ControlCounter::snapshots_begun);
   LogInfo("event=snapshot_begun tenant={} job=\"{}\" keys={} bytes={}", job.account.tenant,
           job.name(), job.keys.size(), job.checkpoints->snapshot->description.bytes());
-  // The core loops execute this query after the snapshot's command. From then on, the difference
-  // between a key's applied rounds and its reductions does not change.
-  versions_.AskForVersions(
-      job, context_.options.report_timeout,
-      [this, &job, id = job.checkpoints->snapshot->id](const absl::Status& asked,
-                                                       VersionQuery& query) {
-        if (job.checkpoints->snapshot == nullptr || job.checkpoints->snapshot->id != id) return;
-        if (!asked.ok()) return DropSnapshot(job, asked);
-        const v1::GetVersionsResponse versions = versions_.DescribeVersions(job, query);
-        for (v1::SnapshotKey& key : *job.checkpoints->snapshot->description.mutable_keys()) {
-          const v1::KeyVersions& now = versions.keys(static_cast<int>(key.key_index()));
-          if (now.chunk_count() == 0) continue;
-          key.set_applied(key.reductions() + now.applied_max() - now.reductions_max());
-          *key.mutable_hyper_parameters() = now.hyper_parameters();
-        }
-        job.checkpoints->snapshot->versions_known = true;
-      });
+  StartSnapshot(job);
 }
 
 // Called before the core loops' events are handled. Everything that a core loop reported before it
@@ -167,8 +181,8 @@ void Snapshots::NoteSnapshotAcknowledged(Job& job) {
 
 void Snapshots::HandleSnapshotTaken(Job& job, CoreIndex core, const Event& event) {
   SnapshotRun* const run = job.checkpoints->snapshot.get();
-  PHUB_CHECK(run != nullptr && run->images[core.value].get() == event.image, "job={} core={}",
-             job.name(), core.value);
+  PHUB_CHECK(run != nullptr && run->images.of_cores[core.value].get() == event.image,
+             "job={} core={}", job.name(), core.value);
   if (event.image->missed) {
     run->missed = true;
   } else {
@@ -177,8 +191,12 @@ void Snapshots::HandleSnapshotTaken(Job& job, CoreIndex core, const Event& event
 }
 
 void Snapshots::AdvanceSnapshot(Job& job, TimeNs now) {
+  if (!job.running()) return;  // everything is freed with the job
+  ReapImages(context_, job);
   SnapshotRun* const run = job.checkpoints->snapshot.get();
-  if (run == nullptr || !job.running()) return;
+  if (run == nullptr) return;
+  if (run->state == SnapshotRun::State::kMapping) return StartSnapshot(job);
+  if (run->state == SnapshotRun::State::kFreeing) return;
   if (run->state == SnapshotRun::State::kDropping) {
     if (run->acknowledged) FreeSnapshot(job);
     return;
@@ -219,24 +237,30 @@ void Snapshots::AdvanceSnapshot(Job& job, TimeNs now) {
 // Gives up the snapshot. `why` is the answer to clients that wait for it.
 void Snapshots::DropSnapshot(Job& job, absl::Status why) {
   SnapshotRun& run = *job.checkpoints->snapshot;
-  if (run.state == SnapshotRun::State::kDropping) return;
+  if (run.over()) return;
+  const bool is_known = run.state != SnapshotRun::State::kMapping;
   run.state = SnapshotRun::State::kDropping;
   run.acknowledged = false;
   run.deadline = kNever;
   run.end = std::move(why);
+  if (!is_known) return FreeSnapshot(job);
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
     run.tickets[core] = context_.cores[core].Send(
         {.kind = Command::Kind::kDropSnapshot, .shard = job.shards[core].get()});
   }
 }
 
-// The core loops have released the images. Frees the memory before it answers, so that a client
-// which gets the answer can request another snapshot.
+// No core loop uses the images. Frees the memory before it answers, so that a client which gets the
+// answer can request another snapshot.
 void Snapshots::FreeSnapshot(Job& job) {
+  SnapshotRun& run = *job.checkpoints->snapshot;
+  run.state = SnapshotRun::State::kFreeing;
+  FreeImages(context_, host_memory_, job, std::move(run.images),
+             [this, &job] { EndSnapshot(job); });
+}
+
+void Snapshots::EndSnapshot(Job& job) {
   const std::unique_ptr<SnapshotRun> run = std::move(job.checkpoints->snapshot);
-  run->images.clear();
-  context_.ledger.Return(job.account, run->memory_bytes);
-  job.memory_bytes -= run->memory_bytes;
   LogInfo("event=snapshot_over tenant={} job=\"{}\" taken_ns={} status=\"{}\"", job.account.tenant,
           job.name(), context_.clock.Now() - run->begun_at, std::string(run->end.message()));
   if (run->begun) run->begun(run->end, {});
@@ -257,18 +281,26 @@ void Snapshots::OnAttaching(const Job& job, EventSink& sink) {
 void Snapshots::OnOver(Job& job, const absl::Status& why) {
   SnapshotRun* const run = job.checkpoints->snapshot.get();
   if (run == nullptr) return;
-  const absl::Status end = run->state == SnapshotRun::State::kDropping ? run->end : why;
+  const absl::Status end = run->over() ? run->end : why;
   if (run->begun) std::exchange(run->begun, nullptr)(end, {});
   if (run->reader) std::exchange(run->reader, nullptr)->End(end);
 }
 
 // The ledger gets the memory back when it closes the job's account.
 void Snapshots::OnReleased(Job& job) {
-  job.checkpoints->version_queries.clear();
-  job.checkpoints->snapshot.reset();
-  job.checkpoints->arrival.reset();
-  job.checkpoints->loaded.reset();
-  job.checkpoints->replaced.clear();
+  JobCheckpoints& checkpoints = *job.checkpoints;
+  const auto give_up = [&](Images& images) {
+    std::ranges::move(images.of_cores, std::back_inserter(job.unwanted));
+  };
+  if (checkpoints.snapshot) give_up(checkpoints.snapshot->images);
+  if (checkpoints.loaded) give_up(checkpoints.loaded->images);
+  for (const auto& state : checkpoints.replaced) give_up(state->images);
+  checkpoints.version_queries.clear();
+  checkpoints.snapshot.reset();
+  checkpoints.arrival.reset();
+  checkpoints.loaded.reset();
+  checkpoints.replaced.clear();
+  checkpoints.freeing.clear();
 }
 
 }  // namespace phub::server

@@ -18,8 +18,13 @@ namespace phub::server {
 
 class Snapshots final : public JobObserver {
  public:
-  Snapshots(Context& context, JobTable& jobs, PendingCalls& pending_calls, Versions& versions)
-      : context_(context), jobs_(jobs), pending_calls_(pending_calls), versions_(versions) {}
+  Snapshots(Context& context, JobTable& jobs, const HostMemory& host_memory,
+            PendingCalls& pending_calls, Versions& versions)
+      : context_(context),
+        jobs_(jobs),
+        host_memory_(host_memory),
+        pending_calls_(pending_calls),
+        versions_(versions) {}
 
   void BeginSnapshot(const v1::BeginSnapshotRequest& request, Answer<v1::Snapshot> answer);
   // Sends parts to the sink, one at a time, then End. On an error the sink is not used.
@@ -53,12 +58,15 @@ class Snapshots final : public JobObserver {
   Job* FindReadOut(const v1::ReportSavedStateRequest& request) const;
   absl::Status CheckTargets(const Job& job, const v1::BeginSnapshotRequest& request) const;
   absl::Status TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& request);
+  void StartSnapshot(Job& job);
   void SendSnapshotPart(Job& job);
   void DropSnapshot(Job& job, absl::Status why);
   void FreeSnapshot(Job& job);
+  void EndSnapshot(Job& job);
 
   Context& context_;
   JobTable& jobs_;
+  const HostMemory& host_memory_;
   PendingCalls& pending_calls_;
   Versions& versions_;
 };

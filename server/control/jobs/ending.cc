@@ -79,7 +79,8 @@ void Ending::SendEndCommands(Job& job) {
 
 // Freeing some GiB takes as long as prefaulting them, so the prefaulter does it if there is one.
 void Ending::FreeMemory(Job& job) {
-  auto unwanted = std::make_shared<std::vector<std::shared_ptr<const void>>>();
+  auto unwanted = std::make_shared<std::vector<std::shared_ptr<const void>>>(
+      std::exchange(job.unwanted, {}));
   for (BatchRecord& record : job.batches) {
     unwanted->insert(unwanted->end(), record.parts.begin(), record.parts.end());
     unwanted->push_back(record.parameters.shared.shared());

@@ -49,6 +49,10 @@ void HostMemory::TellOfParameters(const Job& job, BatchRecord& record) {
   }
 }
 
+DoneFlag HostMemory::FreeLater(std::shared_ptr<const void> unwanted) const {
+  return prefaulter_ == nullptr ? nullptr : prefaulter_->Free(std::move(unwanted));
+}
+
 std::vector<DoneFlag> HostMemory::Free(
     Incarnation incarnation, std::shared_ptr<std::vector<std::shared_ptr<const void>>> unwanted) {
   std::vector<DoneFlag> flags;

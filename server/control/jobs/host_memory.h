@@ -38,6 +38,8 @@ class HostMemory {
   // Frees the memory of a job and notifies the listener. The flags report when both are done.
   std::vector<DoneFlag> Free(Incarnation incarnation,
                              std::shared_ptr<std::vector<std::shared_ptr<const void>>> unwanted);
+  // Frees other memory by dropping this reference. Null: it is free already.
+  DoneFlag FreeLater(std::shared_ptr<const void> unwanted) const;
 
  private:
   Context& context_;

@@ -208,6 +208,8 @@ struct Job {
   TimeNs end_commands_at = 0;   // kFailed, kEnded: when kEndJob is sent
   bool end_commands_sent = false;
   std::size_t cores_ended = 0;
+  // Memory that the parts of control gave up at the release; freed with the rest.
+  std::vector<std::shared_ptr<const void>> unwanted;
   std::vector<DoneFlag> let_go;  // released: the memory is free when all are set
 
   const std::string& name() const { return account.job; }

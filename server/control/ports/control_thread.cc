@@ -1,6 +1,16 @@
 #include "server/control/ports/control_thread.h"
 
+#include "common/base/log.h"
+
 namespace phub::server {
+namespace {
+
+// A turn should take less than a millisecond. Longer ones are in phub_control_lock_seconds; these
+// are logged as well, because everyone notices them.
+constexpr DurationNs kSlowTurn = 50 * kMillisecond;
+constexpr DurationNs kSlowLogInterval = kSecond;
+
+}  // namespace
 
 ControlThread::ControlThread(Control& control, const Clock& clock)
     : control_(control), clock_(clock) {}
@@ -24,6 +34,17 @@ void ControlThread::Stop() {
 ControlThread::Settle::~Settle() {
   deferred_.swap(thread_.deferred_);
   if (thread_.control_.NextDeadline() < thread_.sleeping_until_) thread_.doorbell_.Ring();
+  thread_.NoteTurn(turn_, begun_at_);
+}
+
+void ControlThread::NoteTurn(Turn turn, TimeNs begun_at) {
+  const TimeNs now = clock_.Now();
+  const DurationNs held = now - begun_at;
+  control_.NoteTurn(turn.kind, held);
+  if (held < kSlowTurn || now < slow_silent_until_) return;
+  slow_silent_until_ = now + kSlowLogInterval;
+  LogWarning("event=control_slow by={} call={} held_ms={}",
+             kTurnKindNames[static_cast<std::size_t>(turn.kind)], turn.name, held / kMillisecond);
 }
 
 void ControlThread::RunDeferred(Deferred& deferred) {
@@ -40,10 +61,12 @@ void ControlThread::Loop() {
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
+      const TimeNs begun_at = clock_.Now();
       control_.Poll();
       deferred.swap(deferred_);
       until = control_.NextDeadline();
       sleeping_until_ = until;
+      NoteTurn({TurnKind::kPoll, ""}, begun_at);
     }
     RunDeferred(deferred);
     const TimeNs now = clock_.Now();

@@ -31,14 +31,24 @@ class ControlThread {
   // Core loops ring it after they push events or execute commands.
   const Doorbell& doorbell() const { return doorbell_; }
 
+  // What holds the lock, for phub_control_lock_seconds; `name` for the log, static text.
+  struct Turn {
+    TurnKind kind = TurnKind::kOther;
+    const char* name = "";
+  };
+
   // Calls function(control) under the lock. Functions deferred meanwhile run after the lock is
   // released.
   template <typename Function>
   auto Run(Function&& function) {
+    return Run(Turn{}, std::forward<Function>(function));
+  }
+  template <typename Function>
+  auto Run(Turn turn, Function&& function) {
     Deferred deferred;
     const auto locked = [&] {
       const std::lock_guard lock(mutex_);
-      const Settle settle(*this, deferred);
+      const Settle settle(*this, turn, deferred);
       return std::forward<Function>(function)(control_);
     };
     if constexpr (std::is_void_v<std::invoke_result_t<Function, Control&>>) {
@@ -58,17 +68,21 @@ class ControlThread {
 
  private:
   using Deferred = std::vector<std::function<void()>>;
-  // Runs before the lock is released: collects the deferred functions, and wakes the thread if it
-  // would sleep past the next deadline.
+  // Runs before the lock is released: collects the deferred functions, wakes the thread if it would
+  // sleep past the next deadline, and counts how long the lock was held.
   class Settle {
    public:
-    Settle(ControlThread& thread, Deferred& deferred) : thread_(thread), deferred_(deferred) {}
+    Settle(ControlThread& thread, Turn turn, Deferred& deferred)
+        : thread_(thread), turn_(turn), deferred_(deferred), begun_at_(thread.clock_.Now()) {}
     ~Settle();
 
    private:
     ControlThread& thread_;
+    const Turn turn_;
     Deferred& deferred_;
+    const TimeNs begun_at_;
   };
+  void NoteTurn(Turn turn, TimeNs begun_at);
   static void RunDeferred(Deferred& deferred);
   void Loop();
 
@@ -78,7 +92,9 @@ class ControlThread {
   std::mutex mutex_;
   Deferred deferred_;                                           // under mutex_
   TimeNs sleeping_until_ = std::numeric_limits<TimeNs>::min();  // under mutex_; min: awake
-  bool stopping_ = false;                                       // under mutex_
+  TimeNs slow_silent_until_ =
+      std::numeric_limits<TimeNs>::min();  // under mutex_: not logged before
+  bool stopping_ = false;                  // under mutex_
   std::thread thread_;
 };
 

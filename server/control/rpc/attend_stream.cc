@@ -44,7 +44,7 @@ void AttendStream::Start(std::function<void()> operation) {
   ++starting_;
   thread_.Defer([this, operation = std::move(operation)] {
     operation();
-    thread_.Run([this](Control&) {
+    thread_.Run({TurnKind::kStream, "attend_stream"}, [this](Control&) {
       --starting_;
       Advance();
     });
@@ -107,7 +107,7 @@ void AttendStream::HandleHeartbeat(Control& control) {
 }
 
 void AttendStream::OnReadDone(bool ok) {
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kStream, "attend_stream"}, [&](Control& control) {
     if (!ok) {  // the client closed its side or disconnected
       Detach(control);
       return End(absl::OkStatus());
@@ -118,7 +118,7 @@ void AttendStream::OnReadDone(bool ok) {
 }
 
 void AttendStream::OnWriteDone(bool ok) {
-  thread_.Run([&](Control&) {
+  thread_.Run({TurnKind::kStream, "attend_stream"}, [&](Control&) {
     writing_ = false;
     if (!ok) peer_gone_ = true;
     Advance();
@@ -126,7 +126,7 @@ void AttendStream::OnWriteDone(bool ok) {
 }
 
 void AttendStream::OnCancel() {
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kStream, "attend_stream"}, [&](Control& control) {
     peer_gone_ = true;
     Detach(control);
     End(absl::CancelledError("the client cancelled the stream"));
@@ -134,7 +134,7 @@ void AttendStream::OnCancel() {
 }
 
 void AttendStream::OnDone() {
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kStream, "attend_stream"}, [&](Control& control) {
     Detach(control);
     sink_->Forget();
     if (on_done) on_done();

@@ -93,7 +93,7 @@ class GrpcService<Handlers, rpc::List<Rpcs...>> final : public grpc::Service {
     using Request = typename Rpc::Request;
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     const Admission admission = shared_.access.Admit(*context, Rpc::kMethod);
-    shared_.thread.Run([&](Control& control) {
+    shared_.thread.Run({TurnKind::kCall, Rpc::kPath}, [&](Control& control) {
       auto answer = shared_.calls->Open(reactor, response);
       if (!admission.status.ok()) {
         shared_.NoteRefusal(control, admission);

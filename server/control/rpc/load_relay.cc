@@ -10,7 +10,7 @@ void LoadRelay::Start(std::function<void()> start) {
   ++starting_;
   thread_.Defer([self = shared_from_this(), start = std::move(start)] {
     start();
-    self->thread_.Run([&](Control&) {
+    self->thread_.Run({TurnKind::kStream, "load_relay"}, [&](Control&) {
       --self->starting_;
       self->Advance();
     });
@@ -47,7 +47,7 @@ void LoadRelay::Cancel() {
 
 void LoadRelay::OnWriteDone(bool ok) {
   const auto self = shared_from_this();
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kStream, "load_relay"}, [&](Control& control) {
     writing_ = false;
     broken_ = broken_ || !ok;
     Advance();
@@ -66,7 +66,7 @@ void LoadRelay::Advance() {
 
 void LoadRelay::OnDone(const grpc::Status& status) {
   const std::shared_ptr<LoadRelay> self = std::move(self_);
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kStream, "load_relay"}, [&](Control& control) {
     over_ = true;
     status_ = relay_.SaidBy(to_, status);
     on_change_(control);

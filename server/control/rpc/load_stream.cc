@@ -21,7 +21,29 @@ absl::Status LoadStream::Take(Control& control) {
     const absl::StatusOr<LoadId> load = control.loads().BeginLoad(part_);
     if (!load.ok()) return load.status();
     load_ = *load;
+    const auto resume = [this, alive = alive_] {
+      thread_.Defer([this, alive, thread = &thread_] {
+        thread->Run({TurnKind::kStream, "load"}, [&](Control& under_lock) {
+          if (*alive) Resume(under_lock);
+        });
+      });
+    };
+    waiting_ = !control.loads().AcceptsParts(*load_, resume);
+    if (waiting_) return absl::OkStatus();
   }
+  return TakePart(control);
+}
+
+// The daemon accepts parts from now on: the first one is still there.
+void LoadStream::Resume(Control& control) {
+  waiting_ = false;
+  if (end_.has_value()) return;
+  const absl::Status status = TakePart(control);
+  if (!status.ok()) return End(status);
+  Continue(control);
+}
+
+absl::Status LoadStream::TakePart(Control& control) {
   if (absl::Status status = control.loads().LoadPart(*load_, part_); !status.ok()) return status;
   return PassOn(control);
 }
@@ -62,7 +84,7 @@ void LoadStream::Continue(Control& control) {
     if (relay->over() && !relay->status().ok()) End(relay->status());
   }
   if (end_.has_value()) return Advance();
-  if (reading_ || any([](const LoadRelay& each) { return each.busy(); })) return;
+  if (reading_ || waiting_ || any([](const LoadRelay& each) { return each.busy(); })) return;
   if (!come_) return Read();
   if (finishing_ || any([](const LoadRelay& each) { return !each.over(); })) return;
   finishing_ = true;
@@ -106,7 +128,7 @@ void LoadStream::Read() {
   reading_ = starting_ = true;
   thread_.Defer([this] {
     StartRead(&part_);
-    thread_.Run([this](Control&) {
+    thread_.Run({TurnKind::kStream, "load_stream"}, [this](Control&) {
       starting_ = false;
       Advance();
     });
@@ -114,7 +136,7 @@ void LoadStream::Read() {
 }
 
 void LoadStream::OnReadDone(bool ok) {
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kStream, "load_stream"}, [&](Control& control) {
     reading_ = false;
     if (end_.has_value()) return;
     if (ok) {
@@ -129,14 +151,14 @@ void LoadStream::OnReadDone(bool ok) {
 }
 
 void LoadStream::OnCancel() {
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kStream, "load_stream"}, [&](Control& control) {
     Cancel(control);
     End(absl::CancelledError("the client cancelled the stream"));
   });
 }
 
 void LoadStream::OnDone() {
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kStream, "load_stream"}, [&](Control& control) {
     *alive_ = false;
     Cancel(control);
     if (!relays_.empty()) relay_->loads().Over(job_, this);

@@ -36,6 +36,8 @@ class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
 
  private:
   absl::Status Take(Control& control);
+  absl::Status TakePart(Control& control);
+  void Resume(Control& control);
   absl::Status PassOn(Control& control);
   void Finish(Control& control);
   void Cancel(Control& control);
@@ -52,6 +54,7 @@ class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
   std::map<std::uint32_t, std::shared_ptr<LoadRelay>> relays_;  // by rack
   Incarnation job_;                                             // set if there are relays
   bool reading_ = true;    // waiting for a part, or for the client to close its side
+  bool waiting_ = false;   // the daemon does not accept part_ yet
   bool come_ = false;      // the client has sent everything
   bool starting_ = false;  // StartRead is being called
   bool finishing_ = false;

@@ -16,7 +16,7 @@ void SnapshotRelay::Start(std::function<void()> start) {
   ++starting_;
   thread_.Defer([this, start = std::move(start)] {
     start();
-    thread_.Run([this](Control&) {
+    thread_.Run({TurnKind::kStream, "snapshot_relay"}, [this](Control&) {
       --starting_;
       Advance();
     });
@@ -41,7 +41,7 @@ void SnapshotRelay::End(const absl::Status& status) {
 }
 
 void SnapshotRelay::OnPart(bool ok) {
-  thread_.Run([&](Control&) {
+  thread_.Run({TurnKind::kStream, "snapshot_relay"}, [&](Control&) {
     reading_ = false;
     if (ok && !end_.has_value()) {
       writing_ = true;
@@ -54,7 +54,7 @@ void SnapshotRelay::OnPart(bool ok) {
 }
 
 void SnapshotRelay::OnWriteDone(bool ok) {
-  thread_.Run([&](Control&) {
+  thread_.Run({TurnKind::kStream, "snapshot_relay"}, [&](Control&) {
     writing_ = false;
     if (!ok) End(absl::CancelledError("the client disconnected"));
     if (end_.has_value()) {
@@ -68,7 +68,7 @@ void SnapshotRelay::OnWriteDone(bool ok) {
 }
 
 void SnapshotRelay::OnReadEnd(const grpc::Status& status) {
-  thread_.Run([&](Control&) {
+  thread_.Run({TurnKind::kStream, "snapshot_relay"}, [&](Control&) {
     read_ended_ = true;
     if (!end_.has_value()) end_ = relay_.SaidBy(from_, status);
     Advance();
@@ -87,11 +87,12 @@ void SnapshotRelay::Advance() {
 }
 
 void SnapshotRelay::OnCancel() {
-  thread_.Run([&](Control&) { End(absl::CancelledError("the client cancelled the stream")); });
+  thread_.Run({TurnKind::kStream, "snapshot_relay"},
+              [&](Control&) { End(absl::CancelledError("the client cancelled the stream")); });
 }
 
 void SnapshotRelay::OnDone() {
-  thread_.Run([&](Control&) {
+  thread_.Run({TurnKind::kStream, "snapshot_relay"}, [&](Control&) {
     if (on_done) on_done();
   });
   delete this;

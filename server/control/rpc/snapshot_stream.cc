@@ -11,8 +11,8 @@ namespace phub::server {
 class SnapshotStream::Sink final : public SnapshotSink {
  public:
   explicit Sink(SnapshotStream* stream) : stream_(stream) {}
-  void Send(const v1::SnapshotPart& part) override {
-    if (stream_ != nullptr) stream_->Send(part);
+  void Send(v1::SnapshotPart part) override {
+    if (stream_ != nullptr) stream_->Send(std::move(part));
   }
   void End(const absl::Status& status) override {
     if (stream_ != nullptr) stream_->End(status);
@@ -31,14 +31,14 @@ void SnapshotStream::Begin(Control& control) {
   if (!status.ok()) End(status);
 }
 
-void SnapshotStream::Send(const v1::SnapshotPart& part) {
+void SnapshotStream::Send(v1::SnapshotPart part) {
   if (end_.has_value()) return;
-  part_ = part;
+  part_ = std::move(part);
   writing_ = true;
   starting_ = true;
   thread_.Defer([this] {
     StartWrite(&part_);
-    thread_.Run([this](Control&) {
+    thread_.Run({TurnKind::kStream, "snapshot_stream"}, [this](Control&) {
       starting_ = false;
       Advance();
     });
@@ -57,7 +57,7 @@ void SnapshotStream::Advance() {
 }
 
 void SnapshotStream::OnWriteDone(bool ok) {
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kStream, "snapshot_stream"}, [&](Control& control) {
     writing_ = false;
     if (ok && !end_.has_value()) {
       control.snapshots().SnapshotPartSent(request_.snapshot_id(), sink_.get());
@@ -70,14 +70,14 @@ void SnapshotStream::OnWriteDone(bool ok) {
 }
 
 void SnapshotStream::OnCancel() {
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kStream, "snapshot_stream"}, [&](Control& control) {
     control.snapshots().CancelSnapshot(request_.snapshot_id(), sink_.get());
     End(absl::CancelledError("the client cancelled the stream"));
   });
 }
 
 void SnapshotStream::OnDone() {
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kStream, "snapshot_stream"}, [&](Control& control) {
     control.snapshots().CancelSnapshot(request_.snapshot_id(), sink_.get());
     sink_->Forget();
     if (on_done) on_done();

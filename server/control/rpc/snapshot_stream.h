@@ -30,7 +30,7 @@ class SnapshotStream final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
 
  private:
   class Sink;
-  void Send(const v1::SnapshotPart& part);
+  void Send(v1::SnapshotPart part);
   void Advance();
 
   ControlThread& thread_;

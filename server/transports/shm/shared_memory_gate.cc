@@ -44,7 +44,7 @@ void ControlSharedMemoryGate::Attach(const wire::LaneHello& hello,
   constexpr std::string_view kName = "shm";
   std::string_view process = peer_address;  // "shm pid 4711 uid 1000"
   if (process.starts_with(kName)) process.remove_prefix(std::min(kName.size() + 1, process.size()));
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kLane, "gate"}, [&](Control& control) {
     control.lanes().AttachLane(hello, std::move(connection), transport_index_, kName, process);
   });
 }
@@ -52,7 +52,7 @@ void ControlSharedMemoryGate::Attach(const wire::LaneHello& hello,
 wire::LaneRefusal ControlSharedMemoryGate::AdmitBatch(const wire::SharedBatchRequest& request,
                                                       const transport::PeerCredentials& credentials,
                                                       transport::BatchMemory& memory) {
-  const wire::LaneRefusal refusal = thread_.Run([&](Control& control) {
+  const wire::LaneRefusal refusal = thread_.Run({TurnKind::kLane, "gate"}, [&](Control& control) {
     return control.rank_memories().AdmitBatch(request, ProcessOf(credentials), memory);
   });
   if (refusal != wire::LaneRefusal::kNone) {

@@ -11,8 +11,9 @@ ControlLaneGate::ControlLaneGate(ControlThread& thread, std::uint8_t transport_i
     : thread_(thread), transport_index_(transport_index), tls_(tls) {}
 
 bool ControlLaneGate::FindNonce(const wire::LaneHello& hello, wire::Nonce& nonce) {
-  const auto found =
-      thread_.Run([&](Control& control) { return control.lanes().FindNonce(hello); });
+  const auto found = thread_.Run({TurnKind::kLane, "gate"}, [&](Control& control) {
+    return control.lanes().FindNonce(hello);
+  });
   if (!found) return false;
   nonce = *found;
   return true;
@@ -32,7 +33,7 @@ wire::LaneRefusal ControlLaneGate::Admit(const wire::LaneHello& hello,
 void ControlLaneGate::Attach(const wire::LaneHello& hello,
                              std::unique_ptr<transport::Connection> connection,
                              std::string peer_address) {
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kLane, "gate"}, [&](Control& control) {
     control.lanes().AttachLane(hello, std::move(connection), transport_index_,
                                tls_ ? "tcp+tls" : "tcp", peer_address);
   });

@@ -35,8 +35,9 @@ ControlVerbsGate::~ControlVerbsGate() {
 
 wire::LaneRefusal ControlVerbsGate::Admit(const wire::LaneHello& hello,
                                           std::string_view peer_address) {
-  const wire::LaneRefusal refusal =
-      thread_.Run([&](Control& control) { return control.lanes().AdmitLane(hello); });
+  const wire::LaneRefusal refusal = thread_.Run({TurnKind::kLane, "gate"}, [&](Control& control) {
+    return control.lanes().AdmitLane(hello);
+  });
   if (refusal != wire::LaneRefusal::kNone) {
     LogWarning("event=lane_refused transport=verbs reason={} rank={} core={} peer={}",
                wire::ToString(refusal), hello.rank.value, hello.core.value, peer_address);
@@ -46,7 +47,7 @@ wire::LaneRefusal ControlVerbsGate::Admit(const wire::LaneHello& hello,
 
 absl::StatusOr<transport::VerbsLaneParts> ControlVerbsGate::Parts(const wire::LaneHello& hello) {
   using Parts = absl::StatusOr<transport::VerbsLaneParts>;
-  return thread_.Run([&](Control& control) -> Parts {
+  return thread_.Run({TurnKind::kLane, "gate"}, [&](Control& control) -> Parts {
     absl::StatusOr<LaneStaging> staging = control.rank_memories().StagingOf(hello);
     if (!staging.ok()) return staging.status();
     const std::shared_ptr<transport::VerbsQueue>& queue = queues_[hello.core.value];
@@ -93,7 +94,7 @@ absl::StatusOr<ControlVerbsGate::Domain> ControlVerbsGate::DomainOf(
 void ControlVerbsGate::Attach(const wire::LaneHello& hello,
                               std::unique_ptr<transport::Connection> connection,
                               std::string description) {
-  thread_.Run([&](Control& control) {
+  thread_.Run({TurnKind::kLane, "gate"}, [&](Control& control) {
     control.lanes().AttachLane(hello, std::move(connection), transport_index_, "verbs",
                                description);
   });

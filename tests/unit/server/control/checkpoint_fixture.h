@@ -11,7 +11,7 @@
 namespace phub::server {
 
 struct RecordingSnapshotSink final : SnapshotSink {
-  void Send(const v1::SnapshotPart& part) override { parts.push_back(part); }
+  void Send(v1::SnapshotPart part) override { parts.push_back(std::move(part)); }
   void End(const absl::Status& status) override { end = status; }
   std::vector<v1::SnapshotPart> parts;
   std::optional<absl::Status> end;

@@ -51,6 +51,9 @@ MetricsSample MakeSample() {
   sample.jobs = {job};
   sample.tenants = {{"default", job.totals, 1, 2, 4096, 8192}};
   sample.jobs_omitted = 5;
+  TurnTimes& calls = sample.turn_times[static_cast<std::size_t>(TurnKind::kCall)];
+  calls.Add(20 * kMicrosecond);
+  calls.Add(3 * kSecond);
   return sample;
 }
 
@@ -133,6 +136,14 @@ TEST(Exposition, JobsAndTenantsByName) {
   std::map<std::string, std::string> lost = job;
   lost["state"] = "lost";
   EXPECT_EQ(read.Sum("phub_job_workers", lost), 3);
+}
+
+TEST(Exposition, HowLongControlsLockWasHeld) {
+  const PrometheusText read = Write(MakeSample());
+  EXPECT_EQ(read.Sum("phub_control_lock_seconds_count", {{"by", "call"}}), 2);
+  EXPECT_EQ(read.Sum("phub_control_lock_seconds_bucket", {{"by", "call"}, {"le", "0.001"}}), 1);
+  EXPECT_EQ(read.Sum("phub_control_lock_seconds_sum", {{"by", "call"}}), 3.00002);
+  EXPECT_EQ(read.Sum("phub_control_lock_seconds_count", {{"by", "poll"}}), 0);
 }
 
 TEST(Exposition, WithoutJobsItIsStillRight) {
