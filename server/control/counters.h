@@ -34,7 +34,8 @@ namespace phub::server {
   X(peer_messages_dropped) X(connections_refused_form) X(connections_refused_crowd)              \
   X(connections_refused_late) X(probes) X(probes_failed) X(probes_refused_busy)                  \
   X(probes_refused_invalid) X(probe_bytes) X(jobs_crowded_out) X(load_refusals_late)     \
-  X(surveys) X(surveys_failed) X(topologies_applied) X(topologies_refused)
+  X(surveys) X(surveys_failed) X(topologies_applied) X(topologies_refused)                     \
+  X(events_replaced)
 // clang-format on
 
 enum class ControlCounter : std::size_t {

@@ -90,6 +90,7 @@ constexpr Help kHelp[] = {
     {"heartbeats", "Heartbeats received from workers."},
     {"streams_attached", "Event streams that workers opened."},
     {"streams_detached", "Event streams that broke or were closed."},
+    {"events_replaced", "Events for workers that a newer one replaced before it was sent."},
     {"sessions_unknown", "Calls that named an unknown session."},
     {"workers_silent", "Workers that sent nothing for liveness_timeout."},
     {"silence_forgiven",

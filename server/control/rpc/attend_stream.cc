@@ -6,13 +6,6 @@
 #include "server/control/rpc/access.h"
 
 namespace phub::server {
-namespace {
-
-// Events are queued while the client does not read. Beyond this limit heartbeat answers are
-// dropped, to bound memory; a client that does not read does not need them.
-constexpr std::size_t kWaitingEventsMax = 64;
-
-}  // namespace
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
@@ -54,11 +47,10 @@ void AttendStream::Start(std::function<void()> operation) {
 // Writes the next event, or finishes once everything is written.
 void AttendStream::Advance() {
   if (finished_ || writing_) return;
-  if (peer_gone_) waiting_.clear();
+  if (peer_gone_) waiting_.Clear();
   if (!waiting_.empty()) {
     writing_ = true;
-    outgoing_ = std::move(waiting_.front());
-    waiting_.pop_front();
+    outgoing_ = waiting_.Pop();
     Start([this] { StartWrite(&outgoing_); });
     return;
   }
@@ -70,8 +62,7 @@ void AttendStream::Advance() {
 
 void AttendStream::Send(const v1::SessionEvent& event) {
   if (end_.has_value()) return;
-  if (event.has_heartbeat() && waiting_.size() >= kWaitingEventsMax) return;
-  waiting_.push_back(event);
+  if (waiting_.Push(event)) ++replaced_;
   Advance();
 }
 
@@ -80,7 +71,12 @@ void AttendStream::End(const absl::Status& status) {
   Advance();
 }
 
+void AttendStream::CountReplaced(Control& control) {
+  control.Count(ControlCounter::events_replaced, std::exchange(replaced_, 0));
+}
+
 void AttendStream::Detach(Control& control) {
+  CountReplaced(control);
   if (!session_id_.empty()) control.liveness().DetachStream(session_id_, stream_);
 }
 
@@ -112,6 +108,7 @@ void AttendStream::OnReadDone(bool ok) {
       Detach(control);
       return End(absl::OkStatus());
     }
+    CountReplaced(control);
     if (!end_.has_value()) HandleHeartbeat(control);
     if (!finished_ && !end_.has_value()) Start([this] { StartRead(&heartbeat_); });
   });

@@ -5,16 +5,19 @@
 // and no Start... call is being made, so gRPC cannot destroy the reactor during such a call.
 // Finally gRPC calls OnDone, which deletes the reactor. Control's sink may outlive the reactor and
 // then ignores events.
+//
+// Memory. A client that does not read its stream costs one event of each kind (event_queue.h) and
+// the one that gRPC is writing.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "server/control/ports/control_thread.h"
+#include "server/control/rpc/event_queue.h"
 #include "server/tenant/caller.h"
 
 namespace phub::server {
@@ -42,6 +45,7 @@ class AttendStream final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::Ses
   void Send(const v1::SessionEvent& event);
   void HandleHeartbeat(Control& control);
   void Detach(Control& control);
+  void CountReplaced(Control& control);
   void Start(std::function<void()> operation);
   void Advance();
 
@@ -51,8 +55,9 @@ class AttendStream final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::Ses
   v1::Heartbeat heartbeat_;  // being read
   std::string session_id_;   // empty until the first heartbeat attached the stream
   StreamId stream_ = 0;
-  std::deque<v1::SessionEvent> waiting_;
-  v1::SessionEvent outgoing_;  // being written
+  EventQueue waiting_;
+  std::uint64_t replaced_ = 0;  // events that a newer one replaced and that are not counted yet
+  v1::SessionEvent outgoing_;   // being written
   bool writing_ = false;
   bool peer_gone_ = false;
   bool finished_ = false;
