@@ -47,6 +47,7 @@ void CheckFunctions(const std::vector<std::string_view>& code, Findings& finding
       "^(class|struct|enum|union|namespace|extern|template|using|#|\\})");
   std::size_t start = 0;  // line, from 1; 0: outside
   bool function = false;
+  bool has_body = false;
   for (std::size_t i = 0; i < code.size(); ++i) {
     if (code[i].empty()) continue;
     if (code[i][0] == '}') {
@@ -61,6 +62,11 @@ void CheckFunctions(const std::vector<std::string_view>& code, Findings& finding
       const bool ends = line.find_last_of(";}") != std::string::npos &&
                         line.find_last_not_of(" ") == line.find_last_of(";}");
       start = function && !ends ? i + 1 : 0;
+      has_body = line.find('{') != std::string::npos;
+    } else if (start != 0 && !has_body) {
+      // The rest of a declaration of several lines, or of a function's head.
+      has_body = code[i].find('{') != std::string_view::npos;
+      if (!has_body && code[i].ends_with(';')) start = 0;
     }
   }
 }

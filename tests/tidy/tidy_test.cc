@@ -212,6 +212,10 @@ TEST(TidyForm, FunctionsAreLimited) {
   EXPECT_EQ(RulesBroken("server/a.cc", function(kFunctionLinesMax + 1)), Rules{"function"});
   EXPECT_EQ(CheckForm({"server/a.cc", function(kFunctionLinesMax + 1)}).at(0).line, 5u);
   EXPECT_EQ(RulesBroken("tests/a_test.cc", function(kFunctionLinesMax + 1)), Rules{});
+  // Expect: a declaration of several lines is no function.
+  const std::string declared = "int c(int first,\n      int second);\n";
+  EXPECT_EQ(RulesBroken("server/a.cc", declared + std::string(kFunctionLinesMax, '\n') + "}\n"),
+            Rules{});
   std::string type = "class B {\n";
   for (std::size_t i = 0; i < kFunctionLinesMax; ++i) type += "  int member;\n";
   EXPECT_EQ(RulesBroken("server/a.cc", type + "};\n"), Rules{});
