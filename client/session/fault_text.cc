@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 
 namespace phub::client {
 namespace {
@@ -52,9 +54,12 @@ Status NamedCallStatus(std::string_view call, const Endpoint& daemon, const absl
 }
 
 Status FaultStatus(const v1::Fault& fault) {
+  ErrorSubject subject{.job = fault.job(), .key = fault.key()};
+  if (fault.has_rank()) subject.rank = fault.rank();
   return Status(StatusCode::kAborted,
                 fault.message().empty() ? fmt::format("job {} ended: {}", fault.job(), fault.code())
-                                        : fault.message());
+                                        : fault.message(),
+                std::make_shared<const ErrorSubject>(std::move(subject)));
 }
 
 Status DaemonSilent(const Endpoint& daemon, DurationNs age, std::string_view job,

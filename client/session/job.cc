@@ -3,11 +3,18 @@
 
 #include <utility>
 
+#include "client/session/fork.h"
 #include "client/session/job_impl.h"
 #include "client/session/key_checks.h"
 #include "phub/client.h"
 
 namespace phub {
+namespace {
+
+using client::ForkedStatus;
+using client::InForkedChild;
+
+}  // namespace
 
 Job::Job(std::shared_ptr<client::JobImpl> state) : impl_(std::move(state)) {}
 Job::Job(Job&& other) noexcept = default;
@@ -25,15 +32,16 @@ const std::string& Job::name() const { return impl_->name(); }
 std::uint32_t Job::rank() const { return impl_->rank(); }
 std::uint32_t Job::world_size() const { return impl_->world_size(); }
 bool Job::created() const { return impl_->created(); }
-std::string Job::transports() const { return impl_->transports(); }
+std::string Job::transports() const { return InForkedChild() ? "" : impl_->transports(); }
 bool Job::resumed() const { return impl_->resumed(); }
-std::uint64_t Job::iteration() const { return impl_->iteration(); }
+std::uint64_t Job::iteration() const { return InForkedChild() ? 0 : impl_->iteration(); }
 IterationOutcome Job::last_iteration() const { return impl_->last_iteration(); }
-Status Job::status() const { return impl_->status(); }
-Status Job::Barrier() { return impl_->Barrier(); }
-Status Job::Leave() { return impl_->Leave(); }
+Status Job::status() const { return InForkedChild() ? ForkedStatus() : impl_->status(); }
+Status Job::Barrier() { return InForkedChild() ? ForkedStatus() : impl_->Barrier(); }
+Status Job::Leave() { return InForkedChild() ? ForkedStatus() : impl_->Leave(); }
 
 Result<std::vector<Key>> Job::AddKeys(std::span<const KeySpec> specs) {
+  if (InForkedChild()) return ForkedStatus();
   auto states = impl_->AddKeys(specs);
   if (!states.ok()) return states.status();
   std::vector<Key> keys;
@@ -70,6 +78,7 @@ Result<Key> Job::AddBundle(std::string_view name, ElementType type,
 }
 
 Status Job::Initialize(Key& key, ConstElements values) {
+  if (InForkedChild()) return ForkedStatus();
   client::KeyImpl& state = *key.impl_;
   const client::KeyDefinition& definition = state.definition;
   if (state.has_values()) return this->status();
@@ -86,6 +95,7 @@ Status Job::Initialize(Key& key, ConstElements values) {
 }
 
 Handle Job::Broadcast(Key& key, std::uint32_t root, ConstElements values) {
+  if (InForkedChild()) return Handle(ForkedStatus());
   client::KeyImpl& state = *key.impl_;
   const client::KeyDefinition& definition = state.definition;
   const std::string place = fmt::format("key {} of job {}", definition.name, name());

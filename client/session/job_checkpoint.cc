@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "client/checkpoint/checkpoint.h"
+#include "client/session/fork.h"
 #include "client/session/job_impl.h"
 #include "client/session/optimizers.h"
 #include "common/base/log.h"
@@ -98,8 +99,10 @@ void JobImpl::NoteSavedState(const v1::SavedState& state, TimeNs at) {
 // A job's state is lost with its daemon. The user can restart the job from this checkpoint.
 Status JobImpl::WithCheckpoint(Status verdict) const {
   if (saved_state_.empty()) return verdict;
-  return Status(verdict.code(), fmt::format("{}; the latest checkpoint that rank {} knows of is {}",
-                                            verdict.message(), rank(), saved_state_));
+  return Status(verdict.code(),
+                fmt::format("{}; the latest checkpoint that rank {} knows of is {}",
+                            verdict.message(), rank(), saved_state_),
+                verdict.subject());
 }
 
 // ---- Loading -----------------------------------------------------------------------------------
@@ -221,9 +224,11 @@ Status JobImpl::PutInPlace(const v1::LoadedState& loaded) {
 namespace phub {
 
 Result<std::uint64_t> Job::SaveCheckpoint(std::string_view directory) {
+  if (client::InForkedChild()) return client::ForkedStatus();
   return impl_->SaveCheckpoint(std::string(directory));
 }
 Result<std::uint64_t> Job::LoadCheckpoint(std::string_view directory) {
+  if (client::InForkedChild()) return client::ForkedStatus();
   return impl_->LoadCheckpoint(std::string(directory));
 }
 

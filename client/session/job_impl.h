@@ -75,6 +75,7 @@ class JobImpl final : public EngineListener,
                       public std::enable_shared_from_this<JobImpl> {
  public:
   // Joins, opens the lanes, and starts the threads. Undoes everything if it fails.
+  // A forked child leaks it (fork.h).
   static Result<std::shared_ptr<JobImpl>> Join(JobSettings settings);
   ~JobImpl() override;  // after Leave(), or after Join() failed
 

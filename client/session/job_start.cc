@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/session/fork.h"
 #include "client/session/job_impl.h"
 #include "client/session/rack_join.h"
 #include "common/base/check.h"
@@ -26,7 +27,7 @@ JobImpl::JobImpl(JobSettings settings)
 JobImpl::~JobImpl() { PHUB_CHECK(engine_ == nullptr || ended(), "job={}", name()); }
 
 Result<std::shared_ptr<JobImpl>> JobImpl::Join(JobSettings settings) {
-  std::shared_ptr<JobImpl> job(new JobImpl(std::move(settings)));
+  std::shared_ptr<JobImpl> job(new JobImpl(std::move(settings)), DeleteInParent());
   Status status = job->JoinRackAndStart();
   // A verdict that arrived meanwhile explains more than the lane that failed because of it.
   if (const Status verdict = job->status(); !verdict.ok()) status = verdict;

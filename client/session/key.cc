@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "client/session/fork.h"
 #include "client/session/key_checks.h"
 #include "client/session/key_impl.h"
 #include "client/session/optimizers.h"
@@ -24,6 +25,7 @@ Elements Part(const Elements& memory, std::uint64_t offset, std::uint64_t count)
 
 Result<std::uint64_t> StartReduce(client::KeyImpl& key, const void* gradients, void* parameters,
                                   bool parameters_shared, bool skip = false) {
+  if (client::InForkedChild()) return client::ForkedStatus();
   return key.Start({.payload_type = key.definition.gradient_type,
                     .gradients = gradients,
                     .parameters = parameters,
@@ -120,12 +122,14 @@ Handle Key::Push(ConstElements gradients) {
 }
 
 Handle Key::Pull() const {
+  if (client::InForkedChild()) return Handle(client::ForkedStatus());
   auto ticket = impl_->LastPushed();
   if (!ticket.ok()) return Handle(ticket.status());
   return Handle(impl_, *ticket);
 }
 
 Status Key::SetHyperParameters(const Optimizer& values) {
+  if (client::InForkedChild()) return client::ForkedStatus();
   if (values.index() != impl_->definition.optimizer.index())
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("the given hyper-parameters are for another optimizer than that of "
@@ -164,10 +168,12 @@ Handle::Handle(const Handle& other) = default;
 Handle& Handle::operator=(const Handle& other) = default;
 
 Status Handle::Wait() const {
+  if (client::InForkedChild()) return client::ForkedStatus();
   return key_ == nullptr ? refused_ : key_->Wait(ticket_, std::nullopt);
 }
 
 Status Handle::Wait(std::chrono::nanoseconds timeout) const {
+  if (client::InForkedChild()) return client::ForkedStatus();
   if (key_ == nullptr) return refused_;
   const auto now = std::chrono::steady_clock::now();
   // Such a deadline would overflow, so wait without one.
@@ -175,8 +181,13 @@ Status Handle::Wait(std::chrono::nanoseconds timeout) const {
   return key_->Wait(ticket_, now + timeout);
 }
 
-bool Handle::Test() const { return key_ == nullptr || key_->Test(ticket_); }
+bool Handle::Test() const {
+  return key_ == nullptr || client::InForkedChild() || key_->Test(ticket_);
+}
 
-Status Handle::Cancel() const { return key_ == nullptr ? refused_ : key_->Cancel(ticket_); }
+Status Handle::Cancel() const {
+  if (client::InForkedChild()) return client::ForkedStatus();
+  return key_ == nullptr ? refused_ : key_->Cancel(ticket_);
+}
 
 }  // namespace phub

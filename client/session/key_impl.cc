@@ -175,7 +175,8 @@ Status KeyImpl::Verdict(const char* what_it_did) const {
   if (job->verdict_key() == definition.name) return verdict;
   return Status(verdict.code(),
                 fmt::format("{}; key {} {} iteration {}", verdict.message(), definition.name,
-                            what_it_did, iteration.load(std::memory_order_relaxed) + 1));
+                            what_it_did, iteration.load(std::memory_order_relaxed) + 1),
+                verdict.subject());
 }
 
 bool KeyImpl::Test(std::uint64_t ticket) const { return Done(ticket) || job->ended(); }
@@ -208,8 +209,35 @@ bool KeyImpl::WaitIdle(std::chrono::steady_clock::time_point deadline) {
 }
 
 void KeyImpl::WakeAll() {
-  { const std::lock_guard lock(mutex_); }
+  {
+    const std::lock_guard lock(mutex_);
+    ReportWatched();
+  }
   changed_.notify_all();
+}
+
+void KeyImpl::Watch(WatchedRounds one) {
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
+  const std::lock_guard lock(mutex_);
+  watched_.splice(watched_.end(), one);
+  ReportWatched();
+}
+
+// On the engine's thread, too: moves nodes between lists, so it does not allocate.
+void KeyImpl::ReportWatched() {
+  for (auto each = watched_.begin(); each != watched_.end();) {
+    const auto next = std::next(each);
+    if (Test(each->ticket)) {
+      WatchedRounds one;
+      one.splice(one.end(), watched_, each);
+      one.front().key = shared_from_this();
+      waiting_.fetch_sub(1, std::memory_order_seq_cst);
+      // The list may hold the last reference to the queue, so it must not be a part of the queue.
+      const std::shared_ptr<CompletionQueue> queue = std::move(one.front().queue);
+      queue->Report(one);
+    }
+    each = next;
+  }
 }
 
 void KeyImpl::OnRoundComplete(std::uint64_t ticket, Iteration completed, bool skipped) {
@@ -232,6 +260,7 @@ void KeyImpl::OnCancelAnswered(std::uint64_t ticket, bool withdrawn) {
       pushed_ticket_ = pushed_ticket_before_;
       job_iteration_after_ = job_iteration_.load(std::memory_order_relaxed);
       done_ticket_.store(ticket, std::memory_order_seq_cst);
+      ReportWatched();
     }
   }
   changed_.notify_all();

@@ -18,13 +18,14 @@
 #include <string>
 
 #include "client/commands.h"
+#include "client/session/completion_queue.h"
 #include "client/session/key_definition.h"
 #include "client/session/key_owner.h"
 #include "phub/client.h"
 
 namespace phub::client {
 
-struct KeyImpl final : RoundListener {
+struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
   KeyImpl(std::shared_ptr<KeyOwner> job_in, KeyIndex index_in, KeyDefinition definition_in);
@@ -75,6 +76,8 @@ struct KeyImpl final : RoundListener {
   // Waits until no round is in flight. False: the deadline passed or the job ended before.
   bool WaitIdle(std::chrono::steady_clock::time_point deadline);
 
+  // Reports a round to a queue, once, when Test(ticket) is true. `one` has one element.
+  void Watch(WatchedRounds one);
   // Wakes all waiting threads. Called after JobImpl::ended() became true.
   void WakeAll();
 
@@ -96,6 +99,7 @@ struct KeyImpl final : RoundListener {
   bool Withdrawn(std::uint64_t ticket) const;     // REQUIRES: mutex_ is held
   Status Outcome(std::uint64_t ticket);           // after the round is done or the job has ended
   Status Verdict(const char* what_it_did) const;  // after the job has ended
+  void ReportWatched();                           // REQUIRES: mutex_ is held
   std::string Place() const;                      // "key fc1.weight of job digits, rank 2"
   template <typename Predicate>
   bool Block(std::unique_lock<std::mutex>& lock, const Deadline& deadline, Predicate predicate);
@@ -116,6 +120,7 @@ struct KeyImpl final : RoundListener {
   std::uint64_t cancels_answered_ = 0;
   std::array<std::uint64_t, kWithdrawnRemembered> withdrawn_{};  // a ring
   std::size_t withdrawn_count_ = 0;
+  WatchedRounds watched_;  // each counts in waiting_
 };
 
 }  // namespace phub::client

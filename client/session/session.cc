@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "client/session/client_log.h"
+#include "client/session/fork.h"
 #include "client/session/grpc_connector.h"
 #include "client/session/job_impl.h"
 #include "client/session/plan_option.h"
@@ -86,6 +88,9 @@ Status CheckJobOptions(const JobOptions& options) {
 const char* Version() { return PHUB_VERSION; }
 
 Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options) {
+  client::WatchForks();
+  client::ReadLogLevel();
+  if (client::InForkedChild()) return client::ForkedStatus();
   Result<client::Endpoint> daemon = client::ParseEndpoint(endpoint);
   if (!daemon.ok()) return daemon.status();
   if (options.connect_timeout.count() <= 0 || options.call_timeout.count() <= 0)
@@ -94,8 +99,9 @@ Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options
       std::make_shared<client::GrpcConnector>(options.connect_timeout, CredentialsOf(options));
   // Detects a wrong address early. Every job opens its own connection later.
   if (auto channel = connector->Connect(*daemon); !channel.ok()) return channel.status();
-  return Session(
-      std::make_shared<client::SessionImpl>(*std::move(daemon), options, std::move(connector)));
+  return Session(std::shared_ptr<client::SessionImpl>(
+      new client::SessionImpl(*std::move(daemon), options, std::move(connector)),
+      client::DeleteInParent()));
 }
 
 Session::Session(std::shared_ptr<client::SessionImpl> state) : impl_(std::move(state)) {}
@@ -104,6 +110,7 @@ Session::Session(Session&& other) noexcept = default;
 Session& Session::operator=(Session&& other) noexcept = default;
 
 Result<Job> Session::Join(const JobOptions& given) {
+  if (client::InForkedChild()) return client::ForkedStatus();
   if (Status status = CheckJobOptions(given); !status.ok()) return status;
   JobOptions options = given;
   if (Status status = client::ReadPlanFile(options); !status.ok()) return status;

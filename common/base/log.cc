@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "common/base/check.h"
@@ -77,6 +78,28 @@ spdlog::logger& DirectLogger() {
   return *logger;
 }
 
+// Where lines go instead of standard error. Never destroyed: threads may log during exit.
+struct SinkSlot {
+  std::mutex mutex;
+  LogSink sink = nullptr;
+  void* context = nullptr;
+  std::atomic<bool> used{false};
+};
+SinkSlot& Slot() {
+  static SinkSlot* const slot = new SinkSlot;
+  return *slot;
+}
+
+// False if there is no sink.
+bool PassToSink(LogLevel level, const std::string& line) {
+  SinkSlot& slot = Slot();
+  if (!slot.used.load(std::memory_order_acquire)) return false;
+  const std::lock_guard lock(slot.mutex);
+  if (slot.sink == nullptr) return false;
+  if (LogEnabled(level)) slot.sink(slot.context, level, line);
+  return true;
+}
+
 void Post(LogThread& thread, spdlog::level::level_enum level, const std::string& line) {
   thread.posted.fetch_add(1);
   thread.logger->log(level, "{}", line);
@@ -96,6 +119,14 @@ void ReportDrops(LogThread& thread) {
 
 void SetLogLevel(LogLevel level) { DirectLogger().set_level(ToSpdlog(level)); }
 
+void SetLogSink(LogSink sink, void* context) {
+  SinkSlot& slot = Slot();
+  const std::lock_guard lock(slot.mutex);
+  slot.sink = sink;
+  slot.context = context;
+  slot.used.store(sink != nullptr, std::memory_order_release);
+}
+
 bool ParseLogLevel(std::string_view text, LogLevel& level) {
   if (text == "debug")
     level = LogLevel::kDebug;
@@ -113,6 +144,7 @@ bool ParseLogLevel(std::string_view text, LogLevel& level) {
 bool LogEnabled(LogLevel level) { return DirectLogger().should_log(ToSpdlog(level)); }
 
 void LogLine(LogLevel level, const std::string& line) {
+  if (PassToSink(level, line)) return;
   LogThread* const thread = log_thread.load(std::memory_order_acquire);
   if (thread == nullptr) return DirectLogger().log(ToSpdlog(level), "{}", line);
   if (!LogEnabled(level)) return;

@@ -26,6 +26,12 @@ bool ParseLogLevel(std::string_view text, LogLevel& level);  // "debug" "info" "
 bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, const std::string& line);
 
+// Receives the lines of the log. Called on any thread, one call at a time.
+using LogSink = void (*)(void* context, LogLevel level, const std::string& line);
+// Passes lines to `sink` instead of standard error; null: standard error again. Returns after calls
+// of the previous sink have ended, so a sink must not call it. For programs without a log thread.
+void SetLogSink(LogSink sink, void* context);
+
 // From now on a thread of its own writes the lines, so a reader of standard error that stalls
 // blocks no other thread. At most `lines_max` lines wait; then the oldest are dropped and counted.
 // Call it at most once, before other threads log.

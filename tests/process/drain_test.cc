@@ -23,7 +23,8 @@ class Draining : public ::testing::Test {
                                .job = "training",
                                .world_size = 2,
                                .iterations = 1'000'000,
-                               .more = {"--pause-ms", "1"}});
+                               .more = {"--pause-ms", "1"},
+                               .environment = {"PHUB_LOG_LEVEL=info"}});
     for (Process& trainer : trainers_)
       ASSERT_TRUE(WaitForIteration(trainer, 10, kPatience)) << trainer.Outputs();
   }

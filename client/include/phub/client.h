@@ -30,6 +30,13 @@
 // one engine thread per job moves the bytes. Destroying a Session, Job, Key or Handle while another
 // thread uses that same object is an error, as for any C++ object.
 //
+// Forks. A child process of a process that called Connect() cannot use phub: calls fail there with
+// kFailedPrecondition. Destroying objects and exiting are safe there, and do not disturb the
+// parent.
+//
+// Logs. Warnings and errors are written to standard error. The environment variable PHUB_LOG_LEVEL
+// (debug, info, warning, error) changes the level; phub.h has functions that redirect the lines.
+//
 // Units. Counts are in elements, sizes in bytes, times in std::chrono types.
 #pragma once
 
@@ -56,6 +63,7 @@ class JobImpl;
 class SessionImpl;
 struct JobAccess;
 struct KeyImpl;
+struct RoundAccess;
 }  // namespace client
 
 // Version of the library, for example "0.1.0". Static storage.
@@ -123,6 +131,7 @@ class PHUB_API Handle {
  private:
   friend class Key;
   friend class Job;
+  friend struct client::RoundAccess;
   explicit Handle(Status refused);
   Handle(std::shared_ptr<client::KeyImpl> key, std::uint64_t ticket);
 
@@ -194,6 +203,7 @@ class PHUB_API Key {
 
  private:
   friend class Job;
+  friend struct client::RoundAccess;
   explicit Key(std::shared_ptr<client::KeyImpl> state);
   std::shared_ptr<client::KeyImpl> impl_;
 };

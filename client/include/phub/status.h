@@ -5,6 +5,8 @@
 // to which job, key, rank, host or daemon, and what to do.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -36,18 +38,30 @@ enum class StatusCode : int {
 // "FAILED_PRECONDITION". Static storage.
 PHUB_API const char* ToString(StatusCode code);
 
+// What the error of a job is about, as far as its verdict says.
+struct ErrorSubject {
+  std::string job = {};
+  std::string key = {};                    // empty: no key is involved
+  std::optional<std::uint32_t> rank = {};  // the rank that died or disagreed
+};
+
 class [[nodiscard]] Status {
  public:
   Status() = default;  // ok
   Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, std::string message, std::shared_ptr<const ErrorSubject> subject)
+      : code_(code), message_(std::move(message)), subject_(std::move(subject)) {}
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }  // empty if ok
+  // Null if the error is not a job's verdict.
+  const std::shared_ptr<const ErrorSubject>& subject() const { return subject_; }
 
  private:
   StatusCode code_ = StatusCode::kOk;
   std::string message_;
+  std::shared_ptr<const ErrorSubject> subject_;
 };
 
 // "FAILED_PRECONDITION: key fc1.weight ...", or "OK".

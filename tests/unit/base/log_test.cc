@@ -117,5 +117,24 @@ TEST_F(LogTest, EveryLineIsWrittenByTheThread) {
   EXPECT_THAT(all, ::testing::EndsWith("event=line number=99\n"));
 }
 
+TEST_F(LogTest, LinesGoToTheSinkUntilItIsRemoved) {
+  Start([] {
+    std::string seen;
+    SetLogSink(
+        [](void* context, LogLevel level, const std::string& line) {
+          *static_cast<std::string*>(context) += (level == LogLevel::kWarning ? "W " : "? ") + line;
+        },
+        &seen);
+    SetLogLevel(LogLevel::kWarning);
+    LogInfo("event=left_out");
+    LogWarning("event=seen name={}", "a b");
+    SetLogSink(nullptr, nullptr);
+    LogWarning("event=written");
+    return seen == "W event=seen name=a b" ? 0 : 1;
+  });
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_THAT(ReadAll(), ::testing::EndsWith("level=warning event=written\n"));
+}
+
 }  // namespace
 }  // namespace phub

@@ -1,0 +1,165 @@
+// The C functions of phub.h: wrong arguments, other versions of the structs, logs, and forked
+// children.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/process/c_api_fixture.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+TEST_F(CApi, WrongArgumentsAreRefusedByName) {
+  phub_job* job = nullptr;
+  phub_job_options options{};
+  options.job = "wrong";
+  EXPECT_EQ(phub_session_join(session_.get(), &options, &job, error_.Out()), PHUB_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message(), HasSubstr("phub_job_options_init"));
+  options = OptionsOf("wrong", 3, 2);
+  EXPECT_EQ(phub_session_join(session_.get(), &options, &job, error_.Out()), PHUB_INVALID_ARGUMENT);
+  EXPECT_STREQ(phub_error_job(error_.error), "wrong");
+  EXPECT_EQ(phub_error_rank(error_.error), 3);
+  options = OptionsOf("wrong", 0, 1);
+  options.transport = 9;
+  EXPECT_EQ(phub_session_join(session_.get(), &options, &job, error_.Out()), PHUB_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message(), HasSubstr("transport is 9"));
+  EXPECT_EQ(phub_session_join(nullptr, &options, &job, error_.Out()), PHUB_INVALID_ARGUMENT);
+  EXPECT_EQ(phub_connect("nowhere", nullptr, nullptr, nullptr), PHUB_INVALID_ARGUMENT);
+  EXPECT_EQ(phub_handle_wait(nullptr, 0, nullptr), PHUB_INVALID_ARGUMENT);
+
+  const JobPointer joined = JoinAs(session_.get(), OptionsOf("right", 0, 1));
+  phub_optimizer sgd;
+  phub_optimizer_init(&sgd, sizeof(sgd), PHUB_SGD);
+  sgd.learning_rate = 1.0;
+  sgd.momentum = 0.9;
+  phub_key_spec spec;
+  phub_key_spec_init(&spec, sizeof(spec));
+  spec.name = "w";
+  spec.element_count = 10;
+  spec.optimizer = &sgd;
+  phub_key* key = nullptr;
+  EXPECT_EQ(phub_job_add_keys(joined.get(), &spec, 1, &key, error_.Out()), PHUB_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message(), HasSubstr("momentum is 0.9"));
+  sgd.momentum = 0.0;
+  spec.type = 12;
+  EXPECT_EQ(phub_job_add_keys(joined.get(), &spec, 1, &key, error_.Out()), PHUB_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message(), HasSubstr("key w: type is 12"));
+  EXPECT_EQ(key, nullptr);
+}
+
+TEST_F(CApi, StructsOfNewerProgramsAreReadIfTheirNewFieldsAreUnused) {
+  struct Newer {
+    phub_job_options options;
+    std::int64_t added;
+  } newer;
+  phub_job_options_init(&newer.options, sizeof(newer));
+  EXPECT_EQ(newer.added, 0);
+  EXPECT_EQ(newer.options.leave_timeout_ms, 5000);
+  newer.options.job = "newer";
+  newer.added = 1;
+  phub_job* job = nullptr;
+  EXPECT_EQ(phub_session_join(session_.get(), &newer.options, &job, error_.Out()),
+            PHUB_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message(), HasSubstr("install a newer"));
+  newer.added = 0;
+  ASSERT_EQ(phub_session_join(session_.get(), &newer.options, &job, error_.Out()), PHUB_OK)
+      << error_.message();
+  phub_job_free(job);
+}
+
+struct Lines {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+};
+
+TEST_F(CApi, LogLinesGoToTheCallbackFromTheChosenLevelOn) {
+  Lines seen;
+  phub_set_log_callback(
+      [](void* context, std::int32_t level, const char* line) {
+        auto* const lines = static_cast<Lines*>(context);
+        const std::lock_guard lock(lines->mutex);
+        lines->lines.push_back(std::to_string(level) + " " + line);
+      },
+      &seen);
+  EXPECT_EQ(phub_set_log_level(5, error_.Out()), PHUB_INVALID_ARGUMENT);
+  ASSERT_EQ(phub_set_log_level(PHUB_LOG_WARNING, error_.Out()), PHUB_OK);
+  JoinAs(session_.get(), OptionsOf("quiet", 0, 1));
+  EXPECT_THAT(seen.lines, ::testing::IsEmpty());
+  ASSERT_EQ(phub_set_log_level(PHUB_LOG_INFO, error_.Out()), PHUB_OK);
+  JoinAs(session_.get(), OptionsOf("loud", 0, 1));
+  phub_set_log_callback(nullptr, nullptr);
+  ASSERT_EQ(phub_set_log_level(PHUB_LOG_WARNING, error_.Out()), PHUB_OK);
+  EXPECT_THAT(seen.lines, Contains(AllOf(HasSubstr("1 event=lane_opened"), HasSubstr("job=loud"))));
+}
+
+// Runs `body` in a forked child. Returns its exit status, or -1 if it hangs.
+template <typename Body>
+int InChild(Body body) {
+  const pid_t child = fork();
+  if (child == 0) body();
+  int status = 0;
+  for (int i = 0; i < 500; ++i) {
+    if (waitpid(child, &status, WNOHANG) == child)
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+    Sleep(10 * kMillisecond);
+  }
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  return -1;
+}
+
+TEST_F(CApi, AForkedChildIsRefusedAndDisturbsNothing) {
+  JoinBoth("forked");
+  HandlePointer pending = Push(keys_[0].get(), 1.0f);
+  const int status = InChild([&] {
+    phub_handle* handle = nullptr;
+    phub_session* session = nullptr;
+    phub_job* job = nullptr;
+    const phub_job_options options = OptionsOf("child", 0, 1);
+    int wrong = 0;
+    wrong += phub_handle_wait(pending.get(), -1, nullptr) != PHUB_FAILED_PRECONDITION;
+    wrong += phub_key_push_pull(keys_[1].get(), &handle, nullptr) != PHUB_FAILED_PRECONDITION;
+    wrong += phub_job_barrier(jobs_[0].get(), nullptr) != PHUB_FAILED_PRECONDITION;
+    wrong += phub_job_leave(jobs_[0].get(), nullptr) != PHUB_FAILED_PRECONDITION;
+    wrong += phub_job_status(jobs_[0].get(), nullptr) != PHUB_FAILED_PRECONDITION;
+    wrong += phub_session_join(session_.get(), &options, &job, nullptr) != PHUB_FAILED_PRECONDITION;
+    wrong += phub_connect("127.0.0.1:1", nullptr, &session, nullptr) != PHUB_FAILED_PRECONDITION;
+    pending.reset();
+    for (int rank = 0; rank < 2; ++rank) {
+      keys_[rank].reset();
+      jobs_[rank].reset();
+    }
+    session_.reset();
+    std::exit(wrong);  // with destructors of static objects, gRPC's among them
+  });
+  EXPECT_EQ(status, 0);
+  const HandlePointer second = Push(keys_[1].get(), 2.0f);
+  EXPECT_EQ(phub_handle_wait(pending.get(), kPatience, error_.Out()), PHUB_OK) << error_.message();
+  EXPECT_EQ(phub_handle_wait(second.get(), kPatience, error_.Out()), PHUB_OK) << error_.message();
+  EXPECT_EQ(phub_job_status(jobs_[0].get(), error_.Out()), PHUB_OK) << error_.message();
+  EXPECT_THAT(ParametersOf(keys_[0].get()), Each(3.0f));
+}
+
+TEST(CApiNames, ResultsAndVersions) {
+  EXPECT_STREQ(phub_version(), "0.1.0");
+  EXPECT_STREQ(phub_result_name(PHUB_FAILED_PRECONDITION), "FAILED_PRECONDITION");
+  EXPECT_STREQ(phub_result_name(99), "UNKNOWN");
+  EXPECT_EQ(phub_error_result(nullptr), PHUB_OK);
+  EXPECT_STREQ(phub_error_message(nullptr), "");
+  EXPECT_EQ(phub_error_rank(nullptr), -1);
+}
+
+}  // namespace
+}  // namespace phub::process
