@@ -110,6 +110,7 @@ class TurnTransport : public Transport {
     entry.ending = error;
     entry.protocol_error = protocol_error;
     entry.sender().DropUnsent();
+    if constexpr (kCheckedBuild) entry.CheckInvariants();  // the turn that ends it checks no more
     StopServing(entry);
   }
 
