@@ -1,0 +1,257 @@
+"""Jobs: a worker's membership in a training run."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import types
+from typing import Any, Iterable, Optional, Sequence, Union
+
+from . import _library, _types
+from ._blocking import run_interruptibly
+from ._errors import InvalidArgument, check
+from ._key import Key, Layout
+from ._library import lib
+from ._optimizers import Optimizer, to_c
+
+_OPERATIONS = {None: 0, "sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
+
+
+@dataclasses.dataclass(frozen=True)
+class KeySpec:
+    """A key to add; see :meth:`Job.add_key`. tensors: the shapes of a bundle's tensors."""
+
+    name: str
+    shape: _types.Shape = ()
+    dtype: Any = "float32"
+    optimizer: Optional[Optimizer] = None
+    operation: Optional[str] = None
+    gradient_dtype: Any = None
+    parameter_dtype: Any = None
+    priority: Optional[int] = None
+    copy: bool = False
+    tensors: Optional[Sequence[_types.Shape]] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class IterationOutcome:
+    """Results of iterations (apply="iteration")."""
+
+    decided: int  # iterations applied or skipped
+    skipped: int
+    last_skipped: bool
+    norm: float  # norm of the last iteration's gradients before clipping; only with clip_norm
+    scale: float  # the factor that these gradients were multiplied by
+
+
+class Job:
+    """A worker's membership in a job. Made by :meth:`phub.Session.join`.
+
+    A context manager: it leaves the job at its end. A job is also left when neither it nor a key of
+    it is referred to any more, and when the interpreter exits.
+    """
+
+    def __init__(self, pointer: int, name: str, rank: int, world_size: int) -> None:
+        self._pointer: Optional[int] = pointer
+        # The caller's arrays that phub uses, for each key: they must live while the job runs.
+        self._lent: dict[str, tuple[Any, ...]] = {}
+        self.name = name
+        self.rank = rank
+        self.world_size = world_size
+        self._process = os.getpid()
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[types.TracebackType],
+    ) -> None:
+        if kind is None:
+            self.leave()
+        else:
+            self._leave_quietly()  # the exception says more than an error of leaving
+
+    def __del__(self) -> None:
+        pointer, self._pointer = getattr(self, "_pointer", None), None
+        if pointer:
+            lib.phub_job_free(pointer)
+
+    def __repr__(self) -> str:
+        return f"<phub.Job {self.name} rank {self.rank} of {self.world_size}>"
+
+    @property
+    def created(self) -> bool:
+        """True if this rank was the first to join."""
+        return bool(lib.phub_job_created(self._pointer))
+
+    @property
+    def resumed(self) -> bool:
+        """True if this process replaces one that died (restart=True)."""
+        return bool(lib.phub_job_resumed(self._pointer))
+
+    @property
+    def iteration(self) -> int:
+        """The next iteration to compute, from 0."""
+        return int(lib.phub_job_iteration(self._pointer))
+
+    @property
+    def transports(self) -> str:
+        """Transports to the daemons when this rank joined, for example "shm" or "tcp"."""
+        text: bytes = lib.phub_job_transports(self._pointer)
+        return text.decode()
+
+    def last_iteration(self) -> IterationOutcome:
+        """The results of iterations, with apply="iteration"."""
+        values = _library.IterationOutcome(struct_size=ctypes.sizeof(_library.IterationOutcome))
+        check(lib.phub_job_last_iteration, self._pointer, values)
+        return IterationOutcome(
+            values.decided, values.skipped, bool(values.last_skipped), values.norm, values.scale
+        )
+
+    def check(self) -> None:
+        """Raises the job's verdict if the job has ended."""
+        check(lib.phub_job_status, self._pointer)
+
+    def add_key(
+        self,
+        name: str,
+        shape: _types.Shape,
+        dtype: Any = "float32",
+        optimizer: Optional[Optimizer] = None,
+        *,
+        operation: Optional[str] = None,
+        gradient_dtype: Any = None,
+        parameter_dtype: Any = None,
+        priority: Optional[int] = None,
+        copy: bool = False,
+    ) -> Key:
+        """Adds a key. Every rank adds the same keys in the same order.
+
+        operation: "sum", "mean", "min", "max" or "product" of the ranks' gradients; by default the
+        mean with an optimizer, and the sum without.
+        gradient_dtype, parameter_dtype: types in memory and on the wire; a float32 key may use
+        float16 or phub.bfloat16.
+        priority: among waiting keys, those with a higher priority are sent first.
+        copy: the parameters are private memory, which this worker may write between rounds.
+        """
+        spec = KeySpec(
+            name,
+            shape,
+            dtype,
+            optimizer,
+            operation,
+            gradient_dtype,
+            parameter_dtype,
+            priority,
+            copy,
+        )
+        return self.add_keys([spec])[0]
+
+    def add_bundle(
+        self,
+        name: str,
+        shapes: Sequence[_types.Shape],
+        dtype: Any = "float32",
+        optimizer: Optional[Optimizer] = None,
+        **options: Any,
+    ) -> Key:
+        """Adds a key of several tensors, laid end to end; see :meth:`Key.tensors`."""
+        return self.add_keys([KeySpec(name, (), dtype, optimizer, tensors=shapes, **options)])[0]
+
+    def add_keys(self, specs: Iterable[KeySpec]) -> list[Key]:
+        """Adds keys in one round trip. If it fails, no key is added."""
+        given = list(specs)
+        layouts = [_layout(spec) for spec in given]
+        values = (_library.KeySpec * len(given))()
+        kept = [
+            _fill(values[i], spec, layout) for i, (spec, layout) in enumerate(zip(given, layouts))
+        ]
+        pointers = (ctypes.c_void_p * len(given))()
+        run_interruptibly(
+            lambda: check(lib.phub_job_add_keys, self._pointer, values, len(given), pointers)
+        )
+        del kept
+        return [Key(self, pointer, layout) for pointer, layout in zip(pointers, layouts)]
+
+    def barrier(self) -> None:
+        """Blocks until every rank has called it as often as this rank."""
+        run_interruptibly(lambda: check(lib.phub_job_barrier, self._pointer))
+
+    def save_checkpoint(self, directory: Union[str, "os.PathLike[str]"]) -> int:
+        """Saves a checkpoint while training continues; one rank calls it. Returns the iteration."""
+        return self._checkpoint(lib.phub_job_save_checkpoint, directory)
+
+    def load_checkpoint(self, directory: Union[str, "os.PathLike[str]"] = "") -> int:
+        """Loads a checkpoint from a directory of rank 0's host; every rank calls it."""
+        return self._checkpoint(lib.phub_job_load_checkpoint, directory)
+
+    def leave(self) -> None:
+        """Waits for rounds in flight (at most leave_timeout), and leaves the job."""
+        run_interruptibly(lambda: check(lib.phub_job_leave, self._pointer))
+
+    def _leave_quietly(self) -> None:
+        # A forked child may not: the job belongs to its parent.
+        if self._pointer and self._process == os.getpid():
+            lib.phub_job_leave(self._pointer, None)
+
+    def _checkpoint(self, function: Any, directory: Union[str, "os.PathLike[str]"]) -> int:
+        iteration = ctypes.c_uint64()
+        path = os.fsencode(directory)
+        run_interruptibly(lambda: check(function, self._pointer, path, ctypes.byref(iteration)))
+        return iteration.value
+
+
+def _layout(spec: KeySpec) -> Layout:
+    number = _types.number_of(spec.dtype)
+    if spec.operation not in _OPERATIONS:
+        names = ", ".join(str(name) for name in _OPERATIONS if name is not None)
+        raise InvalidArgument(
+            f"operation of key {spec.name} is {spec.operation!r}; it must be one of {names}",
+            key=spec.name,
+        )
+    if spec.tensors is None:
+        shape = _types.shape_of(spec.shape)
+        tensors: tuple[tuple[int, ...], ...] = (shape,)
+    else:
+        tensors = tuple(_types.shape_of(each) for each in spec.tensors)
+        shape = (sum(_types.count_of(each) for each in tensors),)
+    if any(extent < 0 for each in tensors for extent in each):
+        raise InvalidArgument(f"key {spec.name} has a negative extent: {tensors}", key=spec.name)
+
+    def other(dtype: Any) -> int:
+        return number if dtype is None else _types.number_of(dtype)
+
+    return Layout(
+        spec.name, number, other(spec.gradient_dtype), other(spec.parameter_dtype), shape, tensors
+    )
+
+
+def _fill(values: _library.KeySpec, spec: KeySpec, layout: Layout) -> tuple[Any, ...]:
+    """Fills phub_key_spec. Returns objects that it refers to."""
+    lib.phub_key_spec_init(ctypes.byref(values), ctypes.sizeof(values))
+    values.name = spec.name.encode()
+    values.type = layout.number
+    values.operation = _OPERATIONS[spec.operation]
+    values.gradient_type = layout.gradient_number
+    values.parameter_type = layout.parameter_number
+    values.copy = int(spec.copy)
+    if spec.priority is not None:
+        values.has_priority = 1
+        values.priority = spec.priority
+    counts = None
+    if spec.tensors is None:
+        values.element_count = _types.count_of(layout.shape)
+    else:
+        counts = (ctypes.c_uint64 * len(layout.tensors))(
+            *(_types.count_of(each) for each in layout.tensors)
+        )
+        values.tensors = counts
+        values.tensor_count = len(counts)
+    optimizer = to_c(spec.optimizer)
+    if optimizer is not None:
+        values.optimizer = ctypes.pointer(optimizer)
+    return (counts, optimizer)
