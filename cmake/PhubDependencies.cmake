@@ -12,6 +12,8 @@ find_package(TBB CONFIG REQUIRED)   # oneTBB: parallel work off the data path
 find_package(EXPAT REQUIRED)        # reads MSCCL XML
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(microhttpd REQUIRED IMPORTED_TARGET libmicrohttpd)  # the metrics port
+pkg_check_modules(nghttp2 REQUIRED IMPORTED_TARGET libnghttp2>=1.52)  # the front of the control port
+pkg_check_modules(seccomp REQUIRED IMPORTED_TARGET libseccomp)          # what the front may do
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3>=3.37)  # control state; STRICT tables
 pkg_check_modules(ibverbs REQUIRED IMPORTED_TARGET libibverbs)

@@ -32,6 +32,8 @@
 namespace phub::server {
 namespace {
 
+// This file also leads to the running program if a newer one has replaced it on disk.
+constexpr const char* kOwnProgram = "/proc/self/exe";
 // The most changes of tenants that wait for the disk.
 constexpr std::size_t kStateWorkMax = 256;
 
@@ -183,6 +185,7 @@ absl::Status Daemon::Parts::StartControlServer() {
   options.host = address.host;
   options.port = address.port;
   options.tls = {settings.tls_certificate, settings.tls_key, settings.tls_client_ca};
+  if (settings.front) options.front_program = kOwnProgram;
   options.directory = &directory;
   options.identities = !settings.state_dir.empty();
   options.trust_domain = settings.trust_domain;

@@ -24,6 +24,8 @@
 #include "server/config/reload.h"
 #include "server/config/setting_table.h"
 #include "server/daemon.h"
+#include "server/front/front.h"
+#include "server/front/packet.h"
 #include "server/service_manager.h"
 
 namespace phub::server {
@@ -237,5 +239,8 @@ int Main(int argument_count, const char* const* arguments, char** environment_bl
 int main(int argument_count, char** arguments) {
   // gRPC's threads may outlive main and still use OpenSSL, so it must not clean up at exit.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+  // phubd starts itself this way as the front of its control port.
+  if (argument_count == 2 && std::string_view(arguments[1]) == phub::server::kFrontArgument)
+    return phub::server::RunFront();
   return phub::server::Main(argument_count, arguments, environ);
 }

@@ -43,7 +43,9 @@ int Health(const Options& options) {
     fmt::print("{}\n", word);
   }
   if (!serving)
-    fmt::print(stderr, "phubctl: {} is draining and accepts no new jobs\n", options.endpoint);
+    fmt::print(stderr,
+               "phubctl: {} does not serve: it is draining, or its control plane does not answer\n",
+               options.endpoint);
   return serving ? kOk : kFailure;
 }
 

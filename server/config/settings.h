@@ -29,6 +29,9 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
 #define PHUB_SETTINGS(X)                                                                          \
   X(std::string, listen, Address(), "127.0.0.1:7700",                                             \
     "Address and port of the control plane (gRPC). Port 0 picks any free port; see port_file.")   \
+  X(bool, front, Switch(), "true",                                                                \
+    "Serve listen from a process of its own, which ends TLS and HTTP/2 and passes on only calls " \
+    "of identified callers. false: gRPC serves the port itself.")                                 \
   X(std::string, data_listen, AddressOrEmpty(), "",                                               \
     "Address and port for data lanes. Empty: the address of listen, any free port.")              \
   X(DataTlsMode, data_tls, Choice("auto|on|off"), "auto",                                         \

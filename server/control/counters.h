@@ -34,8 +34,9 @@ namespace phub::server {
   X(peer_messages_dropped) X(connections_refused_form) X(connections_refused_crowd)              \
   X(connections_refused_late) X(probes) X(probes_failed) X(probes_refused_busy)                  \
   X(probes_refused_invalid) X(probe_bytes) X(jobs_crowded_out) X(load_refusals_late)     \
-  X(surveys) X(surveys_failed) X(topologies_applied) X(topologies_refused)                     \
-  X(events_replaced)
+  X(surveys) X(surveys_failed) X(topologies_applied) X(topologies_refused)                       \
+  X(connections_refused_flood) X(connections_refused_memory) X(front_restarts)                   \
+  X(certificates_refused) X(events_replaced)
 // clang-format on
 
 enum class ControlCounter : std::size_t {

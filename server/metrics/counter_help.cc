@@ -83,6 +83,9 @@ constexpr Help kHelp[] = {
     // Control: sessions and liveness.
     {"connections_refused",
      "Connections to the control port closed before a call of an identified caller."},
+    {"front_restarts", "Times that the front of the control port was started again."},
+    {"certificates_refused",
+     "Changed certificate files of the control plane that cannot be used; the previous ones stay."},
     {"audit_suppressed", "Records left out of the audit log because they came too fast."},
     {"barriers", "Barrier calls."},
     {"barriers_refused", "Barrier calls that were refused."},

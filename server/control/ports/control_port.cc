@@ -1,8 +1,6 @@
 #include "server/control/ports/control_port.h"
 
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -23,52 +21,23 @@
 #include "common/base/errno_text.h"
 #include "common/base/log.h"
 #include "common/transport/tcp/tcp_socket.h"
-#include "server/control/ports/accepted_socket.h"
+#include "server/control/ports/listening_sockets.h"
+#include "server/front/accepted_socket.h"
 
 namespace phub::server {
 namespace {
 
 using transport::SocketAddress;
 
-constexpr int kBacklog = 1024;
 constexpr int kAcceptedAtOnce = 64;
 constexpr int kEventsAtOnce = 64;
 // Upper bound on the delay until the thread notices a stop request, a stranger's timeout or a free
 // place. Known connections are numerous and are checked less often.
 constexpr int kTurnMs = 50;
 constexpr DurationNs kKnownSweep = kSecond;
-// gRPC sets the same value on its own listening sockets: a connection is closed if the peer does
-// not acknowledge data for this long.
-constexpr int kUserTimeoutMs = 5'000;
-
-// On failure: no descriptor, and errno is set.
-Descriptor Listen(const SocketAddress& address) {
-  Descriptor listening(
-      socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  // Accepted sockets inherit these options.
-  if (!listening || setsockopt(listening.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      setsockopt(listening.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 ||
-      setsockopt(listening.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs,
-                 sizeof kUserTimeoutMs) != 0 ||
-      bind(listening.get(), address.get(), address.bytes) != 0 ||
-      listen(listening.get(), kBacklog) != 0) {
-    return {};
-  }
-  return listening;
-}
-
 ControlPortOptions ScaledToProcess(const ControlPortOptions& options) {
   rlimit limit{};
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? ScaledTo(options, limit.rlim_cur) : options;
-}
-
-void SetPort(SocketAddress& address, std::uint16_t port) {
-  if (address.storage.ss_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(port);
-  } else {
-    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
-  }
 }
 
 }  // namespace
@@ -148,26 +117,10 @@ struct ControlPort::Impl {
 };
 
 absl::Status ControlPort::Impl::Bind() {
-  auto addresses = transport::Resolve(options.host, options.port, /*passive=*/true);
-  if (!addresses.ok()) return addresses.status();
-  bool taken = false;
-  for (SocketAddress& address : *addresses) {
-    if (port != 0) SetPort(address, port);  // all addresses of a name use the same port
-    Descriptor made = Listen(address);
-    taken = taken || (!made && errno == EADDRINUSE);
-    if (!made) continue;  // for example ::1 of localhost on a host without IPv6
-    SocketAddress bound;
-    bound.bytes = sizeof bound.storage;
-    PHUB_CHECK(getsockname(made.get(), bound.get(), &bound.bytes) == 0, "errno={}", errno);
-    port = transport::PortOf(bound);
-    listening.push_back(std::move(made));
-  }
-  if (listening.empty() || taken) {
-    return absl::UnavailableError(
-        fmt::format("cannot listen on {} for control connections: the address does not belong to "
-                    "this host, or another process (probably another phubd) uses the port",
-                    transport::HostPort(options.host, options.port)));
-  }
+  auto made = ListenForControl(options.host, options.port);
+  if (!made.ok()) return made.status();
+  port = made->port;
+  listening = std::move(made->sockets);
   epoll = Descriptor(epoll_create1(EPOLL_CLOEXEC));
   for (next_id = 0; epoll && next_id < listening.size(); ++next_id) {
     epoll_event event{.events = EPOLLIN, .data = {.u64 = next_id}};

@@ -40,46 +40,76 @@ absl::Status NoJobOfOneRack(Control& control, const Caller& caller) {
       "{} is another rack's daemon and may save and load jobs that span racks only", caller.name));
 }
 
-bool IsScoped(const Caller& caller) { return !caller.open && caller.role == Role::kTenant; }
-
-}  // namespace
-
-std::string PeerAddress(const grpc::CallbackServerContext& context) {
-  const std::string peer = context.peer();
+// From "ipv4:10.0.0.5:40112" or "ipv6:%5B::1%5D:40112".
+std::string CommonNotation(const std::string& peer) {
   const bool has_scheme = peer.starts_with("ipv4:") || peer.starts_with("ipv6:");
   return absl::StrReplaceAll(peer.substr(has_scheme ? 5 : 0),
                              {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
 }
 
-void Access::SetLocalPeer(const std::string& peer, const PeerProcess& process) {
-  const std::lock_guard lock(mutex_);
-  local_peers_[peer] = process;
+CertificateFacts FactsOf(const grpc::AuthContext& connection) {
+  CertificateFacts facts;
+  for (const grpc::string_ref& uri : connection.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
+    facts.uris.emplace_back(View(uri));
+  }
+  const auto certificates = connection.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  if (certificates.size() == 1) facts.end = CertificateEnd(View(certificates.front()));
+  return facts;
 }
 
-absl::StatusOr<Caller> Access::IdentifyCertificate(const grpc::AuthContext& connection,
+bool IsScoped(const Caller& caller) { return !caller.open && caller.role == Role::kTenant; }
+
+}  // namespace
+
+std::string Access::PeerAddress(const grpc::CallbackServerContext& context) const {
+  const std::string peer = context.peer();
+  if (PeerTable::IsUpstream(peer)) return peers_.FindUpstream(peer).value_or(UpstreamPeer()).peer;
+  return CommonNotation(peer);
+}
+
+Credentials Access::CredentialsOf(const grpc::CallbackServerContext& context) const {
+  Credentials credentials;
+  const std::string peer = context.peer();
+  if (PeerTable::IsUpstream(peer)) {
+    auto upstream = peers_.FindUpstream(peer);
+    credentials.gone = !upstream.has_value();
+    if (upstream.has_value()) {
+      credentials.peer = std::move(upstream->peer);
+      credentials.certificate = std::move(upstream->certificate);
+    }
+  } else {
+    credentials.process = peers_.FindLocal(peer);
+    credentials.peer = credentials.process.has_value() ? "control socket" : CommonNotation(peer);
+    const std::shared_ptr<const grpc::AuthContext> connection = context.auth_context();
+    if (connection != nullptr && connection->IsPeerAuthenticated()) {
+      credentials.certificate = FactsOf(*connection);
+    }
+  }
+  const auto [first, last] = context.client_metadata().equal_range("authorization");
+  for (auto it = first; it != last; ++it) credentials.authorization.push_back(View(it->second));
+  return credentials;
+}
+
+absl::StatusOr<Caller> Access::IdentifyCertificate(const CertificateFacts& certificate,
                                                    IdentityFault& fault) const {
   const auto refuse = [&](const std::string& message) {
     fault = IdentityFault::kCertificate;
     return absl::UnauthenticatedError(message);
   };
-  const auto uris = connection.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
-  if (uris.size() != 1) {
+  if (certificate.uris.size() != 1) {
     return refuse(
         fmt::format("the certificate has {} URIs in its subject alternative names but must have "
                     "exactly one, such as spiffe://{}/tenant/NAME",
-                    uris.size(), trust_domain_));
+                    certificate.uris.size(), trust_domain_));
   }
   // TLS checked the certificate when the connection was made, which may be long ago.
-  const auto certificates = connection.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-  if (certificates.size() != 1) return refuse("the certificate of the connection cannot be read");
-  const std::optional<WallTimeNs> end = CertificateEnd(View(certificates.front()));
-  if (!end.has_value() || WallNow() >= *end) {
+  if (!certificate.end.has_value() || WallNow() >= *certificate.end) {
     return refuse("the certificate of the connection has expired; reconnect with a valid one");
   }
-  return directory_->IdentifyUri(View(uris.front()), trust_domain_, fault);
+  return directory_->IdentifyUri(certificate.uris.front(), trust_domain_, fault);
 }
 
-absl::StatusOr<Caller> Access::Identify(const grpc::CallbackServerContext& context,
+absl::StatusOr<Caller> Access::Identify(const Credentials& credentials,
                                         IdentityFault& fault) const {
   Caller caller;
   if (!identities_) {
@@ -87,32 +117,27 @@ absl::StatusOr<Caller> Access::Identify(const grpc::CallbackServerContext& conte
     caller.name = "anonymous";
     return caller;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = local_peers_.find(context.peer());
-    if (found != local_peers_.end()) {
-      caller.role = Role::kAdmin;
-      caller.name = fmt::format("uid {}, pid {}", found->second.uid, found->second.pid);
-      caller.peer = "control socket";
-      return caller;
-    }
+  if (credentials.gone) return absl::UnavailableError("the connection has ended");
+  if (credentials.process.has_value()) {
+    caller.role = Role::kAdmin;
+    caller.name = fmt::format("uid {}, pid {}", credentials.process->uid, credentials.process->pid);
+    return caller;
   }
-  const std::shared_ptr<const grpc::AuthContext> connection = context.auth_context();
-  const bool has_certificate = connection != nullptr && connection->IsPeerAuthenticated();
+  const bool has_certificate = credentials.certificate.has_value();
   if (has_certificate) {
-    absl::StatusOr<Caller> named = IdentifyCertificate(*connection, fault);
+    absl::StatusOr<Caller> named = IdentifyCertificate(*credentials.certificate, fault);
     if (!named.ok()) return named;
     caller = *std::move(named);
   }
-  const auto [first, last] = context.client_metadata().equal_range("authorization");
-  if (first == last) return caller;
-  if (std::next(first) != last || !View(first->second).starts_with(kBearer)) {
+  if (credentials.authorization.empty()) return caller;
+  const std::string_view authorization = credentials.authorization.front();
+  if (credentials.authorization.size() != 1 || !authorization.starts_with(kBearer)) {
     fault = IdentityFault::kMalformed;
     return absl::UnauthenticatedError(
         "the call's \"authorization\" metadata is not exactly one \"Bearer\" token");
   }
   absl::StatusOr<Caller> named =
-      directory_->IdentifyToken(View(first->second).substr(kBearer.size()), WallNow(), fault);
+      directory_->IdentifyToken(authorization.substr(kBearer.size()), WallNow(), fault);
   if (!named.ok() || !has_certificate) return named;
   if (named->role != caller.role || named->tenant != caller.tenant) {
     fault = IdentityFault::kConflict;
@@ -124,17 +149,21 @@ absl::StatusOr<Caller> Access::Identify(const grpc::CallbackServerContext& conte
 }
 
 Admission Access::Admit(const grpc::CallbackServerContext& context, std::string_view method) const {
+  return Admit(CredentialsOf(context), method);
+}
+
+Admission Access::Admit(const Credentials& credentials, std::string_view method) const {
   Admission admission;
   admission.rule = FindMethodRule(method);
   IdentityFault fault = IdentityFault::kNone;
-  absl::StatusOr<Caller> caller = Identify(context, fault);
+  absl::StatusOr<Caller> caller = Identify(credentials, fault);
   if (!caller.ok()) {
     admission.status = caller.status();
     admission.refused = CounterOf(fault);
     return admission;
   }
   admission.caller = *std::move(caller);
-  if (admission.caller.peer.empty()) admission.caller.peer = PeerAddress(context);
+  admission.caller.peer = credentials.peer;
   admission.status = Authorize(admission.caller, method);
   if (absl::IsUnauthenticated(admission.status)) {
     admission.refused = ControlCounter::calls_refused_anonymous;

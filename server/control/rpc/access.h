@@ -8,6 +8,9 @@
 //   2. a token in the call's metadata ("authorization: Bearer phub_...")
 //   3. the connection's certificate
 //
+// Address and certificate of a connection come from gRPC, or, for a connection of the front, from
+// the front (peer_table.h). The front asks Admit() itself before it opens a connection to gRPC.
+//
 // A token belongs to one call, so two tenants may share a connection. A connection with a
 // certificate only accepts tokens of the same identity.
 #pragma once
@@ -15,20 +18,28 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
-#include <map>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/control/control.h"
+#include "server/control/rpc/peer_table.h"
 #include "server/tenant/authorization.h"
 #include "server/tenant/directory.h"
 
 namespace phub::server {
 
-// The peer's address in common notation, from "ipv4:10.0.0.5:40112" or "ipv6:%5B::1%5D:40112".
-std::string PeerAddress(const grpc::CallbackServerContext& context);
+// What a caller presents.
+struct Credentials {
+  std::optional<PeerProcess> process;  // the process at the other end of the control socket
+  std::optional<CertificateFacts> certificate;
+  std::vector<std::string_view> authorization;
+  std::string peer;  // "10.0.0.5:40112", "[::1]:40112"
+  // The connection has ended meanwhile.
+  bool gone = false;
+};
 
 // The result of identification and authorization of a call.
 struct Admission {
@@ -49,9 +60,11 @@ class Access {
   bool identities() const { return identities_; }
   const Directory* directory() const { return directory_; }
   Admission Admit(const grpc::CallbackServerContext& context, std::string_view method) const;
+  Admission Admit(const Credentials& credentials, std::string_view method) const;
+  // The caller's address in common notation.
+  std::string PeerAddress(const grpc::CallbackServerContext& context) const;
 
-  // Registers a connection of the control socket under the peer name that gRPC gives to its calls.
-  void SetLocalPeer(const std::string& peer, const PeerProcess& process);
+  PeerTable& peers() { return peers_; }
 
   // Sets a function that is called with the peer address of each call from an identified caller. To
   // be called before the first call.
@@ -60,17 +73,16 @@ class Access {
   }
 
  private:
-  absl::StatusOr<Caller> Identify(const grpc::CallbackServerContext& context,
-                                  IdentityFault& fault) const;
-  absl::StatusOr<Caller> IdentifyCertificate(const grpc::AuthContext& connection,
+  Credentials CredentialsOf(const grpc::CallbackServerContext& context) const;
+  absl::StatusOr<Caller> Identify(const Credentials& credentials, IdentityFault& fault) const;
+  absl::StatusOr<Caller> IdentifyCertificate(const CertificateFacts& certificate,
                                              IdentityFault& fault) const;
 
   const Directory* const directory_;
   const bool identities_;
   const std::string trust_domain_;
   std::function<void(const std::string& peer)> on_known_;
-  mutable std::mutex mutex_;
-  std::map<std::string, PeerProcess> local_peers_;  // connections of the control socket; few
+  PeerTable peers_;
 };
 
 // Check that the caller may access that tenant, session, snapshot or run; count a refusal. Under

@@ -11,11 +11,14 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/base/log.h"
 #include "server/control/ports/control_port.h"
+#include "server/control/ports/listening_sockets.h"
+#include "server/control/rpc/front_gate.h"
 #include "server/control/rpc/peer_channel.h"
 #include "server/control/rpc/service.h"
 
@@ -40,6 +43,8 @@ constexpr int kHandshakeTimeoutMs = 3'000;
 constexpr int kIdleMs = 60'000;
 // Concurrent calls on one connection: a worker's barriers (64), and a reserve.
 constexpr int kStreamsMax = 128;
+constexpr int kListenRetries = 5;
+constexpr std::chrono::milliseconds kListenRetryDelay{50};
 
 void SetUpProcessOnce() {
   static std::once_flag once;
@@ -105,35 +110,74 @@ struct GrpcServer::Impl {
       : access(options.directory, options.identities, options.trust_domain),
         shared(thread, access, options.admin, options.state_thread, options.relay),
         services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared),
-                 MakePeerService(shared), MakeProbeService(shared, options.prober)} {
-    access.SetOnKnown([this](const std::string& peer) { port->MarkKnown(peer); });
-  }
+                 MakePeerService(shared), MakeProbeService(shared, options.prober)} {}
+  absl::Status Bind(const GrpcServerOptions& options);
   // To be called once gRPC serves; it closes connections that are handed over earlier.
+  absl::Status StartFront(const GrpcServerOptions& options);
   void StartPort();
+  void HandOver(int from, Descriptor connection);
 
   Access access;
   Shared shared;
   const std::unique_ptr<grpc::Service> services[5];
-  std::unique_ptr<ControlPort> port;
+  std::uint16_t port_number = 0;
+  std::vector<Descriptor> listening;  // for the front
+  std::unique_ptr<ControlPort> port;  // null: there is a front
+  std::unique_ptr<FrontGate> front;   // null: gRPC serves the port itself
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
 };
 
+absl::Status GrpcServer::Impl::Bind(const GrpcServerOptions& options) {
+  if (!options.front_program.empty()) {
+    auto made = ListenForControl(options.host, options.port);
+    // The front of a phubd that was killed ends a moment after it.
+    for (int i = 0; i < kListenRetries && !made.ok(); ++i) {
+      std::this_thread::sleep_for(kListenRetryDelay);
+      made = ListenForControl(options.host, options.port);
+    }
+    if (!made.ok()) return made.status();
+    port_number = made->port;
+    listening = std::move(made->sockets);
+    return absl::OkStatus();
+  }
+  auto made = ControlPort::Create(
+      {.host = options.host, .port = options.port, .tls = !options.tls.empty()});
+  if (!made.ok()) return made.status();
+  port = *std::move(made);
+  port_number = port->port();
+  access.SetOnKnown([this](const std::string& peer) { port->MarkKnown(peer); });
+  return absl::OkStatus();
+}
+
+void GrpcServer::Impl::HandOver(int from, Descriptor connection) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters given;
+  given.listener_fd = from;
+  given.fd = connection.Release();
+  acceptor->HandleNewConnection(&given);
+}
+
+absl::Status GrpcServer::Impl::StartFront(const GrpcServerOptions& options) {
+  auto started = FrontGate::Start(
+      std::move(listening),
+      {.program = options.front_program,
+       .tls = options.tls,
+       .refresh_seconds = kCertificateRefreshSeconds},
+      shared, [this](Descriptor connection) { HandOver(/*from=*/-1, std::move(connection)); });
+  if (!started.ok()) return started.status();
+  front = *std::move(started);
+  return absl::OkStatus();
+}
+
 void GrpcServer::Impl::StartPort() {
-  port->Start(
-      [this](int listening, Descriptor connection) {
-        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters given;
-        given.listener_fd = listening;
-        given.fd = connection.Release();
-        acceptor->HandleNewConnection(&given);
-      },
-      [this](const ControlPortRefusals& refused) {
-        shared.thread.Run([&](Control& control) {
-          control.Count(ControlCounter::connections_refused_form, refused.form);
-          control.Count(ControlCounter::connections_refused_crowd, refused.crowd);
-          control.Count(ControlCounter::connections_refused_late, refused.late);
-        });
-      });
+  port->Start([this](int from, Descriptor connection) { HandOver(from, std::move(connection)); },
+              [this](const ControlPortRefusals& refused) {
+                shared.thread.Run([&](Control& control) {
+                  control.Count(ControlCounter::connections_refused_form, refused.form);
+                  control.Count(ControlCounter::connections_refused_crowd, refused.crowd);
+                  control.Count(ControlCounter::connections_refused_late, refused.late);
+                });
+              });
 }
 
 GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -144,48 +188,52 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& th
   if (!options.tls.empty()) {
     if (absl::Status status = CheckTlsFiles(options.tls); !status.ok()) return status;
   }
-  auto port = ControlPort::Create(
-      {.host = options.host, .port = options.port, .tls = !options.tls.empty()});
-  if (!port.ok()) return port.status();
   SetUpProcessOnce();
   auto impl = std::make_unique<Impl>(thread, options);
-  impl->port = *std::move(port);
+  if (absl::Status status = impl->Bind(options); !status.ok()) return status;
+  const bool has_front = impl->port == nullptr;
   grpc::ServerBuilder builder;
   for (const auto& service : impl->services) builder.RegisterService(service.get());
   SetLimits(builder);
   if (options.identities) builder.SetOption(std::make_unique<WithoutReflection>());
   impl->acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      MakeCredentials(options.tls));
+      has_front ? grpc::InsecureServerCredentials() : MakeCredentials(options.tls));
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr) return absl::InternalError("gRPC failed to start the server");
-  impl->StartPort();
   std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(impl)));
+  if (has_front) {
+    if (absl::Status status = server->impl_->StartFront(options); !status.ok()) return status;
+  } else {
+    server->impl_->StartPort();
+  }
   server->impl_->shared.set_serving = [raw = server.get()](bool serving) {
     raw->SetServing(serving);
   };
   server->SetServing(true);
-  LogInfo("event=control_listening host={} port={} tls={} identities={}", options.host,
-          server->port(), !options.tls.empty(), options.identities);
+  LogInfo("event=control_listening host={} port={} tls={} identities={} front={}", options.host,
+          server->port(), !options.tls.empty(), options.identities, has_front);
   return server;
 }
 
 void GrpcServer::AddLocalConnection(Descriptor connection, const PeerProcess& process) {
   // Registers the peer name of the connection's calls before the first call can arrive.
-  impl_->access.SetLocalPeer(fmt::format("fd:{}", connection.get()), process);
+  impl_->access.peers().AddLocal(connection.get(), process);
   grpc::AddInsecureChannelFromFd(impl_->server.get(), connection.Release());
 }
 
-std::uint16_t GrpcServer::port() const { return impl_->port->port(); }
+std::uint16_t GrpcServer::port() const { return impl_->port_number; }
 
 void GrpcServer::SetServing(bool serving) {
+  if (impl_->front != nullptr) impl_->front->SetServing(serving);
   grpc::HealthCheckServiceInterface* const health = impl_->server->GetHealthCheckService();
   health->SetServingStatus(serving);  // the name ""
   health->SetServingStatus(kSessionService, serving);
 }
 
 void GrpcServer::Shutdown(DurationNs grace) {
-  impl_->port->Stop();
+  if (impl_->port != nullptr) impl_->port->Stop();
+  if (impl_->front != nullptr) impl_->front->Drain();
   if (impl_->server == nullptr) return;
   // gRPC waits for every reactor to finish, and only this code can finish them.
   impl_->shared.thread.Run([&](Control&) {
@@ -196,6 +244,7 @@ void GrpcServer::Shutdown(DurationNs grace) {
   });
   impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(grace));
   impl_->server->Wait();
+  if (impl_->front != nullptr) impl_->front->Stop();
   impl_->server.reset();
 }
 

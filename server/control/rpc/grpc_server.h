@@ -38,6 +38,9 @@ struct GrpcServerOptions {
   std::string host = "127.0.0.1";  // an address, without brackets, or a name
   std::uint16_t port = 0;          // 0: any free port, see port()
   TlsFiles tls = {};               // empty: no TLS; reloaded every few seconds
+  // phubd's executable, which runs the front of the port in a process of its own (server/front).
+  // Empty: gRPC serves the port itself (tests).
+  std::string front_program = {};
   // Maps credentials to identities; null: no identities. Must outlive the server.
   const Directory* directory = nullptr;
   bool identities = false;  // refuse calls without an identity

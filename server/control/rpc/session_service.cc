@@ -12,7 +12,8 @@ class SessionHandlers {
   explicit SessionHandlers(Shared& shared) : shared_(shared) {}
 
   void Handle(RpcCall<rpc::Join>& call) {
-    call.control.joins().Join(call.request, PeerAddress(call.context), std::move(call.answer));
+    call.control.joins().Join(call.request, shared_.access.PeerAddress(call.context),
+                              std::move(call.answer));
   }
 
   grpc::ServerBidiReactor<v1::Heartbeat, v1::SessionEvent>* Open(

@@ -1,4 +1,4 @@
-#include "server/control/ports/accepted_socket.h"
+#include "server/front/accepted_socket.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,0 +1,127 @@
+#include "server/control/rpc/front_gate.h"
+
+#include <utility>
+
+#include "common/base/status_text.h"
+#include "server/front/front_limits.h"
+
+namespace phub::server {
+namespace {
+
+void AddReport(FrontCounts& to, const FrontCounts& from) {
+  to.report.form += from.report.form;
+  to.report.crowd += from.report.crowd;
+  to.report.late += from.report.late;
+  to.report.flood += from.report.flood;
+  to.report.memory += from.report.memory;
+  to.restarts += from.restarts;
+  to.certificates_refused += from.certificates_refused;
+}
+
+void CountAll(Control& control, const FrontCounts& counts) {
+  control.Count(ControlCounter::connections_refused_form, counts.report.form);
+  control.Count(ControlCounter::connections_refused_crowd, counts.report.crowd);
+  control.Count(ControlCounter::connections_refused_late, counts.report.late);
+  control.Count(ControlCounter::connections_refused_flood, counts.report.flood);
+  control.Count(ControlCounter::connections_refused_memory, counts.report.memory);
+  control.Count(ControlCounter::front_restarts, counts.restarts);
+  control.Count(ControlCounter::certificates_refused, counts.certificates_refused);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FrontGate>> FrontGate::Start(std::vector<Descriptor> listening,
+                                                            const FrontSupervisor::Options& options,
+                                                            Shared& shared, HandOver hand_over) {
+  std::unique_ptr<FrontGate> gate(new FrontGate(shared, std::move(hand_over)));
+  auto started = FrontSupervisor::Start(std::move(listening), options, *gate);
+  if (!started.ok()) return started.status();
+  gate->front_ = *std::move(started);
+  return gate;
+}
+
+FrontGate::~FrontGate() { Stop(); }
+
+void FrontGate::Stop() {
+  if (front_ != nullptr) front_->Stop();
+  notes_.Finish();
+}
+
+Admission FrontGate::AdmissionOf(const FrontCall& call) const {
+  Credentials credentials;
+  credentials.peer = call.peer;
+  if (call.certificate) {
+    credentials.certificate = CertificateFacts{call.uris, call.certificate_end * kSecond};
+  }
+  credentials.authorization.assign(call.authorization.begin(), call.authorization.end());
+  return shared_.access.Admit(credentials, std::string_view(call.path).substr(1));
+}
+
+FrontVerdict FrontGate::Judge(const FrontCall& call, Descriptor& upstream) {
+  FrontVerdict verdict{.connection = call.connection, .code = 0, .message = {}};
+  const auto refuse = [&](const absl::Status& status) {
+    verdict.code = static_cast<std::uint32_t>(status.code());
+    verdict.message = MessageOf(status);
+    return verdict;
+  };
+  if (!call.path.starts_with('/')) return refuse(absl::UnimplementedError(""));
+  if (shared_.access.identities()) {
+    const Admission admission = AdmissionOf(call);
+    if (admission.rule == nullptr) return refuse(absl::UnimplementedError(""));
+    // An identified caller passes, even if it may not make this call: gRPC's side refuses that.
+    if (absl::IsUnauthenticated(admission.status)) {
+      notes_.Post([this, admission] {
+        shared_.thread.Run([&](Control& control) { shared_.NoteRefusal(control, admission); });
+      });
+      return refuse(admission.status);
+    }
+  }
+  UpstreamPeer peer{.peer = call.peer, .certificate = {}};
+  if (call.certificate) {
+    peer.certificate = CertificateFacts{call.uris, call.certificate_end * kSecond};
+  }
+  auto pair = shared_.access.peers().MakeUpstream(peer);
+  if (!pair.has_value()) {
+    return refuse(absl::UnavailableError("phubd is out of descriptors; try again later"));
+  }
+  names_[call.connection] = pair->name;
+  upstream = std::move(pair->front);
+  hand_over_(std::move(pair->grpc));
+  return verdict;
+}
+
+void FrontGate::OnGone(std::uint64_t connection) {
+  const auto found = names_.find(connection);
+  if (found == names_.end()) return;
+  shared_.access.peers().RemoveUpstream(found->second);
+  names_.erase(found);
+}
+
+void FrontGate::OnAllGone() {
+  for (const auto& [connection, name] : names_) shared_.access.peers().RemoveUpstream(name);
+  names_.clear();
+}
+
+void FrontGate::OnCounts(const FrontCounts& counts) {
+  AddReport(uncounted_, counts);
+  const bool posted = notes_.Post([this, all = uncounted_] {
+    shared_.thread.Run([&](Control& control) { CountAll(control, all); });
+  });
+  if (posted) uncounted_ = {};
+}
+
+bool FrontGate::Alive() {
+  const TimeNs now = clock_.Now();
+  if (asked_ == 0) answered_ = now;
+  asked_ = now;
+  if (!asking_.exchange(true) && !notes_.Post([this] {
+        shared_.thread.Run([](Control&) {});
+        answered_ = clock_.Now();
+        asking_ = false;
+      })) {
+    asking_ = false;
+  }
+  return now - answered_ < kServerSilenceMax;
+}
+
+}  // namespace phub::server

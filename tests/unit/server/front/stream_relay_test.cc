@@ -1,0 +1,313 @@
+#include "server/front/stream_relay.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+
+namespace phub::server {
+namespace {
+
+constexpr H2Session::Limits kPeerLimits = {.header_list_bytes_max = 64 << 10,
+                                           .memory_bytes_max = 64 << 20,
+                                           .streams_max = 128,
+                                           .stream_window = 65'535,
+                                           .connection_window = 65'535};
+
+// One end of a connection: a client, or what gRPC is for the relay.
+class Peer final : public H2Events {
+ public:
+  explicit Peer(H2Side side) : session(side, kPeerLimits, *this) {}
+
+  void OnHeaders(std::int32_t stream, ReceivedHeaders headers) override {
+    last_stream = stream;
+    ends += headers.end ? 1 : 0;
+    (headers.kind == HeadersKind::kFirst ? first : trailers) = std::move(headers.list);
+  }
+  void OnData(std::int32_t stream, std::string_view bytes) override {
+    received += bytes;
+    if (consumes) session.Consume(stream, bytes.size());
+  }
+  void OnEnd(std::int32_t) override { ++ends; }
+  void OnClosed(std::int32_t, std::uint32_t error) override {
+    ++closed;
+    last_error = error;
+  }
+  void OnPing(const std::uint8_t* opaque, bool ack) override {
+    if (ack) {
+      ++acks;
+    } else {
+      ++pings;
+      session.Ping(opaque, true);
+    }
+  }
+  void OnGoaway(std::int32_t last, std::uint32_t) override { goaway = last; }
+  bool OnCheapFrame() override { return true; }
+  Supply OnSupply(std::int32_t, char* bytes, std::size_t size) override {
+    const std::size_t taken = to_send.Take(bytes, size);
+    const bool end = to_send.empty() && ended;
+    if (end && !own_trailers.empty()) session.Trailers(last_stream, own_trailers);
+    return {taken, end, end && !own_trailers.empty()};
+  }
+  void OnEndSent(std::int32_t) override {}
+
+  ByteQueue to_send;
+  bool ended = false;
+  bool consumes = true;
+  HeaderList own_trailers;
+  std::int32_t last_stream = 0;
+  HeaderList first;
+  HeaderList trailers;
+  std::string received;
+  int ends = 0;
+  int closed = 0;
+  int pings = 0;
+  int acks = 0;
+  std::uint32_t last_error = 0;
+  std::int32_t goaway = -1;
+  H2Session session;
+};
+
+class StreamRelayTest : public ::testing::Test, public StreamRelay::Host {
+ protected:
+  void Judge(const HeaderList& headers) override { judged.push_back(headers); }
+
+  // Until nobody has anything to say.
+  void Settle() {
+    for (bool more = true; more;) {
+      more = false;
+      const auto move = [&](std::string_view bytes, const auto& receive) {
+        more |= !bytes.empty();
+        if (!bytes.empty()) receive(std::string(bytes));
+      };
+      move(client.session.Next(), [&](const std::string& b) { relay.ReceiveFromClient(b, now); });
+      move(relay.NextForClient(), [&](const std::string& b) { client.session.Receive(b); });
+      move(relay.NextForUpstream(), [&](const std::string& b) { grpc.session.Receive(b); });
+      if (relay.opened()) {
+        move(grpc.session.Next(), [&](const std::string& b) { relay.ReceiveFromUpstream(b); });
+      }
+      most_bytes = std::max(most_bytes, relay.bytes());
+    }
+  }
+  static HeaderList Call(const std::string& path) {
+    return {{":method", "POST"},       {":scheme", "http"},
+            {":path", path},           {":authority", "x"},
+            {"te", "trailers"},        {"content-type", "application/grpc"},
+            {"grpc-timeout", "1500m"}, {"x-forwarded-for", "1.2.3.4"}};
+  }
+  std::int32_t Begin(bool ended = false) {
+    const std::int32_t stream = client.session.Request(Call("/a.B/C"), ended);
+    Settle();
+    return stream;
+  }
+  void Open() {
+    relay.Open();
+    Settle();
+  }
+
+  TimeNs now = 0;
+  std::vector<HeaderList> judged;
+  std::size_t most_bytes = 0;
+  Peer client{H2Side::kClient};
+  Peer grpc{H2Side::kServer};
+  StreamRelay relay{*this, /*serving=*/true, 0};
+};
+
+TEST_F(StreamRelayTest, ACallPassesWithHeadersBodyHalfCloseAndTrailers) {
+  Begin();
+  ASSERT_EQ(judged.size(), 1u);
+  EXPECT_TRUE(grpc.first.empty());  // nothing reaches gRPC before the verdict
+  client.to_send.Append("question");
+  client.session.Resume(1);
+  Settle();
+  Open();
+  EXPECT_EQ(FindHeader(grpc.first, "grpc-timeout"), "1500m");
+  EXPECT_EQ(FindHeader(grpc.first, "x-forwarded-for"), "");
+  EXPECT_EQ(grpc.received, "question");
+  EXPECT_EQ(grpc.ends, 0);
+  client.ended = true;
+  client.session.Resume(1);
+  Settle();
+  EXPECT_EQ(grpc.ends, 1);
+  grpc.to_send.Append("answer");
+  grpc.ended = true;
+  grpc.own_trailers = {{"grpc-status", "0"}, {"grpc-message", "fine"}};
+  grpc.session.Respond(grpc.last_stream, AnswerHeaders(), false);
+  Settle();
+  EXPECT_EQ(client.received, "answer");
+  EXPECT_EQ(FindHeader(client.trailers, "grpc-message"), "fine");
+  EXPECT_EQ(client.closed, 1);
+  EXPECT_EQ(client.last_error, std::uint32_t{NGHTTP2_NO_ERROR});
+}
+
+TEST_F(StreamRelayTest, ManyWindowsPassBothWaysAndOnlyAWindowIsHeld) {
+  Begin();
+  Open();
+  const std::string body(16 << 20, 'x');
+  client.to_send.Append(body);
+  client.session.Resume(1);
+  grpc.consumes = false;
+  grpc.session.Respond(grpc.last_stream, AnswerHeaders(), false);
+  Settle();
+  // gRPC reads nothing: its window is full, and the relay has at most one more.
+  EXPECT_EQ(grpc.received.size(), 65'535u);
+  EXPECT_LE(most_bytes, kKnownWindow + (256u << 10));
+  grpc.consumes = true;
+  grpc.session.Consume(grpc.last_stream, grpc.received.size());
+  client.ended = true;
+  Settle();
+  EXPECT_EQ(grpc.received.size(), body.size());
+  EXPECT_EQ(grpc.ends, 1);
+  most_bytes = 0;
+  client.consumes = false;
+  grpc.to_send.Append(body);
+  grpc.ended = true;
+  grpc.session.Resume(grpc.last_stream);
+  Settle();
+  EXPECT_EQ(client.received.size(), 65'535u);
+  EXPECT_LE(most_bytes, kKnownWindow + (256u << 10));
+  client.consumes = true;
+  client.session.Consume(1, client.received.size());
+  Settle();
+  EXPECT_EQ(client.received.size(), body.size());
+  EXPECT_EQ(client.closed, 1);
+}
+
+TEST_F(StreamRelayTest, ResetsPassBothWays) {
+  Begin();
+  Open();
+  client.session.Reset(1, NGHTTP2_CANCEL);
+  Settle();
+  EXPECT_EQ(grpc.closed, 1);
+  EXPECT_EQ(grpc.last_error, std::uint32_t{NGHTTP2_CANCEL});
+  const std::int32_t second = Begin();
+  grpc.session.Reset(grpc.last_stream, NGHTTP2_ENHANCE_YOUR_CALM);
+  Settle();
+  EXPECT_EQ(second, 3);
+  EXPECT_EQ(client.closed, 2);
+  EXPECT_EQ(client.last_error, std::uint32_t{NGHTTP2_ENHANCE_YOUR_CALM});
+}
+
+TEST_F(StreamRelayTest, AWholeAnswerBeforeTheEndOfTheRequestArrives) {
+  Begin();
+  Open();
+  grpc.session.Respond(grpc.last_stream, RefusalHeaders(7, "no"), true);
+  Settle();
+  grpc.session.Reset(grpc.last_stream, NGHTTP2_NO_ERROR);
+  Settle();
+  EXPECT_EQ(FindHeader(client.first, "grpc-status"), "7");
+  EXPECT_EQ(client.closed, 1);
+  EXPECT_EQ(client.last_error, std::uint32_t{NGHTTP2_NO_ERROR});
+}
+
+TEST_F(StreamRelayTest, PingsAreAnsweredByTheFarEnd) {
+  const std::uint8_t opaque[8] = {1};
+  client.session.Ping(opaque, false);
+  Settle();
+  EXPECT_EQ(client.acks, 1);  // before there is an upstream, by the relay
+  Begin();
+  Open();
+  client.session.Ping(opaque, false);
+  Settle();
+  EXPECT_EQ(grpc.pings, 1);
+  EXPECT_EQ(client.acks, 2);
+  grpc.session.Ping(opaque, false);
+  Settle();
+  EXPECT_EQ(client.pings, 1);
+  EXPECT_EQ(grpc.acks, 1);
+}
+
+TEST_F(StreamRelayTest, GoawayNamesTheClientsStream) {
+  Begin();
+  Open();
+  grpc.session.Goaway(0x7fffffff, NGHTTP2_NO_ERROR);
+  Settle();
+  EXPECT_EQ(client.goaway, 0x7fffffff);
+  grpc.session.Goaway(grpc.last_stream, NGHTTP2_NO_ERROR);
+  Settle();
+  EXPECT_EQ(client.goaway, 1);
+  // The call that was accepted before still ends as usual.
+  grpc.session.Respond(grpc.last_stream, RefusalHeaders(0, ""), true);
+  Settle();
+  EXPECT_EQ(FindHeader(client.first, "grpc-status"), "0");
+}
+
+TEST_F(StreamRelayTest, RefusedCallsNeverOpenAnUpstreamAndManyEndTheConnection) {
+  for (int i = 0; i <= kRefusalsMax && !relay.Ended(); ++i) {
+    Begin(/*ended=*/true);
+    relay.Refuse(16, "no identity");
+    Settle();
+    EXPECT_EQ(FindHeader(client.first, "grpc-status"), "16");
+  }
+  EXPECT_TRUE(relay.flooded());
+  EXPECT_FALSE(relay.opened());
+  EXPECT_EQ(grpc.last_stream, 0);
+}
+
+TEST_F(StreamRelayTest, AStrangerOccupiesLittleWhilePhubdDoesNotAnswer) {
+  client.to_send.Append(std::string(8 << 20, 'x'));
+  for (int i = 0; i < 100; ++i) {
+    HeaderList headers = Call("/a.B/C");
+    headers.emplace_back("authorization", std::string(4000, 'x'));
+    client.session.Request(headers, false);
+    Settle();
+  }
+  EXPECT_EQ(judged.size(), 1u);
+  EXPECT_LE(most_bytes, 256u << 10);
+}
+
+TEST_F(StreamRelayTest, FramesThatCostNothingAreLimited) {
+  const std::uint8_t opaque[8] = {};
+  Begin();
+  Open();
+  for (int i = 0; i < 2 * kCheapFrameBurst && !relay.Ended(); ++i) {
+    client.session.Ping(opaque, false);
+    Settle();
+  }
+  EXPECT_TRUE(relay.flooded());
+}
+
+TEST_F(StreamRelayTest, ClientsThatPingForLongAreNoFlood) {
+  const std::uint8_t opaque[8] = {};
+  Begin();
+  Open();
+  for (int i = 0; i < 5 * kCheapFrameBurst; ++i) {
+    now += 10 * kMillisecond;
+    client.session.Ping(opaque, false);
+    Settle();
+  }
+  EXPECT_FALSE(relay.flooded());
+}
+
+TEST_F(StreamRelayTest, HealthIsAnsweredWithoutPhubdAndAWatchSeesChanges) {
+  client.to_send.Append(std::string(5, '\0'));
+  client.ended = true;
+  client.session.Request(Call("/grpc.health.v1.Health/Watch"), false);
+  Settle();
+  EXPECT_EQ(client.received, HealthMessage(HealthStatus::kServing));
+  relay.SetServing(false);
+  Settle();
+  EXPECT_EQ(client.received,
+            HealthMessage(HealthStatus::kServing) + HealthMessage(HealthStatus::kNotServing));
+  client.received.clear();
+  client.to_send.Append(std::string(5, '\0'));
+  client.session.Request(Call("/grpc.health.v1.Health/Check"), false);
+  Settle();
+  EXPECT_EQ(client.received, HealthMessage(HealthStatus::kNotServing));
+  EXPECT_EQ(FindHeader(client.trailers, "grpc-status"), "0");
+  EXPECT_TRUE(judged.empty());
+}
+
+TEST_F(StreamRelayTest, TheEndOfTheUpstreamEndsCallsAndConnection) {
+  Begin();
+  Open();
+  relay.UpstreamEnded();
+  Settle();
+  EXPECT_EQ(client.closed, 1);
+  EXPECT_EQ(client.goaway, 1);
+  EXPECT_TRUE(relay.Ended());
+}
+
+}  // namespace
+}  // namespace phub::server
