@@ -80,10 +80,10 @@ Status StreamLost(const Endpoint& daemon, const absl::Status& status, std::strin
                   std::uint32_t rank) {
   const bool answered = !status.ok() && status.code() != absl::StatusCode::kUnavailable &&
                         status.code() != absl::StatusCode::kUnknown;
-  return Status(answered ? StatusCode::kAborted : StatusCode::kUnavailable,
-                fmt::format("daemon {} {} (control stream: {}; job {}, rank {})", daemon.ToString(),
-                            answered ? "ended the session" : "died or is unreachable",
-                            TextOf(status), job, rank));
+  return Status(
+      answered ? StatusCode::kAborted : StatusCode::kUnavailable,
+      fmt::format("daemon {} {} (control stream: {}; job {}, rank {})", daemon.ToString(),
+                  answered ? "ended the session" : "cannot be reached", TextOf(status), job, rank));
 }
 
 Status LaneLost(const Endpoint& daemon, std::uint32_t core, const LaneClosed& closed,
@@ -106,6 +106,11 @@ Status LaneLost(const Endpoint& daemon, std::uint32_t core, const LaneClosed& cl
                             "rank {})",
                             daemon.ToString(), core, HowItEnded(closed.error),
                             trouble.empty() ? "" : ": ", trouble, job, rank));
+}
+
+Status ControlLostToo(const Status& lane_lost, const absl::Status& control) {
+  return Status(lane_lost.code(), fmt::format("{}; its control plane does not answer either ({})",
+                                              lane_lost.message(), TextOf(control)));
 }
 
 Status WaitedInVain(const Status& lost, DurationNs waited) {

@@ -33,6 +33,8 @@ Status StreamLost(const Endpoint& daemon, const absl::Status& status, std::strin
 // lost, possibly because another rank or daemon failed.
 Status LaneLost(const Endpoint& daemon, std::uint32_t core, const LaneClosed& closed,
                 std::string_view job, std::uint32_t rank);
+// All lanes to a daemon were lost, and its control cannot be reached either.
+Status ControlLostToo(const Status& lane_lost, const absl::Status& control);
 // Policy wait: the connection described by `lost` did not recover within `waited`.
 Status WaitedInVain(const Status& lost, DurationNs waited);
 

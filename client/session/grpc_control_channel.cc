@@ -276,6 +276,8 @@ void GrpcControlChannel::Attend(Observer& observer) {
   Connection* const connection = Begin(attendance->context());
   if (connection == nullptr)
     return observer.OnAttendClosed(absl::CancelledError("the control channel is closed"));
+  // The caller decides when to try again. Otherwise gRPC would refuse while its own pause lasts.
+  grpc::experimental::ChannelResetConnectionBackoff(connection->channel.get());
   Attendance* const started = attendance.release();  // deletes itself
   {
     // Before Start(): the stream may end immediately.

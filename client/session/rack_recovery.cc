@@ -1,4 +1,5 @@
-// The reconnecting thread of RackWatch (policy wait).
+// The reconnecting thread of RackWatch. Streams are opened again under every policy, lanes only
+// under policy wait.
 #include <pthread.h>
 
 #include <algorithm>
@@ -13,15 +14,25 @@ namespace phub::client {
 namespace {
 
 // Pause between attempts. Starts short to reopen a lane quickly, and grows so that a daemon that is
-// gone for long is not flooded.
+// gone for long is not flooded. A heartbeat must get through within liveness_timeout, so several
+// attempts fit into it. Pauses are random, since an outage hits all workers at once.
 constexpr DurationNs kPauseMin = 50 * kMillisecond;
 constexpr DurationNs kPauseMax = kSecond;
+constexpr int kPausesPerTimeout = 4;
 
 }  // namespace
+
+// A random time from half of the pause to the whole one.
+DurationNs RackWatch::Jitter(DurationNs pause) {
+  const DurationNs longest = std::max(pause, kPauseMin);
+  return longest / 2 +
+         static_cast<DurationNs>(random_.Below(static_cast<std::uint64_t>(longest / 2)));
+}
 
 bool RackWatch::NeedsRecovery(const Watched& watched) const {
   if (watched.must_reconnect || !watched.attended) return true;
   if (watched.lost_at != 0) return false;  // the stream is open again, but had no event yet
+  if (!settings_.wait) return false;
   const auto first = lane_watches_.begin() + watched.link.first_lane;
   return std::any_of(first, first + watched.link.lane_count(),
                      [](const LaneWatch& lane) { return lane.lost_at != 0; });
@@ -49,8 +60,10 @@ void RackWatch::Recover() {
       changed_.wait_for(lock, std::chrono::nanoseconds(wait));
       continue;
     }
-    watched->pause = std::clamp(watched->pause * 2, kPauseMin, kPauseMax);
-    watched->next_attempt = now + watched->pause;
+    const DurationNs longest =
+        std::clamp(liveness_timeout_ / kPausesPerTimeout, kPauseMin, kPauseMax);
+    watched->pause = std::clamp(watched->pause * 2, kPauseMin, longest);
+    watched->next_attempt = now + Jitter(watched->pause);
     const bool control_lost = watched->must_reconnect || !watched->attended;
     lock.unlock();
     if (control_lost)

@@ -12,6 +12,13 @@
 #include "common/base/log.h"
 
 namespace phub::client {
+namespace {
+
+// Policy fail: the time in which control must not answer after all lanes were lost.
+constexpr DurationNs kDeathGraceMax = 250 * kMillisecond;
+constexpr int kDeathGraceFraction = 8;  // of liveness_timeout
+
+}  // namespace
 
 RackWatch::RackWatch(RackWatchSettings settings, const DaemonLinks& links, RackLanes& lanes,
                      const Clock& clock, CallWaiter& waiter, Owner& owner)
@@ -22,6 +29,7 @@ RackWatch::RackWatch(RackWatchSettings settings, const DaemonLinks& links, RackL
       waiter_(waiter),
       owner_(owner),
       liveness_timeout_(links.front()->joined.liveness_timeout_ns()),
+      random_(SystemRandom().Next()),
       lane_watches_(LaneCount(links)) {
   for (const std::unique_ptr<DaemonLink>& link : links_) {
     watched_.push_back(std::make_unique<Watched>(*this, *link));
@@ -34,7 +42,7 @@ RackWatch::~RackWatch() { PHUB_CHECK(!pulse_thread_.joinable(), "job={}", settin
 void RackWatch::Start() {
   for (const std::unique_ptr<Watched>& watched : watched_) Attend(*watched);
   pulse_thread_ = std::thread([this] { Pulse(); });
-  if (settings_.wait) recover_thread_ = std::thread([this] { Recover(); });
+  recover_thread_ = std::thread([this] { Recover(); });
 }
 
 void RackWatch::Quit() {
@@ -52,7 +60,9 @@ void RackWatch::Attend(Watched& watched) {
   {
     const std::lock_guard lock(mutex_);
     watched.attended = true;
+    watched.answered = false;
     watched.must_reconnect = false;
+    watched.attended_at = clock_.Now();
   }
   watched.link.channel->Attend(watched);
   SendHeartbeat(watched);  // identifies the session of the stream
@@ -72,9 +82,12 @@ void RackWatch::OnEvent(Watched& watched, const v1::SessionEvent& event) {
   bool returned = false;
   {
     const std::lock_guard lock(mutex_);
+    // A new stream begins with the present state, so an event says if the daemon is still draining.
+    if (!std::exchange(watched.answered, true)) watched.draining.store(false);
+    watched.unreachable_at = 0;
+    watched.silent_at = 0;
     returned = std::exchange(watched.lost_at, 0) != 0;
     if (returned) {
-      watched.pause = 0;
       watched.next_attempt = 0;  // its lanes may be reopened at once
       changed_.notify_all();
     }
@@ -129,20 +142,30 @@ void RackWatch::OnAttendClosed(Watched& watched, const absl::Status& status) {
                     : StreamLost(link.endpoint, status, settings_.job, settings_.rank);
   {
     const std::lock_guard lock(mutex_);
+    const TimeNs now = clock_.Now();
     watched.attended = false;
     if (over()) return;
-    if (settings_.wait && IsPassing(status)) {
-      if (watched.lost_at == 0) {
-        watched.lost_at = clock_.Now();
-        watched.why = std::move(lost);
-        LogWarning("event=daemon_lost job={} rank={} daemon={} error=\"{}\"", settings_.job,
-                   settings_.rank, link.endpoint.ToString(), watched.why.message());
-      }
-      changed_.notify_all();
+    if (IsPassing(status)) {
+      watched.stream_status = status;
+      if (!watched.answered) watched.unreachable_at = now;
+      // A stream that breaks again soon has not recovered, so the pauses keep growing.
+      if (now - watched.attended_at > liveness_timeout_) watched.pause = 0;
+      if (watched.lost_at == 0) watched.next_attempt = now + Jitter(watched.pause);
+      NoteLoss(watched, now, std::move(lost));
       return;
     }
   }
   owner_.OnVerdict(Decorate(watched, std::move(lost)), {}, link);
+}
+
+void RackWatch::NoteLoss(Watched& watched, TimeNs now, Status why) {
+  if (watched.lost_at == 0) {
+    watched.lost_at = now;
+    LogWarning("event=daemon_lost job={} rank={} daemon={} error=\"{}\"", settings_.job,
+               settings_.rank, watched.link.endpoint.ToString(), why.message());
+  }
+  watched.why = std::move(why);
+  changed_.notify_all();
 }
 
 void RackWatch::OnLaneClosed(const LaneClosed& closed) {
@@ -213,18 +236,13 @@ RackWatch::Finding RackWatch::LookAtControl(Watched& watched, TimeNs now) {
   if (silent) {
     Status silence = DaemonSilent(link.endpoint, age, settings_.job, settings_.rank);
     if (!settings_.wait) return {.verdict = std::move(silence)};
-    if (watched.lost_at == 0) {
-      watched.lost_at = now;
-      watched.why = std::move(silence);
-      LogWarning("event=daemon_lost job={} rank={} daemon={} error=\"{}\"", settings_.job,
-                 settings_.rank, link.endpoint.ToString(), watched.why.message());
-    }
+    if (watched.silent_at == 0) watched.silent_at = now;
     watched.must_reconnect = true;
-    changed_.notify_all();
+    NoteLoss(watched, now, std::move(silence));
   }
   DurationNs left = silent || !watched.attended ? timeout : timeout - age;
-  if (watched.lost_at != 0) {
-    const DurationNs waited = now - watched.lost_at;
+  if (watched.silent_at != 0) {
+    const DurationNs waited = now - watched.silent_at;
     if (waited >= settings_.wait_timeout) return {.verdict = WaitedInVain(watched.why, waited)};
     left = std::min(left, settings_.wait_timeout - waited);
   }
@@ -235,19 +253,34 @@ RackWatch::Finding RackWatch::LookAtLanes(const Watched& watched, TimeNs now) {
   const DaemonLink& link = watched.link;
   Finding finding{.look_again = liveness_timeout_};
   const std::lock_guard lock(mutex_);
+  const bool unreachable = IsUnreachable(watched);
   for (std::uint32_t lane = link.first_lane; lane < link.first_lane + link.lane_count(); ++lane) {
     const LaneWatch& one = lane_watches_[lane];
     if (one.lost_at == 0) continue;
     // A protocol violation is certain and would happen again.
     if (one.why.code() == StatusCode::kInternal) return {.verdict = one.why};
     const DurationNs waited = now - (settings_.wait ? one.began_at : one.lost_at);
-    const DurationNs patience =
-        settings_.wait ? settings_.wait_timeout : link.joined.liveness_timeout_ns();
-    if (waited >= patience)
-      return {.verdict = settings_.wait ? WaitedInVain(one.why, waited) : one.why};
+    const DurationNs timeout = link.joined.liveness_timeout_ns();
+    const DurationNs patience = settings_.wait ? settings_.wait_timeout
+                                : unreachable
+                                    ? std::min(timeout / kDeathGraceFraction, kDeathGraceMax)
+                                    : timeout;
+    if (waited >= patience) {
+      if (settings_.wait) return {.verdict = WaitedInVain(one.why, waited)};
+      return {.verdict = unreachable ? ControlLostToo(one.why, watched.stream_status) : one.why};
+    }
     finding.look_again = std::min(finding.look_again, patience - waited);
   }
   return finding;
+}
+
+// True if all lanes to the daemon are lost, and its control could not be reached since.
+bool RackWatch::IsUnreachable(const Watched& watched) const {
+  if (watched.attended && watched.answered) return false;
+  const auto first = lane_watches_.begin() + watched.link.first_lane;
+  return std::all_of(first, first + watched.link.lane_count(), [&](const LaneWatch& lane) {
+    return lane.lost_at != 0 && lane.lost_at <= watched.unreachable_at;
+  });
 }
 
 }  // namespace phub::client

@@ -1,22 +1,25 @@
 // Monitors a worker's daemons: sends heartbeats and detects daemons that died, became silent or
-// closed a lane. Under policy wait it reconnects. If it cannot recover, it passes a verdict and the
-// failed daemon to the owner.
+// closed a lane. Reconnects to control, and under policy wait reopens lanes. If it cannot recover,
+// it passes a verdict and the failed daemon to the owner.
 //
 //   failure                    policy fail                    policy wait
-//   stream ended               verdict at once                open the stream again
+//   stream ended               open the stream again          open the stream again
 //   silent, liveness_timeout   verdict at once                replace the connection
 //   lane lost                  verdict after liveness_timeout reopen the lane
+//   all lanes lost, no control verdict after kDeathGrace      reopen the lanes
 //   session unknown            verdict at once                verdict at once
 //   lane protocol violated     verdict                        verdict
 //
-// Policy fail waits after a lost lane, since the control stream may meanwhile report the cause.
-// Policy wait retries with growing pauses until wait_timeout. A daemon that does not know the
-// session was restarted, and its state is lost.
+// The end of a stream shows nothing about the daemon: training continues on the lanes, and the
+// stream is opened again with growing, random pauses for as long as that takes. A dead daemon is
+// found by its lanes, whose sockets end with it. Policy fail waits after a lost lane, since the
+// stream may meanwhile report the cause, unless no control answers either. Policy wait retries with
+// growing pauses until wait_timeout. A daemon that does not know the session was restarted, and its
+// state is lost. So is the session if the daemon refuses it for any other reason.
 //
 // Threads. The heartbeat thread sends heartbeats, checks timeouts, and never blocks on anything
-// else. Under policy wait a second thread reconnects. OnLaneClosed() is called on the engine's
-// thread, events arrive on the channels' threads. One lock, never held during a call to another
-// object.
+// else. A second thread reconnects. OnLaneClosed() is called on the engine's thread, events arrive
+// on the channels' threads. One lock, never held during a call to another object.
 #pragma once
 
 #include <atomic>
@@ -34,6 +37,7 @@
 #include "client/session/daemon_link.h"
 #include "client/session/rack_lanes.h"
 #include "common/base/clock.h"
+#include "common/base/random.h"
 #include "phub/status.h"
 
 namespace phub::client {
@@ -90,9 +94,14 @@ class RackWatch {
     std::atomic<bool> draining{false};
     // Protected by RackWatch::mutex_.
     bool attended = false;        // the stream is open
+    bool answered = false;        // the stream has had an event
     bool must_reconnect = false;  // the stream is open, but its connection is dead
-    TimeNs lost_at = 0;           // 0: the daemon answers
+    TimeNs attended_at = 0;       // when the stream was opened
+    TimeNs unreachable_at = 0;    // the last attempt to open it that reached nobody; 0: none
+    TimeNs lost_at = 0;           // 0: control answers
     Status why;                   // reason of the loss
+    absl::Status stream_status;   // how the last stream ended
+    TimeNs silent_at = 0;         // policy wait: lost, and silent since then; 0: it is not
     TimeNs next_attempt = 0;
     DurationNs pause = 0;  // between the next attempt and the following one
   };
@@ -114,12 +123,15 @@ class RackWatch {
   Status Decorate(const Watched& watched, Status status) const;
   void Attend(Watched& watched);
   void SendHeartbeat(const Watched& watched);
-  void Pulse();  // the heartbeat thread
+  void NoteLoss(Watched& watched, TimeNs now, Status why);  // holding mutex_
+  void Pulse();                                             // the heartbeat thread
   Finding LookAtControl(Watched& watched, TimeNs now);
   Finding LookAtLanes(const Watched& watched, TimeNs now);
+  bool IsUnreachable(const Watched& watched) const;  // holding mutex_
   DurationNs LookAt(Watched& watched, TimeNs now);
   void Recover();  // the reconnecting thread
   Watched* NextToRecover(TimeNs now, DurationNs& wait);
+  DurationNs Jitter(DurationNs pause);  // holding mutex_
   bool NeedsRecovery(const Watched& watched) const;
   void RecoverControl(Watched& watched);
   bool RecoverLanes(Watched& watched);
@@ -138,6 +150,7 @@ class RackWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool quit_ = false;
+  SeededRandom random_;                  // for pauses
   std::vector<LaneWatch> lane_watches_;  // [lane]
   std::thread pulse_thread_;
   std::thread recover_thread_;

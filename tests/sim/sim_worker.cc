@@ -59,8 +59,10 @@ void SimWorker::OpenLanes(Link& link, const std::vector<std::uint32_t>& lanes) {
   link.channel->Call<rpc::OpenLanes>(
       request, CallTimeout(),
       [this, &link, lanes](const absl::StatusOr<v1::OpenLanesResponse>& answer) {
-        // If lanes may come back, a call that found no daemon may be repeated.
-        if (script_.wait_policy && absl::IsDeadlineExceeded(answer.status())) {
+        // If lanes may come back, a call that found no daemon may be repeated for a while.
+        const DurationNs lost = link.lost_at == 0 ? 0 : network_.clock().Now() - link.lost_at;
+        if (script_.wait_policy && absl::IsDeadlineExceeded(answer.status()) &&
+            (lanes_opened_ || lost < script_.wait_timeout)) {
           return OpenLanes(link, lanes);
         }
         OnGranted(link, answer);
@@ -90,7 +92,10 @@ void SimWorker::Dial(std::uint32_t lane, const wire::LaneHello& hello) {
   if (!WantsLanes()) return;
   Link& link = LinkOf(lane);
   if (!link.daemon.alive()) {
-    if (!script_.wait_policy) return;  // the stream reports it
+    if (!script_.wait_policy && !link.daemon.closed()) return;  // its silence is noticed
+    if (!script_.wait_policy) {
+      return Refused("open lane", link, absl::UnavailableError("connection refused"));
+    }
     return After(kSecond, [this, &link, lane] { OpenLanes(link, {lane}); });
   }
   server::Control& control = link.daemon.control();
@@ -135,6 +140,10 @@ void SimWorker::OnLaneClosed(const client::LaneClosed& closed) {
   if (closed.error == transport::TransportError::kProtocol) {
     mistake_ = fmt::format("lane {}: {}", closed.lane, transport::ToString(closed.protocol_error));
   }
+  Link& link = LinkOf(closed.lane);
+  link.lane_lost_at = network_.clock().Now();
+  link.lane_why = client::LaneLost(EndpointOf(link), closed.lane - link.first_lane, closed,
+                                   script_.name, rank_);
   lanes_[closed.lane].connection = nullptr;
   lanes_[closed.lane].attached = false;
   if (!script_.wait_policy || !WantsLanes()) return;
@@ -149,11 +158,11 @@ void SimWorker::BreakLane(std::uint32_t lane) {
 }
 
 void SimWorker::BreakSomething() {
-  if (!script_.wait_policy || lanes_.empty() || state_ != State::kTraining) return;
-  if (random_.Chance(1, 8)) {
+  if (lanes_.empty() || state_ != State::kTraining) return;
+  if (!script_.wait_policy || random_.Chance(1, 8)) {
     Link& link = *links_[random_.Below(links_.size())];
-    // Not before the last loss is repaired: repeated breaks alone could exceed wait_timeout.
-    if (!link.attended || link.lost_at != 0) return;
+    // Not before the last loss is repaired: repeated breaks alone could exceed liveness_timeout.
+    if (!link.attended || link.lost_at != 0 || !link.daemon.alive()) return;
     ++streams_broken_;
     return link.channel->BreakStream();
   }
@@ -197,32 +206,50 @@ void SimWorker::LookAt(Link& link) {
   if (link.attended && age >= liveness_timeout_) {
     const phub::Status silence = client::DaemonSilent(EndpointOf(link), age, script_.name, rank_);
     if (!script_.wait_policy) return Fail(silence.message(), &link);
-    if (link.lost_at == 0) {
-      link.lost_at = now;
-      link.why = silence;
-    }
+    if (link.silent_at == 0) link.silent_at = now;
+    link.why = silence;
     link.channel->Reconnect();
   }
-  if (link.lost_at != 0 && now - link.lost_at >= script_.wait_timeout) {
-    Fail(client::WaitedInVain(link.why, now - link.lost_at).message(), &link);
+  if (link.silent_at != 0 && now - link.silent_at >= script_.wait_timeout) {
+    return Fail(client::WaitedInVain(link.why, now - link.silent_at).message(), &link);
   }
+  if (link.lane_lost_at == 0 || (script_.wait_policy && HasLanes(link))) return;
+  const DurationNs waited = now - link.lane_lost_at;
+  if (script_.wait_policy) {
+    if (waited >= script_.wait_timeout)
+      Fail(client::WaitedInVain(link.lane_why, waited).message(), &link);
+  } else if (!HasLanes(link) && link.refused_at >= link.lane_lost_at) {
+    Fail(client::ControlLostToo(link.lane_why, absl::UnavailableError("refused")).message(), &link);
+  } else if (waited >= liveness_timeout_) {
+    Fail(link.lane_why.message(), &link);
+  }
+}
+
+bool SimWorker::HasLanes(const Link& link) const {
+  const auto first = lanes_.begin() + link.first_lane;
+  return std::any_of(first, first + link.joined.cores_size(),
+                     [](const Lane& lane) { return lane.attached; });
 }
 
 void SimWorker::OnEvent(Link& link, const v1::SessionEvent& event) {
   link.last_heard = network_.clock().Now();
   link.lost_at = 0;
+  link.silent_at = 0;
+  link.refused_at = 0;
   if (event.has_job_failed()) Fail(event.job_failed().fault().message(), &link);
 }
 
 void SimWorker::OnAttendClosed(Link& link, const absl::Status& status) {
   link.attended = false;
   if (!WantsLanes()) return;
-  const phub::Status lost = client::StreamLost(EndpointOf(link), status, script_.name, rank_);
-  if (!script_.wait_policy || !client::IsPassing(status)) return Fail(lost.message(), &link);
-  if (link.lost_at == 0) {
-    link.lost_at = network_.clock().Now();
-    link.why = lost;
+  if (!client::IsPassing(status)) {
+    return Fail(client::StreamLost(EndpointOf(link), status, script_.name, rank_).message(), &link);
   }
+  const TimeNs now = network_.clock().Now();
+  if (link.lost_at == 0)
+    link.lost_at = now;
+  else
+    link.refused_at = now;
   After(static_cast<DurationNs>(random_.Below(300)) * kMillisecond, [this, &link] {
     if (WantsLanes()) Attend(link);
   });

@@ -97,8 +97,12 @@ class SimWorker final : public client::EngineListener {
     std::shared_ptr<transport::SharedRegions> regions;
     bool attended = false;
     TimeNs last_heard = 0;
-    TimeNs lost_at = 0;  // policy wait: when the daemon was lost; 0: it answers
-    phub::Status why;    // why it was lost
+    TimeNs lost_at = 0;     // when the stream was lost; 0: it has had an event since
+    TimeNs silent_at = 0;   // policy wait: when the daemon fell silent; 0: it answers
+    phub::Status why;       // why it was lost
+    TimeNs refused_at = 0;  // the last attempt to open a stream that reached nobody
+    phub::Status lane_why;  // why the last lane was lost
+    TimeNs lane_lost_at = 0;
   };
   struct Lane {
     std::unique_ptr<transport::Connection> connection;  // null: none, or being opened
@@ -149,6 +153,7 @@ class SimWorker final : public client::EngineListener {
   void Attend(Link& link);
   void Heartbeat();
   void LookAt(Link& link);
+  bool HasLanes(const Link& link) const;
   void OnEvent(Link& link, const v1::SessionEvent& event);
   void OnAttendClosed(Link& link, const absl::Status& status);
   client::Endpoint EndpointOf(const Link& link) const;

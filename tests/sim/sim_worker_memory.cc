@@ -63,6 +63,9 @@ std::unique_ptr<transport::Connection> SimWorker::AttachShared(Link& link,
   PHUB_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets) == 0);
   Descriptor daemons(sockets[0]);
   Descriptor workers(sockets[1]);
+  // The kernel closes a dead daemon's sockets.
+  auto of_daemon = std::make_shared<const Descriptor>(dup(sockets[0]));
+  link.daemon.OnClosed([of_daemon] { ::shutdown(of_daemon->get(), SHUT_RDWR); });
   auto theirs = transport::OfferShmLane(daemons,
                                         {.version = wire::kLaneVersion,
                                          .version_min = wire::kLaneVersionMin,

@@ -62,12 +62,19 @@ const StallReport::Entry* FindWaitingFor(const StallQuery& query, Rank rank) {
   return oldest;
 }
 
+// True if the rank's stream ended when its lane did, and did not return: both end when a process
+// dies. A stream that had ended before says nothing.
+bool EndedTogether(const Member& member, const Diagnosis& diagnosis, DurationNs tolerance) {
+  return member.stream_ended_at != 0 && member.stream_ended_at >= diagnosis.begun_at - tolerance;
+}
+
 }  // namespace
 
 // Queries the core loops for the key that waits for the lost rank. The answer only adds detail to
 // the message, so the query has a short timeout.
 void Diagnoses::BeginDiagnosis(Job& job, Diagnosis diagnosis) {
   const TimeNs now = context_.clock.Now();
+  diagnosis.begun_at = now;
   diagnosis.deadline = now + context_.options.diagnosis_timeout;
   diagnosis.stream_grace = now + context_.options.diagnosis_timeout / 2;
   diagnosis.reported = job.keys.empty();
@@ -97,9 +104,10 @@ void Diagnoses::AdvanceDiagnosis(Job& job, TimeNs now) {
     job.diagnosis.reset();  // the rank returned at the last moment
     return;
   }
-  const bool stream_settled = diagnosis.cause != Diagnosis::Cause::kLaneLost ||
-                              job.members[diagnosis.rank.value].sink == nullptr ||
-                              now >= diagnosis.stream_grace;
+  // A live process reports within the grace period why it closed its lane (Leave), or attends
+  // again.
+  const bool stream_settled =
+      diagnosis.cause != Diagnosis::Cause::kLaneLost || now >= diagnosis.stream_grace;
   if ((diagnosis.reported && stream_settled) || now >= diagnosis.deadline) ConcludeDiagnosis(job);
 }
 
@@ -113,11 +121,16 @@ void Diagnoses::ConcludeDiagnosis(Job& job) {
                                  FormatAge(context_.options.liveness_timeout));
   if (diagnosis.cause == Diagnosis::Cause::kLaneLost) {
     const std::string lane = fmt::format("lane to core {}", diagnosis.core.value);
-    if (member.stream_broke) {
+    if (EndedTogether(member, diagnosis, context_.options.diagnosis_timeout)) {
       code = kWorkerDied;
       what = fmt::format(
           "{} died: its {} was lost ({}) and its heartbeat stream broke; last contact {} ago", who,
           lane, diagnosis.loss, age);
+    } else if (member.stream_ended_at != 0) {
+      code = ToString(FaultCode::kLaneLost);
+      what = fmt::format(
+          "{} lost its {} ({}); it has had no heartbeat stream for {}; last contact {} ago", who,
+          lane, diagnosis.loss, FormatAge(context_.clock.Now() - member.stream_ended_at), age);
     } else {
       code = ToString(FaultCode::kLaneLost);
       what = fmt::format(

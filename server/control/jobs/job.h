@@ -93,12 +93,12 @@ struct Member {
   std::uint32_t forgiven = 0;       // extensions since then; see Liveness::ForgiveSilence
   std::shared_ptr<EventSink> sink;  // null: no stream
   StreamId stream = 0;
-  bool stream_broke = false;  // it had a stream and lost it
-  bool committed = false;     // it has committed its place, so losing it affects the job
-  bool silent = false;        // policy wait: no heartbeat for liveness_timeout
-  TimeNs lost_since = 0;      // kLost
-  TimeNs awaited_until = 0;   // kLost
-  std::string absence;        // kLost: why
+  TimeNs stream_ended_at = 0;  // its last stream; 0: it has one, or never had one
+  bool committed = false;      // it has committed its place, so losing it affects the job
+  bool silent = false;         // policy wait: no heartbeat for liveness_timeout
+  TimeNs lost_since = 0;       // kLost
+  TimeNs awaited_until = 0;    // kLost
+  std::string absence;         // kLost: why
   std::uint32_t restarts = 0;
   // The sessions of earlier processes that lost this seat, oldest first. Only the newest are kept.
   std::vector<std::string> former_sessions;
@@ -157,7 +157,8 @@ struct Diagnosis {
   CoreIndex core{};  // kLaneLost: the core loop of the lane
   std::string loss;  // kLaneLost: why
   TimeNs deadline = 0;
-  TimeNs stream_grace = 0;  // kLaneLost: until then its heartbeat stream may break, too
+  TimeNs begun_at = 0;
+  TimeNs stream_grace = 0;  // kLaneLost: until then its stream may end or return
   bool reported = false;    // the stall query is answered
   std::string key;
   std::uint64_t iteration = 0;

@@ -9,12 +9,12 @@ namespace {
 
 // Why the rank is lost; empty if it is not.
 std::string AbsenceOf(const Member& member) {
+  if (member.session_id.empty()) return "the process that was to replace it gave up";
   if (member.silent) return "its heartbeats stopped";
   for (std::size_t core = 0; core < member.lanes.size(); ++core) {
     const LanePlace& place = member.lanes[core];
     if (place.lost) return fmt::format("its lane to core {} was lost ({})", core, place.loss);
   }
-  if (member.stream_broke) return "its heartbeat stream broke";
   return {};
 }
 

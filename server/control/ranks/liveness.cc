@@ -42,7 +42,7 @@ absl::StatusOr<StreamId> Liveness::AttachStream(std::string_view session_id,
   }
   member.sink = std::move(sink);
   member.stream = id;
-  member.stream_broke = false;
+  member.stream_ended_at = 0;
   NoteHeard(member, context_.clock.Now());
   presence_.SendAwaited(job, seat->rank, *member.sink);
   presence_.CheckPresence(job, seat->rank);
@@ -67,14 +67,11 @@ absl::Status Liveness::Heartbeat(std::string_view session_id, std::uint64_t sequ
 void Liveness::DetachStream(std::string_view session_id, StreamId stream) {
   const Seating* const seat = sessions_.Find(session_id);
   if (seat == nullptr) return;
-  Job& job = *seat->job;
-  Member& member = job.members[seat->rank.value];
+  Member& member = seat->job->members[seat->rank.value];
   if (member.stream != stream || !member.sink) return;
   member.sink.reset();
-  member.stream_broke = true;
+  member.stream_ended_at = context_.clock.Now();
   context_.counters.Add(ControlCounter::streams_detached);
-  presence_.CheckPresence(job, seat->rank);
-  diagnoses_.AdvanceDiagnosis(job, context_.clock.Now());
 }
 
 void Liveness::CheckLiveness(TimeNs now) {

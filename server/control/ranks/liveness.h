@@ -32,7 +32,8 @@ class Liveness {
                                         std::shared_ptr<EventSink> sink);
   // Records a heartbeat and answers it on the stream of the session, if it has one.
   absl::Status Heartbeat(std::string_view session_id, std::uint64_t sequence);
-  // The stream broke or was closed. Ignored if the session has a newer stream.
+  // The stream broke or was closed. It means nothing: the process attends again, or its lanes and
+  // heartbeats show that it is gone. Ignored if the session has a newer stream.
   void DetachStream(std::string_view session_id, StreamId stream);
 
   void CheckLiveness(TimeNs now);

@@ -14,6 +14,19 @@ constexpr std::size_t kFormerSessionsMax = 16;  // per seat
 // timeout, another process may take its place.
 constexpr int kTakeOverFraction = 2;
 
+// True if every lane that the rank had to this daemon has closed. Sockets end with their process.
+bool HasLostEveryLane(const Member& member) {
+  return std::ranges::all_of(member.lanes, [](const LanePlace& place) { return place.lost; });
+}
+
+// True if the seat's process is dead or unreachable, as far as this daemon can know. The end of a
+// stream alone shows nothing: control's connections break while the process trains on its lanes.
+bool IsGone(const Member& member, DurationNs age, DurationNs liveness_timeout) {
+  if (member.session_id.empty()) return true;  // no process has the seat
+  return member.silent || age > liveness_timeout / kTakeOverFraction ||
+         (member.sink == nullptr && HasLostEveryLane(member));
+}
+
 // The longest time to open a job in all racks: up to two liveness timeouts until the racks are
 // asked, and up to five until they have opened it. While a worker waits for the next daemon to open
 // its part of the job, it sends no heartbeats to the daemons that it has already joined.
@@ -123,8 +136,7 @@ void Seats::Seat(Job& job, const v1::JoinRequest& request, std::string_view peer
 absl::Status Seats::CheckTakeOver(const Job& job, const v1::JoinRequest& request) {
   const Member& member = job.members[request.rank()];
   const DurationNs age = context_.clock.Now() - member.last_heard;
-  const bool gone = member.stream_broke || member.silent ||
-                    age > context_.options.liveness_timeout / kTakeOverFraction;
+  const bool gone = IsGone(member, age, context_.options.liveness_timeout);
   const std::string who =
       fmt::format("rank {} of job {}", request.rank() + job.config.rank_base, job.name());
   if (!gone) {
@@ -186,7 +198,7 @@ absl::Status Seats::TakeOver(Job& job, Rank rank) {
     if (place.connection) place.replaced.push_back(std::move(place.connection));
   }
   member.stream = 0;
-  member.stream_broke = false;
+  member.stream_ended_at = 0;
   member.silent = false;
   member.next_batch = 0;
   if (member.committed) ++member.restarts;
@@ -202,9 +214,8 @@ void Seats::LoseSeat(Job& job, Rank rank, const absl::Status& why) {
   member.session_id.clear();
   if (member.sink) std::exchange(member.sink, nullptr)->End(why);
   member.stream = 0;
-  member.stream_broke = true;
-  member.absence = "the process that was to replace it gave up";
   member.state = Member::State::kLost;
+  presence_.CheckPresence(job, rank);  // says why
 }
 
 void Seats::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer) {

@@ -77,6 +77,10 @@ void FakeDaemon::RefuseOpenLanes(absl::Status status) {
   const std::lock_guard lock(mutex_);
   lanes_refusal_ = std::move(status);
 }
+void FakeDaemon::RefuseStreams(absl::Status status) {
+  const std::lock_guard lock(mutex_);
+  streams_refusal_ = std::move(status);
+}
 void FakeDaemon::Resume(bool resumed, v1::GetVersionsResponse versions) {
   const std::lock_guard lock(mutex_);
   resumed_ = resumed;
@@ -273,6 +277,10 @@ absl::Status FakeDaemon::StreamOpened(std::function<void(const v1::SessionEvent&
   if (forgotten_) return absl::NotFoundError("no such session");
   if (quit_) return absl::UnavailableError("Connection refused");
   const std::lock_guard lock(mutex_);
+  if (!streams_refusal_.ok()) {
+    ++refused_streams_;
+    return streams_refusal_;
+  }
   ++attended_count_;
   write_event_ = std::move(write);
   end_stream_ = std::move(end);

@@ -74,6 +74,8 @@ class FakeDaemon final : public transport::LaneGate {
   void Say(const v1::SessionEvent& event);
   // The stream ends with this status. The session still exists, unless it is forgotten.
   void BreakStream(const absl::Status& status);
+  // New streams end at once with this status. OK: they are served.
+  void RefuseStreams(absl::Status status);
   void ForgetSession() { forgotten_ = true; }
   void CountReconnect() { ++reconnect_count_; }
   // Like a process that is killed: control and lanes disappear without a message.
@@ -81,6 +83,7 @@ class FakeDaemon final : public transport::LaneGate {
 
   int left_count() const { return left_count_; }
   int committed_count() const { return committed_count_; }
+  int refused_streams() const { return refused_streams_; }
   int attended_count() const { return attended_count_; }
   int reconnect_count() const { return reconnect_count_; }
   int lane_count() const { return lane_count_; }  // lanes ever opened
@@ -140,6 +143,7 @@ class FakeDaemon final : public transport::LaneGate {
   std::atomic<int> left_count_{0};
   std::atomic<int> committed_count_{0};
   std::atomic<int> attended_count_{0};
+  std::atomic<int> refused_streams_{0};
   std::atomic<int> reconnect_count_{0};
   std::atomic<int> lane_count_{0};
   std::atomic<int> gradient_count_{0};
@@ -160,6 +164,7 @@ class FakeDaemon final : public transport::LaneGate {
   std::string last_verdict_;
   std::atomic<bool> said_run_is_over_{false};
   absl::Status lanes_refusal_;
+  absl::Status streams_refusal_;
   bool resumed_ = false;
   v1::GetVersionsResponse versions_;
   absl::StatusOr<v1::LoadedState> loaded_ = absl::NotFoundError("nothing was loaded");

@@ -140,6 +140,71 @@ TEST_F(JobFailureTest, LostLaneWithoutAVerdictNamesTheDaemonInTime) {
                                       HasSubstr("job digits, rank 1")));
 }
 
+TEST_F(JobFailureTest, BrokenStreamIsAttachedAgainAndMeansNothing) {
+  daemon_->HoldReplies(false);
+  EXPECT_TRUE(handle_.Wait().ok());
+  handle_ = Handle();
+  for (const absl::Status& status :
+       {absl::UnavailableError("Socket closed"), absl::OkStatus(),
+        absl::InternalError("RST_STREAM"), absl::CancelledError("by the peer"),
+        absl::ResourceExhaustedError("too many streams")}) {
+    const int before = daemon_->attended_count();
+    daemon_->BreakStream(status);
+    while (daemon_->attended_count() == before) std::this_thread::sleep_for(milliseconds(1));
+    EXPECT_TRUE(key_->PushPull().Wait().ok());
+  }
+  EXPECT_TRUE(job_->status().ok()) << ToString(job_->status());
+  // Expect: the new stream is the daemon's way to report a verdict.
+  daemon_->GiveVerdict(Verdict());
+  while (job_->status().ok()) std::this_thread::yield();
+  EXPECT_THAT(job_->status().message(), HasSubstr("rank 2 on node5"));
+}
+
+TEST_F(JobFailureTest, TrainingContinuesWhileControlCannotBeReached) {
+  daemon_->HoldReplies(false);
+  EXPECT_TRUE(handle_.Wait().ok());
+  handle_ = Handle();
+  daemon_->RefuseStreams(absl::UnavailableError("Connection refused"));
+  daemon_->BreakStream(absl::UnavailableError("Socket closed"));
+  for (const auto end = steady_clock::now() + 4 * kLiveness; steady_clock::now() < end;) {
+    EXPECT_TRUE(key_->PushPull().Wait().ok());
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  // Expect: it tries again, but not in a loop. The pauses grow to a quarter of the timeout.
+  EXPECT_GE(daemon_->refused_streams(), 4);
+  EXPECT_LE(daemon_->refused_streams(), 40);
+  EXPECT_TRUE(job_->status().ok()) << ToString(job_->status());
+  daemon_->RefuseStreams(absl::OkStatus());
+  while (daemon_->attended_count() < 2) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(job_->Leave().ok());
+}
+
+TEST_F(JobFailureTest, LanesAndControlThatAreLostTogetherAreADeadDaemon) {
+  handle_ = Handle();
+  daemon_->GiveVerdict(Verdict());
+  EXPECT_FALSE(job_->Leave().ok());
+  FakeRack rack({2}, {.liveness_timeout = 3600 * kSecond});
+  auto job = rack.Join({.job = "digits"});
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  rack[0].RefuseStreams(absl::UnavailableError("Connection refused"));
+  rack[0].CloseLanes();
+  rack[0].BreakStream(absl::UnavailableError("Socket closed"));
+  const auto start = steady_clock::now();
+  while (job->status().ok()) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_LT(steady_clock::now() - start, kInTime);  // long before liveness_timeout
+  EXPECT_EQ(job->status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(job->status().message(),
+              AllOf(HasSubstr(FakeDaemon::kName), HasSubstr("died or is unreachable (lane to core"),
+                    HasSubstr("control plane does not answer either (Connection refused)")));
+}
+
+TEST_F(JobFailureTest, RefusalOfTheStreamIsAVerdict) {
+  daemon_->BreakStream(absl::AbortedError("rank 1 was taken over by a process on host node9"));
+  const Status status = handle_.Wait();
+  EXPECT_EQ(status.code(), StatusCode::kAborted);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("ended the session"), HasSubstr("node9")));
+}
+
 TEST_F(JobFailureTest, SilentDaemonIsNamedInTime) {
   const auto start = steady_clock::now();
   daemon_->AnswerHeartbeats(false);

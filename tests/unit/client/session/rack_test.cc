@@ -160,7 +160,7 @@ TEST_F(RackTest, DaemonThatGoesWhileItIsDrainedIsSaidToBe) {
   v1::SessionEvent event;
   event.mutable_draining()->set_deadline_ns(kSecond);
   rack_[1].Say(event);
-  rack_[1].BreakStream(absl::UnavailableError("Socket closed"));
+  rack_[1].Die();
   EXPECT_TRUE(Eventually([&] { return !job_->status().ok(); }));
   EXPECT_THAT(job_->status().message(),
               AllOf(HasSubstr("7701"), HasSubstr("the daemon was draining")));

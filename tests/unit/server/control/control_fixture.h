@@ -351,6 +351,20 @@ class ControlTest : public ::testing::Test {
     }
     Settle();
   }
+  // A process dies: its lanes end (they are opened now if it had none), and its stream ends.
+  // in_rack: its rank within this rack.
+  void Die(const std::string& session, std::uint32_t rank, Rank in_rack) {
+    const auto is_its = [&](const Command& lane) { return lane.owner == in_rack; };
+    if (std::ranges::none_of(cores[0]->attached, is_its)) OpenAllLanes(session, rank);
+    for (const auto& core : cores) {
+      const std::vector<Command> lanes = core->attached;
+      for (const Command& lane : lanes) {
+        if (is_its(lane)) core->CloseLane(lane, transport::TransportError::kReset);
+      }
+    }
+    control().liveness().DetachStream(session, streams[session]);
+    sinks[session] = std::make_shared<RecordingSink>();
+  }
   void Heartbeat(const std::string& session) {
     EXPECT_TRUE(control().liveness().Heartbeat(session, ++heartbeats_).ok());
   }

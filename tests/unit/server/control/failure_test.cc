@@ -90,6 +90,8 @@ TEST_F(FailureTest, ADeadProcessIsToldApartFromALostLane) {
   cores[0]->LoseLane(cores[0]->attached[0], TransportError::kReset);
   control().liveness().DetachStream(sessions[1], streams[sessions[1]]);
   Settle();
+  EXPECT_EQ(FaultAt(sessions[0]), nullptr);  // a live process may attend again, or report why
+  Advance(options.diagnosis_timeout / 2);
   ASSERT_NE(FaultAt(sessions[0]), nullptr);
   EXPECT_EQ(FaultAt(sessions[0])->code(), "worker_died");
   EXPECT_THAT(FaultAt(sessions[0])->message(),
@@ -120,8 +122,53 @@ TEST_F(FailureTest, AStreamThatBreaksALittleLaterStillMeansDeath) {
   Advance(10 * kMillisecond);
   EXPECT_EQ(FaultAt(sessions[0]), nullptr);
   control().liveness().DetachStream(sessions[1], streams[sessions[1]]);
+  Advance(options.diagnosis_timeout / 2);
   ASSERT_NE(FaultAt(sessions[0]), nullptr);
   EXPECT_EQ(FaultAt(sessions[0])->code(), "worker_died");
+}
+
+TEST_F(FailureTest, AStreamThatEndsAloneEndsNoJobAndIsNoSignOfDeathLater) {
+  const std::vector<std::string> sessions = EnterAll(2);
+  OpenAllLanes(sessions[1], 1);
+  control().liveness().DetachStream(sessions[1], streams[sessions[1]]);
+  Advance(options.liveness_timeout / 2);
+  EXPECT_EQ(FaultAt(sessions[0]), nullptr);
+  cores[0]->LoseLane(cores[0]->attached[0], TransportError::kReset);
+  for (const std::string& session : sessions) Heartbeat(session);
+  Advance(options.diagnosis_timeout);
+  ASSERT_NE(FaultAt(sessions[0]), nullptr);
+  EXPECT_EQ(FaultAt(sessions[0])->code(), "lane_lost");
+  EXPECT_THAT(
+      FaultAt(sessions[0])->message(),
+      HasSubstr("lost its lane to core 0 (connection reset); it has had no heartbeat stream "
+                "for 1.1 s"));
+}
+
+TEST_F(FailureTest, AProcessThatAttendsAgainDuringTheDiagnosisIsNotDead) {
+  const std::vector<std::string> sessions = EnterAll(2);
+  OpenAllLanes(sessions[1], 1);
+  cores[0]->LoseLane(cores[0]->attached[0], TransportError::kReset);
+  control().liveness().DetachStream(sessions[1], streams[sessions[1]]);
+  Advance(10 * kMillisecond);
+  ASSERT_TRUE(control().liveness().AttachStream(sessions[1], sinks[sessions[1]]).ok());
+  Advance(options.diagnosis_timeout);
+  ASSERT_NE(FaultAt(sessions[0]), nullptr);
+  EXPECT_EQ(FaultAt(sessions[0])->code(), "lane_lost");
+}
+
+// Its verdict from another daemon may arrive after the end of its lanes and its stream.
+TEST_F(FailureTest, AVerdictThatArrivesDuringTheDiagnosisIsTheReason) {
+  const std::vector<std::string> sessions = EnterAll(2);
+  OpenAllLanes(sessions[1], 1);
+  control().liveness().DetachStream(sessions[1], streams[sessions[1]]);
+  cores[0]->LoseLane(cores[0]->attached[0], TransportError::kPeerClosed);
+  Settle();
+  v1::LeaveRequest request;
+  request.set_session_id(sessions[1]);
+  request.set_verdict("job digits failed: rank 7 died");
+  control().seats().Leave(request, [](const auto&, const auto&) {});
+  ASSERT_NE(FaultAt(sessions[0]), nullptr);
+  EXPECT_EQ(FaultAt(sessions[0])->message(), "job digits failed: rank 7 died");
 }
 
 TEST_F(FailureTest, FaultsOfCoresNameBothRanksTheKeyAndTheIteration) {

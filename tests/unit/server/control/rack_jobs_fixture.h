@@ -72,6 +72,7 @@ class RackNode : public ControlTest {
   using ControlTest::control;
   using ControlTest::cores;
   using ControlTest::Counter;
+  using ControlTest::Die;
   using ControlTest::EvictJob;
   using ControlTest::Expect;
   using ControlTest::FaultAt;
@@ -83,11 +84,14 @@ class RackNode : public ControlTest {
   using ControlTest::Join;
   using ControlTest::JoinOf;
   using ControlTest::Key;
+  using ControlTest::last_join;
   using ControlTest::Leave;
   using ControlTest::ListStalls;
+  using ControlTest::OpenAllLanes;
   using ControlTest::options;
   using ControlTest::Settle;
   using ControlTest::sinks;
+  using ControlTest::streams;
 
   FakePeerNetwork network;
 };

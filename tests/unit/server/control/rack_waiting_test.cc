@@ -25,9 +25,12 @@ class RackWaitingTest : public RackJobsTest {
 
   RackWaitingTest() { set_options = Waiting; }
 
-  // Its process is gone or unreachable.
+  // Its process dies.
   void Lose(std::uint32_t rank) {
-    NodeOf(rank).control().liveness().DetachStream(sessions[rank], streams[rank]);
+    RackNode& node = NodeOf(rank);
+    node.last_join.set_incarnation(incarnation);
+    node.streams[sessions[rank]] = streams[rank];
+    node.Die(sessions[rank], rank, Rank{rank % (kRanks / kRacks)});
     mute.insert(rank);
     Settle();
   }
@@ -38,7 +41,7 @@ class RackWaitingTest : public RackJobsTest {
         node.control().liveness().AttachStream(sessions[rank], node.sinks[sessions[rank]]);
     ASSERT_TRUE(stream.ok()) << stream.status();
     streams[rank] = *stream;
-    mute.erase(rank);
+    if (mute.erase(rank) > 0) node.OpenAllLanes(sessions[rank], rank);
     Settle();
   }
   v1::JobInfo InfoAt(std::uint32_t rack) {
@@ -96,7 +99,7 @@ TEST_F(RackWaitingTest, ARankThatIsLostIsAwaitedInEveryRackAndComesBack) {
     EXPECT_EQ(info.lost_elsewhere(0).host(), "node3");
     EXPECT_EQ(info.lost_elsewhere(0).state(), "lost");
     EXPECT_EQ(info.lost_elsewhere(0).awaited_for_ns(), kWait - kSecond);
-    EXPECT_THAT(info.lost_elsewhere(0).loss(), HasSubstr("heartbeat stream broke"));
+    EXPECT_THAT(info.lost_elsewhere(0).loss(), HasSubstr("lane to core 0 was lost"));
     v1::ListStallsRequest request;
     request.set_job("digits");
     const auto stalls = node(rack).ListStalls(request);
@@ -308,7 +311,10 @@ TEST_F(RackPlanesTest, ANewProcessTakesItsSeatInEveryPlane) {
   first.set_options = second.set_options = WaitingWithRestart;
   Enter(everybody);
   for (Plane* const plane : {&first, &second}) {
-    plane->NodeOf(3).control().liveness().DetachStream(plane->sessions[3], plane->streams[3]);
+    RackNode& node = plane->NodeOf(3);
+    node.last_join.set_incarnation(run);
+    node.streams[plane->sessions[3]] = plane->streams[3];
+    node.Die(plane->sessions[3], 3, Rank{1});
     plane->mute.insert(3);
   }
   Settle();

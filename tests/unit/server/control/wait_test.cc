@@ -32,6 +32,11 @@ class WaitTest : public ControlTest {
     ASSERT_TRUE(stream.ok());
     streams[session] = *stream;
   }
+  void Lose(std::uint32_t rank) { Die(sessions[rank], rank, Rank{rank}); }
+  void Return(std::uint32_t rank) {
+    Reattach(sessions[rank]);
+    OpenAllLanes(sessions[rank], rank);
+  }
   // Only rank 0 sends heartbeats.
   void BeatFor(DurationNs duration) {
     for (const TimeNs end = clock.now + duration; clock.now < end;) {
@@ -55,9 +60,48 @@ class WaitTest : public ControlTest {
   std::vector<std::string> sessions;
 };
 
-TEST_F(WaitTest, ABrokenStreamIsAwaitedAndTheSameProcessComesBack) {
-  EnterBoth(/*restart=*/false);
+TEST_F(WaitTest, AStreamThatBreaksIsNoLoss) {
+  for (const bool restart : {false, true}) {
+    sessions.clear();
+    EnterBoth(restart);
+    OpenAllLanes(sessions[1], 1);
+    BreakStream(sessions[1]);
+    Settle();
+    EXPECT_EQ(Worker(1).state(), "live");
+    EXPECT_EQ(EventsOf(0).size(), 0u);
+    // Expect: it is no right to the seat either, and its calls continue.
+    EXPECT_EQ(Join(Waiting(1, restart))->code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_FALSE(Barrier(sessions[1], 0)->answered());
+    Advance(options.liveness_timeout / 2 - kMillisecond);
+    Heartbeat(sessions[0]);
+    EXPECT_EQ(Join(Waiting(1, restart))->code(), absl::StatusCode::kAlreadyExists);
+    Reattach(sessions[1]);
+    EXPECT_EQ(EventsOf(0).size(), 0u);
+    EXPECT_EQ(Counter("phub_ranks_lost_total"), 0u);
+    Leave(sessions[0]);
+    Leave(sessions[1]);
+    Settle();
+  }
+}
+
+TEST_F(WaitTest, ALaneThatIsLostGivesNobodyTheSeatOfAProcessThatBeats) {
+  EnterBoth(/*restart=*/true);
+  OpenAllLanes(sessions[1], 1);
+  cores[1]->CloseLane(cores[1]->attached[0], TransportError::kReset);
+  Settle();
+  EXPECT_EQ(Worker(1).state(), "lost");
+  EXPECT_EQ(Join(Waiting(1, true))->code(), absl::StatusCode::kAlreadyExists);
+  // Receive: its stream ends, but it still has a lane.
   BreakStream(sessions[1]);
+  EXPECT_EQ(Join(Waiting(1, true))->code(), absl::StatusCode::kAlreadyExists);
+  cores[0]->CloseLane(cores[0]->attached[0], TransportError::kReset);
+  Settle();
+  EXPECT_TRUE(Join(Waiting(1, true))->ok());
+}
+
+TEST_F(WaitTest, ALostRankIsAwaitedAndTheSameProcessComesBack) {
+  EnterBoth(/*restart=*/false);
+  Lose(1);
   Settle();
   EXPECT_EQ(Worker(1).state(), "lost");
   EXPECT_EQ(Worker(1).awaited_for_ns(), kWait);
@@ -67,7 +111,7 @@ TEST_F(WaitTest, ABrokenStreamIsAwaitedAndTheSameProcessComesBack) {
   EXPECT_EQ(EventsOf(0)[0].awaited().deadline_ns(), kWait);
   BeatFor(kWait - kSecond);
   EXPECT_EQ(Worker(1).awaited_for_ns(), kSecond);
-  Reattach(sessions[1]);
+  Return(1);
   EXPECT_EQ(Worker(1).state(), "live");
   ASSERT_EQ(EventsOf(0).size(), 2u);
   EXPECT_EQ(EventsOf(0)[1].returned().rank(), 1u);
@@ -121,7 +165,7 @@ TEST_F(WaitTest, ARankThatReturnsDuringTheDiagnosisSavesTheJob) {
   EnterBoth(/*restart=*/false);
   AddKeysOfAll(sessions, {Key("w", 10)});
   cores[0]->silent_on_stalls = true;
-  BreakStream(sessions[1]);
+  Lose(1);
   Settle();
   for (const TimeNs end = clock.now + kWait + kMillisecond; clock.now < end;) {
     Heartbeat(sessions[0]);
@@ -130,7 +174,7 @@ TEST_F(WaitTest, ARankThatReturnsDuringTheDiagnosisSavesTheJob) {
   }
   EXPECT_EQ(Counter("phub_ranks_awaited_in_vain_total"), 1u);
   EXPECT_EQ(FaultAt(sessions[0]), nullptr);
-  Reattach(sessions[1]);
+  Return(1);
   Heartbeat(sessions[0]);
   Advance(kSecond);
   EXPECT_EQ(FaultAt(sessions[0]), nullptr);
@@ -142,8 +186,7 @@ TEST_F(WaitTest, ANewProcessTakesTheRankOverWithRestart) {
   AddKeysOfAll(sessions, {Key("w", 10)});
   OpenAllLanes(sessions[1], 1);
   const std::string old = sessions[1];
-  const auto old_sink = sinks[old];
-  BreakStream(old);
+  Lose(1);
   Settle();
   const std::string fresh = ReserveAs(Waiting(1, true));
   EXPECT_TRUE(last_join.resumed());
@@ -165,15 +208,12 @@ TEST_F(WaitTest, ANewProcessTakesTheRankOverWithRestart) {
   EXPECT_THAT(std::string(beat.message()), HasSubstr("taken over by a process on host node1"));
   EXPECT_EQ(AddKeys(Batch(old, 1, {Key("x", 1)}))->code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Leave(old)->code(), absl::StatusCode::kAborted);
-  // Expect: the old lanes' end is not a loss of the new process.
-  for (const auto& core : cores) core->CloseLane(core->attached[0], TransportError::kPeerClosed);
-  Settle();
-  EXPECT_EQ(Worker(1).state(), "live");
   EXPECT_EQ(connections_live, 0);
 }
 
 TEST_F(WaitTest, AProcessThatLivesKeepsItsRank) {
   EnterBoth(/*restart=*/true);
+  OpenAllLanes(sessions[1], 1);
   const auto refused = Join(Waiting(1, true));
   Settle();
   EXPECT_EQ(refused->code(), absl::StatusCode::kAlreadyExists);
@@ -183,11 +223,16 @@ TEST_F(WaitTest, AProcessThatLivesKeepsItsRank) {
   const std::string fresh = ReserveAs(Waiting(1, true));
   EXPECT_TRUE(last_join.resumed());
   EXPECT_TRUE(Commit(fresh)->ok());
+  // Expect: the old lanes' end is not a loss of the new process.
+  for (const auto& core : cores) core->CloseLane(core->attached[0], TransportError::kPeerClosed);
+  Settle();
+  EXPECT_EQ(Worker(1).state(), "live");
+  EXPECT_EQ(connections_live, 0);
 }
 
 TEST_F(WaitTest, WithoutRestartANewProcessIsToldOfTheOption) {
   EnterBoth(/*restart=*/false);
-  BreakStream(sessions[1]);
+  Lose(1);
   Settle();
   const auto refused = Join(Waiting(1, false));
   Settle();
@@ -197,7 +242,7 @@ TEST_F(WaitTest, WithoutRestartANewProcessIsToldOfTheOption) {
 
 TEST_F(WaitTest, ATakeoverThatIsNotCommittedLeavesTheRankAwaited) {
   EnterBoth(/*restart=*/true);
-  BreakStream(sessions[1]);
+  Lose(1);
   Settle();
   const TimeNs lost_at = clock.now;
   const std::string fresh = ReserveAs(Waiting(1, true));
@@ -208,6 +253,7 @@ TEST_F(WaitTest, ATakeoverThatIsNotCommittedLeavesTheRankAwaited) {
   const std::string third = ReserveAs(Waiting(1, true));
   EXPECT_TRUE(Leave(third)->ok());
   EXPECT_EQ(Worker(1).state(), "lost");
+  EXPECT_THAT(Worker(1).loss(), HasSubstr("to replace it gave up"));
   // Expect: the deadline of the first loss applies.
   BeatFor(lost_at + kWait - clock.now - kMillisecond);
   EXPECT_EQ(FaultAt(sessions[0]), nullptr);
@@ -222,7 +268,8 @@ TEST_F(WaitTest, BarriersCountAcrossARestart) {
   EXPECT_TRUE(Barrier(sessions[1], 0)->ok());
   EXPECT_TRUE(first->ok());
   const auto orphan = Barrier(sessions[1], 1);
-  BreakStream(sessions[1]);
+  Lose(1);
+  Settle();
   const std::string fresh = ReserveAs(Waiting(1, true));
   ASSERT_TRUE(Commit(fresh)->ok());
   EXPECT_EQ(orphan->code(), absl::StatusCode::kAborted);
@@ -241,7 +288,7 @@ TEST_F(WaitTest, BarriersCountAcrossARestart) {
 
 TEST_F(WaitTest, ALostRankMayLeaveAndTheJobEnds) {
   EnterBoth(/*restart=*/false);
-  BreakStream(sessions[1]);
+  Lose(1);
   EXPECT_FALSE(Leave(sessions[0])->answered());
   Settle();
   Advance(kSecond);
@@ -266,8 +313,8 @@ TEST_F(WaitTest, OptionsMustBeAgreedOnAndMakeSense) {
 
 TEST_F(WaitTest, ThoseWhoComeLaterHearOfWhoIsAwaited) {
   EnterBoth(/*restart=*/false);
-  BreakStream(sessions[0]);
-  BreakStream(sessions[1]);
+  Lose(0);
+  Lose(1);
   Advance(kSecond);
   Reattach(sessions[0]);
   ASSERT_EQ(EventsOf(0).size(), 1u);
