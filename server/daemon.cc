@@ -36,6 +36,8 @@ namespace {
 constexpr const char* kOwnProgram = "/proc/self/exe";
 // The most changes of tenants that wait for the disk.
 constexpr std::size_t kStateWorkMax = 256;
+// How often what waits for the disk of state_dir is written, and the disk is checked.
+constexpr DurationNs kStateTick = 2 * kSecond;
 
 }  // namespace
 
@@ -169,11 +171,17 @@ absl::Status Daemon::Parts::OpenControlStore() {
     return control_thread->Run(
         [&](Control& under_lock) { return under_lock.tenants().RemoveTenant(name); });
   };
+  hooks.set_store_state = [this](const StoreState& state) {
+    control_thread->Run([&](Control& under_lock) {
+      under_lock.tenants().SetStateDisk({state.fault, state.deferred});
+    });
+  };
   auto admin = TenantAdmin::Create(*std::move(store), directory, system_random, std::move(hooks));
   if (!admin.ok()) return admin.status();
   tenant_admin = *std::move(admin);
   if (settings.state_dir.empty()) directory.SetTenant({.name = kDefaultTenant});
   state_thread = std::make_unique<WorkThread>("state", kStateWorkMax);
+  state_thread->RunEvery(kStateTick, [this] { tenant_admin->Tick(clock.Now()); });
   LogInfo("event=control_state state_dir=\"{}\" tenants={} tokens={}", settings.state_dir,
           directory.Tenants().size(), directory.Tokens().size());
   return absl::OkStatus();
@@ -251,6 +259,7 @@ void Daemon::Parts::Stop() {
   if (rack_relay != nullptr) rack_relay->Stop();
   if (grpc_server) grpc_server->Shutdown();
   if (state_thread) state_thread->Finish();
+  if (tenant_admin) tenant_admin->Tick(clock.Now(), /*last=*/true);
   data_port.reset();  // its thread calls the transports
   transports.Stop();
   if (control_thread) control_thread->Stop();

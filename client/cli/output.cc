@@ -68,6 +68,10 @@ std::string ToJson(const google::protobuf::Message& message, bool compact) {
   return json;
 }
 
+void PrintWarning(const std::string& warning) {
+  if (!warning.empty()) fmt::print(stderr, "phubctl: warning: {}\n", Printable(warning));
+}
+
 bool Confirmed(bool yes, const std::string& question) {
   if (yes) return true;
   if (isatty(STDIN_FILENO) == 0) {

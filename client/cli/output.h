@@ -40,6 +40,9 @@ std::string ToJson(const google::protobuf::Message& message, bool compact);
 // Without a terminal it prints to standard error that --yes is needed.
 bool Confirmed(bool yes, const std::string& question);
 
+// Prints a daemon's warning to standard error; nothing if it is empty.
+void PrintWarning(const std::string& warning);
+
 // "2026-11-21 23:15:18 UTC"; "-" for 0. `at_ns`: since 1970.
 std::string DateText(std::int64_t at_ns);
 

@@ -48,6 +48,7 @@ int ShowAnswer(const Options& options, const std::string& watch_text,
     Response answer;
     const grpc::Status status = Call(options, method, request, answer);
     if (!status.ok()) return {Report(status, options), ""};
+    if constexpr (requires { answer.warning(); }) PrintWarning(answer.warning());
     if (options.output == Output::kJson) {
       return {kOk, ToJson(answer, /*compact=*/!watch_text.empty())};
     }

@@ -121,6 +121,7 @@ int Drain(const Options& options, const DrainRequest& drain) {
     return kUsage;
   }
   status = Call(options, &v1::Admin::Stub::DrainServer, request, server);
+  if (status.ok()) PrintWarning(server.warning());
   std::uint32_t said = UINT32_MAX;
   while (status.ok() && drain.wait && server.job_count() > 0) {
     if (server.state() != "draining") {
@@ -143,6 +144,7 @@ int Undrain(const Options& options) {
   v1::ServerInfo server;
   const grpc::Status status =
       Call(options, &v1::Admin::Stub::UndrainServer, v1::UndrainServerRequest(), server);
+  if (status.ok()) PrintWarning(server.warning());
   return status.ok() ? PrintServer(options, server) : Report(status, options);
 }
 

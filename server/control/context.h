@@ -34,6 +34,12 @@ struct DrainState {
   DurationNs timeout = 0;  // default; may change while control runs
 };
 
+// Whether changes of the control store reach the disk; see tenant/store_writer.h.
+struct StateDisk {
+  std::string fault;           // empty: they do
+  std::uint64_t deferred = 0;  // changes that wait for the disk
+};
+
 struct Context {
   Context(const Clock& clock, Random& random, std::vector<CoreHandle> handles,
           ControlOptions options);
@@ -51,6 +57,7 @@ struct Context {
   ControlCounters counters;
   AllTurnTimes turn_times{};
   DrainState drain;
+  StateDisk state_disk;
   // Control was busy for this long and could not receive heartbeats: see Liveness::ForgiveSilence.
   std::function<void(DurationNs)> forgive_silence;
 };

@@ -97,6 +97,12 @@ void WriteDaemon(const MetricsSample& sample, TextFormat& text) {
   text.BeginFamily("phub_draining", Type::kGauge,
                    "1 while the daemon drains and accepts no new jobs.");
   text.Add(sample.draining ? 1 : 0);
+  text.BeginFamily("phub_state_disk_fault", Type::kGauge,
+                   "1 while changes of tenants and tokens cannot be written to state_dir.");
+  text.Add(sample.state_disk_fault ? 1 : 0);
+  text.BeginFamily("phub_changes_deferred", Type::kGauge,
+                   "Administrators' changes that apply and wait to be written to state_dir.");
+  text.Add(sample.changes_deferred);
   text.BeginFamily("phub_memory_reserved_bytes", Type::kGauge, "Memory that jobs have reserved.");
   text.Add(sample.memory_bytes);
   text.BeginFamily("phub_memory_limit_bytes", Type::kGauge,

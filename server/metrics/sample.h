@@ -87,6 +87,8 @@ struct MetricsSample {
   std::string simd_target;
   DurationNs uptime = 0;
   bool draining = false;
+  bool state_disk_fault = false;  // changes of the control store cannot be written
+  std::uint64_t changes_deferred = 0;
   std::uint64_t memory_bytes = 0;
   std::uint64_t memory_limit_bytes = 0;
   std::uint64_t jobs_running = 0;

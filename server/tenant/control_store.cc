@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include <cerrno>
 #include <cstring>
@@ -136,7 +137,7 @@ absl::StatusOr<std::unique_ptr<ControlStore>> ControlStore::Open(const std::stri
   }
   if (absl::Status status = Migrate(**database, ControlStoreMigrations()); !status.ok())
     return status;
-  std::unique_ptr<ControlStore> store(new ControlStore(*std::move(database), std::move(key)));
+  std::unique_ptr<ControlStore> store(new ControlStore(*std::move(database), std::move(key), path));
   if (absl::Status status = store->CheckKey(); !status.ok()) return status;
   return store;
 }
@@ -279,6 +280,20 @@ absl::Status ControlStore::Audit(const AuditNote& note) {
   return Apply(note, [] { return absl::OkStatus(); });
 }
 
+DiskSpace ControlStore::Space() const {
+  DiskSpace space;
+  struct statvfs system {};
+  if (path_.empty() || statvfs(path_.c_str(), &system) != 0) return space;
+  space.free_bytes = std::uint64_t{system.f_bavail} * system.f_frsize;
+  space.total_bytes = std::uint64_t{system.f_blocks} * system.f_frsize;
+  for (const char* suffix : {"", "-wal"}) {
+    struct stat file {};
+    if (stat((path_ + suffix).c_str(), &file) != 0) continue;
+    space.used_bytes += static_cast<std::uint64_t>(file.st_size);
+  }
+  return space;
+}
+
 std::string ControlStore::ChainOf(const AuditEntry& entry, const std::string& before) const {
   std::string text = before + fmt::format("{}|{}", entry.sequence, entry.at);
   for (const std::string* field :
@@ -300,7 +315,7 @@ absl::Status ControlStore::Append(const AuditNote& note) {
     if (!last.status().ok()) return last.status();
   }
   ++entry.sequence;
-  entry.at = WallNow();
+  entry.at = note.at != 0 ? note.at : WallNow();
   const auto shortened = [](const std::string& text) {
     return Printable(text, kAuditTextBytesMax);
   };

@@ -31,6 +31,14 @@ struct AuditNote {
   std::string subject;
   std::string detail;
   std::string outcome = "ok";
+  WallTimeNs at = 0;  // 0: now. Set if the entry may be written later than the change
+};
+
+// The space that the store has and uses.
+struct DiskSpace {
+  std::uint64_t free_bytes = UINT64_MAX;  // on its file system, for phubd's user
+  std::uint64_t total_bytes = UINT64_MAX;
+  std::uint64_t used_bytes = 0;  // by the store
 };
 
 class ControlStore {
@@ -59,11 +67,14 @@ class ControlStore {
   // the end of the log cannot be detected.
   absl::Status VerifyAudit();
 
+  // Unlimited if the store is in memory, or if the file system gives no answer.
+  DiskSpace Space() const;
+
   const std::string& hash_key() const { return hash_key_; }
 
  private:
-  ControlStore(std::unique_ptr<Database> database, std::string hash_key)
-      : database_(std::move(database)), hash_key_(std::move(hash_key)) {}
+  ControlStore(std::unique_ptr<Database> database, std::string hash_key, std::string path)
+      : database_(std::move(database)), hash_key_(std::move(hash_key)), path_(std::move(path)) {}
   absl::Status CheckKey();
   absl::Status Append(const AuditNote& note);
   std::string ChainOf(const AuditEntry& entry, const std::string& before) const;
@@ -72,6 +83,7 @@ class ControlStore {
 
   const std::unique_ptr<Database> database_;
   const std::string hash_key_;
+  const std::string path_;  // to the database; empty: in memory
 };
 
 }  // namespace phub::server

@@ -21,7 +21,17 @@ constexpr std::size_t kTokensMax = 100'000;       // revoked and expired tokens 
 
 AuditNote Note(const Caller& caller, const char* action, const std::string& subject,
                const std::string& detail) {
-  return {caller.name, caller.peer, action, subject, detail, "ok"};
+  return {caller.name, caller.peer, action, subject, detail, "ok", WallNow()};
+}
+
+// Tenants have a budget of audit entries; administrators and operators do not. Without identities
+// everyone is one caller, with one budget.
+bool HasBudget(const Caller& caller) {
+  return caller.open || (caller.role != Role::kAdmin && caller.role != Role::kOperator);
+}
+
+const std::string& BudgetOf(const Caller& caller) {
+  return caller.tenant.empty() ? caller.name : caller.tenant;
 }
 
 bool IsLabel(const std::string& label) {
@@ -127,6 +137,47 @@ absl::StatusOr<std::unique_ptr<TenantAdmin>> TenantAdmin::Create(
   return admin;
 }
 
+bool TenantAdmin::MayRecord(const Caller& caller, TimeNs now) {
+  return !HasBudget(caller) || budgets_.Take(BudgetOf(caller), now);
+}
+
+absl::Status TenantAdmin::Audit(const Caller& caller, AuditNote note) {
+  note.at = WallNow();
+  if (!HasBudget(caller)) {
+    const absl::Status status =
+        writer_.WriteOrDefer([note](ControlStore& store) { return store.Audit(note); });
+    ShareStoreState();
+    return status;
+  }
+  const bool written = writer_.HasRoomForTenants() &&
+                       writer_.Write([&](ControlStore& store) { return store.Audit(note); }).ok();
+  if (!written) budgets_.NoteSuppressed(BudgetOf(caller), SystemClock().Now());
+  return absl::OkStatus();
+}
+
+void TenantAdmin::Tick(TimeNs now, bool last) {
+  writer_.Retry();
+  ShareStoreState();
+  if (!writer_.state().fault.empty()) {
+    if (last && writer_.state().deferred > 0)
+      LogError("event=changes_lost warning=\"{}\"", Warning());
+    return;
+  }
+  for (const AuditBudgets::Summary& each : budgets_.TakeSummaries(now, last)) {
+    const AuditNote note{
+        "phubd", "", "audit.suppressed", each.tenant,
+        fmt::format("{} entries suppressed in {}", each.count, HumanDuration(each.duration))};
+    if (!writer_.Write([&](ControlStore& store) { return store.Audit(note); }).ok()) return;
+  }
+}
+
+void TenantAdmin::ShareStoreState() {
+  StoreState now = writer_.state();
+  if (now == shared_state_) return;
+  shared_state_ = std::move(now);
+  hooks_.set_store_state(shared_state_);
+}
+
 absl::StatusOr<Tenant> TenantAdmin::Find(const std::string& name) const {
   if (std::optional<Tenant> tenant = directory_.FindTenant(name)) return *tenant;
   return absl::NotFoundError(fmt::format("there is no tenant {} on this daemon", name));
@@ -153,7 +204,8 @@ absl::StatusOr<Tenant> TenantAdmin::CreateTenant(const Caller& caller, const std
   Tenant tenant{name, /*suspended=*/false, quota, WallNow()};
   if (absl::Status wrong = ApplyEncryption(tenant, encryption); !wrong.ok()) return wrong;
   const absl::Status status =
-      store_->CreateTenant(tenant, Note(caller, "tenant.create", name, DescribeLimits(tenant)));
+      writer_.Write([&, note = Note(caller, "tenant.create", name, DescribeLimits(tenant))](
+                        ControlStore& store) { return store.CreateTenant(tenant, note); });
   if (!status.ok()) return status;
   directory_.SetTenant(tenant);
   hooks_.set_tenant(tenant);
@@ -163,10 +215,12 @@ absl::StatusOr<Tenant> TenantAdmin::CreateTenant(const Caller& caller, const std
 absl::StatusOr<Tenant> TenantAdmin::Update(const Caller& caller, const Tenant& tenant,
                                            const char* action, const std::string& detail) {
   const absl::Status status =
-      store_->UpdateTenant(tenant, Note(caller, action, tenant.name, detail));
+      writer_.WriteOrDefer([tenant, note = Note(caller, action, tenant.name, detail)](
+                               ControlStore& store) { return store.UpdateTenant(tenant, note); });
   if (!status.ok()) return status;
   directory_.SetTenant(tenant);
   hooks_.set_tenant(tenant);
+  ShareStoreState();
   return tenant;
 }
 
@@ -202,7 +256,10 @@ absl::Status TenantAdmin::DeleteTenant(const Caller& caller, const std::string& 
   if (!tenant.ok()) return tenant.status();
   // Remove it from admission first, so that no job starts meanwhile.
   if (absl::Status status = hooks_.remove_tenant(name); !status.ok()) return status;
-  const absl::Status status = store_->DeleteTenant(name, Note(caller, "tenant.delete", name, ""));
+  const absl::Status status =
+      writer_.Write([&, note = Note(caller, "tenant.delete", name, "")](ControlStore& store) {
+        return store.DeleteTenant(name, note);
+      });
   if (!status.ok()) {
     hooks_.set_tenant(*tenant);
     return status;
@@ -271,10 +328,14 @@ absl::StatusOr<IssuedToken> TenantAdmin::IssueToken(const Caller& caller,
     old->expires_at = old->expires_at == 0 ? end : std::min(old->expires_at, end);
     detail +=
         fmt::format("; replaces {}, which expires in {}", old->id, ExactDuration(request.grace));
-    status = store_->RotateToken(*token, old->id, old->expires_at,
-                                 Note(caller, "token.rotate", token->id, detail));
+    status = writer_.Write([&](ControlStore& store) {
+      return store.RotateToken(*token, old->id, old->expires_at,
+                               Note(caller, "token.rotate", token->id, detail));
+    });
   } else {
-    status = store_->AddToken(*token, Note(caller, "token.issue", token->id, detail));
+    status = writer_.Write([&](ControlStore& store) {
+      return store.AddToken(*token, Note(caller, "token.issue", token->id, detail));
+    });
   }
   if (!status.ok()) return status;
   directory_.SetToken(*token);
@@ -287,10 +348,12 @@ absl::StatusOr<Token> TenantAdmin::RevokeToken(const Caller& caller, const std::
   if (!token.has_value()) return absl::NotFoundError(fmt::format("there is no token {}", id));
   if (token->revoked_at != 0) return *token;  // already revoked
   token->revoked_at = WallNow();
-  const absl::Status status =
-      store_->RevokeToken(id, token->revoked_at, Note(caller, "token.revoke", id, token->label));
+  const absl::Status status = writer_.WriteOrDefer(
+      [id, at = token->revoked_at, note = Note(caller, "token.revoke", id, token->label)](
+          ControlStore& store) { return store.RevokeToken(id, at, note); });
   if (!status.ok()) return status;
   directory_.SetToken(*token);
+  ShareStoreState();
   return *token;
 }
 

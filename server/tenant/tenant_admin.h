@@ -1,6 +1,7 @@
 // The administrator's changes. Each change is checked, then made durable with its audit entry, and
-// only then applied to the directory and to admission. One thread at a time: the state thread,
-// except for Create.
+// only then applied to the directory and to admission. Suspending, revoking and changing quotas
+// also work while the disk fails: they are applied and made durable later (store_writer.h). One
+// thread at a time: the state thread, except for Create and where a function says otherwise.
 #pragma once
 
 #include <functional>
@@ -13,9 +14,11 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/random.h"
+#include "server/tenant/audit_budget.h"
 #include "server/tenant/caller.h"
 #include "server/tenant/control_store.h"
 #include "server/tenant/directory.h"
+#include "server/tenant/store_writer.h"
 
 namespace phub::server {
 
@@ -46,6 +49,8 @@ struct AdmissionHooks {
   std::function<void(const Tenant&)> set_tenant;
   // FAILED_PRECONDITION names the jobs that the tenant still has.
   std::function<absl::Status(const std::string& name)> remove_tenant;
+  // Whether changes can be written. While they cannot, admission refuses new jobs.
+  std::function<void(const StoreState&)> set_store_state = [](const StoreState&) {};
 };
 
 class TenantAdmin {
@@ -64,14 +69,23 @@ class TenantAdmin {
   absl::Status DeleteTenant(const Caller& caller, const std::string& name);
   absl::StatusOr<IssuedToken> IssueToken(const Caller& caller, const TokenRequest& request);
   absl::StatusOr<Token> RevokeToken(const Caller& caller, const std::string& id);
-  // Records a change that other code makes (drain, evict), or a refused attempt.
-  absl::Status Audit(const AuditNote& note) { return store_->Audit(note); }
+  // Records a change that other code makes (drain, evict), or a refused attempt. If the disk fails,
+  // the entry of an administrator is deferred, and the entry of a tenant is counted as suppressed.
+  absl::Status Audit(const Caller& caller, AuditNote note);
+  // Whether an entry that the caller causes may be written; counts it otherwise. Any thread.
+  bool MayRecord(const Caller& caller, TimeNs now);
+  // Writes what waits for the disk, and the summaries of suppressed entries. To be called every few
+  // seconds; `last`: phubd is stopping.
+  void Tick(TimeNs now, bool last = false);
+  // A warning for the answers to changes that are not on disk yet; empty: none. Any thread.
+  std::string Warning() const { return writer_.Warning(); }
   ControlStore& store() { return *store_; }
 
  private:
   TenantAdmin(std::unique_ptr<ControlStore> store, Directory& directory, Random& random,
               AdmissionHooks hooks)
       : store_(std::move(store)),
+        writer_(*store_),
         directory_(directory),
         random_(random),
         hooks_(std::move(hooks)) {}
@@ -80,8 +94,12 @@ class TenantAdmin {
   absl::StatusOr<Token> Plan(const TokenRequest& request, std::optional<Token>& old) const;
   absl::StatusOr<Tenant> Update(const Caller& caller, const Tenant& tenant, const char* action,
                                 const std::string& detail);
+  void ShareStoreState();
 
   const std::unique_ptr<ControlStore> store_;
+  StoreWriter writer_;
+  AuditBudgets budgets_;
+  StoreState shared_state_;  // as admission knows it
   Directory& directory_;
   Random& random_;
   const AdmissionHooks hooks_;

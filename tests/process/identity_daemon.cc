@@ -24,6 +24,7 @@ IdentityDaemon::IdentityDaemon(Options options) : options_(std::move(options)) {
         RunToEnd(kPhubctl, {"pki", "issue", pki(), "server", "node", "--host", "127.0.0.1"});
     PHUB_CHECK(issued.exit == Exit::WithCode(0), "error={}", issued.error);
   }
+  if (options_.prepare) options_.prepare(folder());
   Start();
 }
 

@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ class IdentityDaemon {
   struct Options {
     bool tls = false;  // with its own authority, made by phubctl
     std::vector<std::string> arguments = {};
+    // Called once before the first start, with the daemon's folder; its state is in "state".
+    std::function<void(const std::string& folder)> prepare = {};
   };
   IdentityDaemon() : IdentityDaemon(Options()) {}
   explicit IdentityDaemon(Options options);

@@ -89,6 +89,8 @@ MetricsSample Metrics::Sample() const {
   sample.simd_target = context_.options.simd_target;
   sample.uptime = context_.clock.Now() - context_.started_at;
   sample.draining = context_.drain.draining;
+  sample.state_disk_fault = !context_.state_disk.fault.empty();
+  sample.changes_deferred = context_.state_disk.deferred;
   sample.memory_bytes = context_.ledger.used_bytes();
   sample.memory_limit_bytes = context_.ledger.limit_bytes();
   for (const CoreLink& link : context_.cores) {

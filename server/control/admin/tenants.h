@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "server/control/checkpoint/snapshots.h"
@@ -33,6 +34,8 @@ class Tenants {
   void SetTenant(const Tenant& tenant);
   // FAILED_PRECONDITION names the jobs that the tenant still has. OK if there is no such tenant.
   absl::Status RemoveTenant(const std::string& name);
+  // While the control store has a fault, no new jobs are accepted.
+  void SetStateDisk(StateDisk disk) { context_.state_disk = std::move(disk); }
   Usage UsageOf(const std::string& tenant) const;
   std::uint64_t PushedBytesOf(const std::string& tenant) const;  // since this daemon started
   std::uint64_t MemoryLimitOf(const std::string& tenant) const;  // bytes; 0: no such tenant

@@ -71,6 +71,14 @@ absl::Status Joins::CheckRoom(const v1::JoinRequest& request) {
             request.job(),
             FormatAge(std::max<DurationNs>(0, context_.drain.deadline - context_.clock.Now())))));
   }
+  if (!context_.state_disk.fault.empty()) {
+    return context_.Refuse(
+        ControlCounter::joins_refused_disk,
+        absl::UnavailableError(fmt::format(
+            "job {} was not created: phubd cannot store administrators' changes, so it accepts no "
+            "new jobs: {}. Free space on the daemon's disk and try again",
+            request.job(), context_.state_disk.fault)));
+  }
   if (jobs_.jobs().size() >= context_.options.jobs_max) {
     return context_.Refuse(
         ControlCounter::joins_refused_capacity,

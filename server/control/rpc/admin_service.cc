@@ -92,7 +92,7 @@ class AdminHandlers {
     if (!Runs(call.control, request))
       return call.control.draining().EvictJob(request, std::move(call.answer));
     const std::string& tenant = request.tenant().empty() ? kDefaultTenant : request.tenant();
-    RunAudited(shared_, call.control,
+    RunAudited(shared_, call.control, call.caller,
                NoteOf(call.caller, "job.evict", fmt::format("{}/{}", tenant, request.job()),
                       request.reason()),
                request, std::move(call.answer),
@@ -104,15 +104,15 @@ class AdminHandlers {
   void Handle(RpcCall<rpc::DrainServer>& call) {
     const std::int64_t deadline = call.request.deadline_ns();
     const std::string detail = deadline > 0 ? "deadline " + HumanDuration(deadline) : "";
-    RunAudited(shared_, call.control, NoteOf(call.caller, "server.drain", "", detail), call.request,
-               Tell(std::move(call.answer), /*serving=*/false),
+    RunAudited(shared_, call.control, call.caller, NoteOf(call.caller, "server.drain", "", detail),
+               call.request, Tell(std::move(call.answer), /*serving=*/false),
                [](Control& under_lock, const v1::DrainServerRequest& asked, auto then) {
                  under_lock.draining().DrainServer(asked, std::move(then));
                });
   }
   void Handle(RpcCall<rpc::UndrainServer>& call) {
-    RunAudited(shared_, call.control, NoteOf(call.caller, "server.undrain", "", ""), call.request,
-               Tell(std::move(call.answer), /*serving=*/true),
+    RunAudited(shared_, call.control, call.caller, NoteOf(call.caller, "server.undrain", "", ""),
+               call.request, Tell(std::move(call.answer), /*serving=*/true),
                [](Control& under_lock, const v1::UndrainServerRequest& asked, auto then) {
                  under_lock.draining().UndrainServer(asked, std::move(then));
                });
@@ -129,11 +129,7 @@ class AdminHandlers {
     if (!iteration.ok())
       return control.snapshots().ReportSavedState(request, std::move(call.answer));
     const std::string& tenant = request.tenant().empty() ? kDefaultTenant : request.tenant();
-    if (!shared_.audited_saves[tenant].Take(SystemClock().Now())) {
-      control.Count(ControlCounter::audit_suppressed);
-      return control.snapshots().ReportSavedState(request, std::move(call.answer));
-    }
-    RunAudited(shared_, control,
+    RunAudited(shared_, control, call.caller,
                NoteOf(call.caller, "job.save", fmt::format("{}/{}", tenant, request.job()),
                       fmt::format("iteration {} in {} on {}", *iteration, request.directory(),
                                   request.host())),
@@ -199,8 +195,11 @@ class AdminHandlers {
   Answer<v1::ServerInfo> Tell(Answer<v1::ServerInfo> answer, bool serving) {
     return [this, serving, answer = std::move(answer)](const absl::Status& status,
                                                        const v1::ServerInfo& info) {
-      if (status.ok()) shared_.thread.Defer([this, serving] { shared_.set_serving(serving); });
-      answer(status, info);
+      if (!status.ok()) return answer(status, info);
+      shared_.thread.Defer([this, serving] { shared_.set_serving(serving); });
+      v1::ServerInfo warned = info;
+      if (shared_.admin != nullptr) warned.set_warning(shared_.admin->Warning());
+      answer(status, warned);
     };
   }
 

@@ -37,7 +37,7 @@ class ProbeHandlers {
     // Recorded only at the daemon that the operator called; only daemons forward the call.
     if (asked.passed_on() && (caller.open || caller.role == Role::kServer))
       return apply(call.control, asked, std::move(call.answer));
-    RunAudited(shared_, call.control,
+    RunAudited(shared_, call.control, caller,
                {caller.name, caller.peer, "racks.topology", "racks",
                 fmt::format("{} bytes", asked.topology().size()), "asked"},
                asked, std::move(call.answer), apply);

@@ -59,14 +59,6 @@ class OpenCalls : public std::enable_shared_from_this<OpenCalls> {
   std::map<std::uint64_t, grpc::ServerUnaryReactor*> reactors_;
 };
 
-// A rate limit for entries of the audit log: a burst, then one per second, so that a flood of calls
-// cannot fill the disk.
-struct AuditBudget {
-  TimeNs at = 0;
-  int left = 0;
-  bool Take(TimeNs now);  // false: the budget is used up
-};
-
 // State that all services share. Constant members need no lock, all others are under
 // ControlThread's lock.
 struct Shared {
@@ -90,8 +82,6 @@ struct Shared {
   // Called without the lock once an administrator has begun or ended draining.
   std::function<void(bool serving)> set_serving;
   bool closed = false;
-  AuditBudget audited_refusals;
-  std::map<std::string, AuditBudget> audited_saves;  // by tenant, for saves of its jobs
 
   // Under the lock. Counts a refused call. If an identified caller attempted a change, also records
   // it in the audit log.
@@ -130,15 +120,19 @@ void RunOnState(Shared& shared, Answer<Response> answer, Work work, Finish finis
   }
 }
 
-// An administrative change outside the control store: it is recorded first. If it cannot be
-// recorded, it is not made.
+// A change outside the control store: it is recorded first. Changes by tenants beyond their budget
+// of entries are made without an entry, and counted.
 template <typename Request, typename Response, typename Function>
-void RunAudited(Shared& shared, Control& control, AuditNote note, const Request& request,
-                Answer<Response> answer, Function function) {
+void RunAudited(Shared& shared, Control& control, const Caller& caller, AuditNote note,
+                const Request& request, Answer<Response> answer, Function function) {
   if (shared.admin == nullptr) return function(control, request, std::move(answer));
+  if (!shared.admin->MayRecord(caller, SystemClock().Now())) {
+    control.Count(ControlCounter::audit_suppressed);
+    return function(control, request, std::move(answer));
+  }
   RunOnState(
       shared, std::move(answer),
-      [&shared, note = std::move(note)] { return shared.admin->Audit(note); },
+      [&shared, caller, note = std::move(note)] { return shared.admin->Audit(caller, note); },
       [request, function = std::move(function)](Control& under_lock, const absl::Status& recorded,
                                                 const Answer<Response>& then) {
         if (!recorded.ok()) return then(recorded, {});

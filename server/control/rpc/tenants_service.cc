@@ -200,9 +200,11 @@ class TenantsHandlers {
         [](TenantAdmin& admin, const Caller& caller, const v1::RevokeTokenRequest& asked) {
           return admin.RevokeToken(caller, asked.id());
         },
-        [](Control&, const absl::StatusOr<Token>& token, const Answer<v1::TokenInfo>& then) {
+        [this](Control&, const absl::StatusOr<Token>& token, const Answer<v1::TokenInfo>& then) {
           if (!token.ok()) return then(token.status(), {});
-          then(absl::OkStatus(), ToProto(*token));
+          v1::TokenInfo info = ToProto(*token);
+          info.set_warning(shared_.admin->Warning());
+          then(absl::OkStatus(), info);
         });
   }
 
@@ -226,10 +228,12 @@ class TenantsHandlers {
   template <typename Rpc, typename Work>
   void ChangeTenant(RpcCall<Rpc>& call, Work work) {
     Change(call, work,
-           [](Control& control, const absl::StatusOr<Tenant>& tenant,
-              const Answer<v1::TenantInfo>& then) {
+           [this](Control& control, const absl::StatusOr<Tenant>& tenant,
+                  const Answer<v1::TenantInfo>& then) {
              if (!tenant.ok()) return then(tenant.status(), {});
-             then(absl::OkStatus(), ToProto(control, *tenant));
+             v1::TenantInfo info = ToProto(control, *tenant);
+             info.set_warning(shared_.admin->Warning());
+             then(absl::OkStatus(), info);
            });
   }
 

@@ -1,0 +1,57 @@
+// Writes changes to the control store, also while its disk fails. A change that an administrator
+// must be able to make on a full disk (suspend, revoke, set-quota, drain) is deferred: it applies
+// in memory, waits here, and is written once the disk works again. Changes are written in the order
+// in which they were made. If phubd stops before that, deferred changes are lost, so everything
+// that shows them must say so.
+//
+// Also watches the free space of state_dir, so that new jobs are refused before the disk is full.
+// One thread at a time, except state(): any thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/tenant/control_store.h"
+
+namespace phub::server {
+
+struct StoreState {
+  std::string fault = {};      // why changes cannot be written; empty: they can
+  std::uint64_t deferred = 0;  // changes that wait for the disk
+  friend bool operator==(const StoreState&, const StoreState&) = default;
+};
+
+class StoreWriter {
+ public:
+  using Change = std::function<absl::Status(ControlStore&)>;
+
+  explicit StoreWriter(ControlStore& store) : store_(store) {}
+
+  // Writes the change, after all that wait.
+  absl::Status Write(const Change& change);
+  // The same, but if the disk fails, the change waits and the result is OK.
+  absl::Status WriteOrDefer(Change change);
+  // Writes what waits and checks the disk. To be called regularly.
+  void Retry();
+  // Whether entries that tenants cause may be written.
+  bool HasRoomForTenants() const;
+
+  StoreState state() const;
+  // "3 changes are not on disk yet (...) and are lost if phubd stops"; empty if there are none.
+  std::string Warning() const;
+
+ private:
+  absl::Status WriteDeferred();
+  void SetFault(const std::string& fault);
+
+  ControlStore& store_;
+  std::deque<Change> deferred_;
+  mutable std::mutex mutex_;
+  StoreState state_;  // under mutex_
+};
+
+}  // namespace phub::server
