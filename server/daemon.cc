@@ -14,6 +14,7 @@
 #include "common/simd/kernels.h"
 #include "server/config/data_tls.h"
 #include "server/control/parts.h"
+#include "server/control/ports/background_thread.h"
 #include "server/control/ports/control_thread.h"
 #include "server/control/ports/page_thread.h"
 #include "server/control/rpc/control_socket.h"
@@ -68,6 +69,7 @@ struct Daemon::Parts {
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
   std::unique_ptr<PageThread> prefaulter;
+  std::unique_ptr<BackgroundThread> background;
   TransportList transports;
   // Null without other racks.
   std::unique_ptr<PeerLinks> peer_links;
@@ -119,6 +121,8 @@ void Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
   if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
   prefaulter = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });
   control->host_memory().SetPrefaulter(*prefaulter);
+  background = std::make_unique<BackgroundThread>(*control_thread);
+  control->SetBackground(*background);
 }
 
 void Daemon::Parts::MakeProbes(const RackTopology& rack_topology) {
@@ -262,6 +266,7 @@ void Daemon::Parts::Stop() {
   if (tenant_admin) tenant_admin->Tick(clock.Now(), /*last=*/true);
   data_port.reset();  // its thread calls the transports
   transports.Stop();
+  if (background) background->Stop();
   if (control_thread) control_thread->Stop();
   for (const auto& core : cores)
     if (core->thread) core->thread->Stop();

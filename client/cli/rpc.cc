@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string_view>
+#include <utility>
 
 #include "common/base/status_text.h"
 #include "common/base/units.h"
@@ -14,6 +15,7 @@ namespace {
 constexpr std::string_view kScheme = "phub://";
 constexpr std::string_view kUnixScheme = "unix:";
 constexpr int kDefaultPort = 7700;
+constexpr int kAnswerBytesMax = 64 << 20;  // as in the daemon: a description of many keys
 
 }  // namespace
 
@@ -29,8 +31,10 @@ std::string Target(const std::string& endpoint) {
 }
 
 grpc::Status Connect(const Options& options, std::shared_ptr<grpc::Channel>& channel) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kAnswerBytesMax);
   absl::StatusOr<std::shared_ptr<grpc::Channel>> made =
-      MakeChannel(Target(options.endpoint), options.credentials, grpc::ChannelArguments());
+      MakeChannel(Target(options.endpoint), options.credentials, std::move(arguments));
   if (!made.ok()) {
     return {static_cast<grpc::StatusCode>(made.status().code()),
             std::string(MessageOf(made.status()))};

@@ -123,6 +123,7 @@ class JobImpl final : public EngineListener,
   // job_keys.cc
   Result<std::vector<KeyDefinition>> CheckSpecs(std::span<const KeySpec> specs) const;
   Status CheckBoundary() const;  // restart, apply: keys are added between iterations
+  Result<std::vector<std::shared_ptr<KeyImpl>>> AddBatch(std::vector<KeyDefinition> definitions);
   Result<std::vector<std::shared_ptr<KeyImpl>>> Enter(std::vector<KeyDefinition> definitions,
                                                       const AddedBatch& added);
 

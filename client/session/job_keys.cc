@@ -2,6 +2,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,6 +15,38 @@
 #include "client/session/optimizers.h"
 
 namespace phub::client {
+namespace {
+
+// Daemons receive messages of up to 4 MiB; besides keys, AddKeys has some numbers.
+constexpr std::uint64_t kWholeBatchBytesMax = (4 << 20) - 256;
+constexpr std::uint64_t kKeyOverheadBytes = 4;
+// The size of a key without its name is far below this.
+constexpr std::uint64_t kKeyBytesMax = 192;
+constexpr std::uint64_t kBatchBytes = 1 << 20;
+
+// How many keys to send in each call. A batch that fits into one message is one call, as it always
+// was: the ranks of a job must add the same batches, and some may use an older version.
+std::vector<std::size_t> BatchesOf(std::span<const KeyDefinition> definitions) {
+  std::uint64_t bytes = 0;
+  for (const KeyDefinition& definition : definitions)
+    bytes += ToProto(definition).ByteSizeLong() + kKeyOverheadBytes;
+  if (bytes <= kWholeBatchBytesMax) return {definitions.size()};
+  std::vector<std::size_t> counts;
+  std::uint64_t left = 0;  // in the last batch
+  for (const KeyDefinition& definition : definitions) {
+    // The same on every rank, whatever its memory and iteration.
+    const std::uint64_t cost = definition.name.size() + kKeyBytesMax;
+    if (cost > left) {
+      counts.push_back(0);
+      left = kBatchBytes;
+    }
+    left -= cost;
+    ++counts.back();
+  }
+  return counts;
+}
+
+}  // namespace
 
 Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> specs) const {
   // The limit of chunk numbers on all lanes. The daemons check their memory themselves.
@@ -77,12 +111,30 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::AddKeys(std::span<const K
   }
   Result<std::vector<KeyDefinition>> definitions = CheckSpecs(specs);
   if (!definitions.ok()) return definitions.status();
+  std::vector<std::shared_ptr<KeyImpl>> keys;
+  for (const std::size_t count : BatchesOf(*definitions)) {
+    const auto first = definitions->begin() + static_cast<std::ptrdiff_t>(keys.size());
+    auto added = AddBatch({std::make_move_iterator(first),
+                           std::make_move_iterator(first + static_cast<std::ptrdiff_t>(count))});
+    if (!added.ok()) {
+      // The job has some of the keys, but nobody can use them.
+      if (!keys.empty()) Fail(added.status());
+      return added.status();
+    }
+    keys.insert(keys.end(), added->begin(), added->end());
+  }
+  if (Status status = ResumeKeys(keys); !status.ok()) return status;
+  return keys;
+}
+
+Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::AddBatch(
+    std::vector<KeyDefinition> definitions) {
   const std::uint64_t shared_bytes =
       rack_batches_.SharingDaemon() == nullptr
           ? 0
-          : PlanOwnMemory(*definitions, rack_batches_.ReadsDaemonsParameters());
+          : PlanOwnMemory(definitions, rack_batches_.ReadsDaemonsParameters());
   v1::AddKeysRequest request;
-  for (const KeyDefinition& definition : *definitions) *request.add_keys() = ToProto(definition);
+  for (const KeyDefinition& definition : definitions) *request.add_keys() = ToProto(definition);
   // For existing keys, a process that takes over a rank sends their original first iteration.
   for (int i = 0; i < request.keys_size(); ++i)
     if (const KeyResume* resume =
@@ -92,13 +144,9 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::AddKeys(std::span<const K
   Result<AddedBatch> added = rack_batches_.Add(std::move(request), shared_bytes, is_split);
   if (is_split) Fail(added.status());
   if (!added.ok()) return added.status();
-  auto keys = Enter(*std::move(definitions), *added);
-  if (!keys.ok()) {
-    // The daemons have the keys but this rank does not, so the job must end.
-    Fail(keys.status());
-    return keys;
-  }
-  if (Status status = ResumeKeys(*keys); !status.ok()) return status;
+  auto keys = Enter(std::move(definitions), *added);
+  // The daemons have the keys but this rank does not, so the job must end.
+  if (!keys.ok()) Fail(keys.status());
   return keys;
 }
 

@@ -13,7 +13,7 @@ namespace phub::server {
 
 // Called exactly once, either before the call returns or later.
 template <typename Response>
-using Answer = std::function<void(const absl::Status&, const Response&)>;
+using Answer = std::function<void(const absl::Status&, Response)>;
 
 // Receives the events of a session: one Attend stream.
 class EventSink {

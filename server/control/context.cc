@@ -11,6 +11,9 @@ namespace {
 // Shorter pauses do no harm, as a client sends four heartbeats per liveness timeout.
 constexpr int kForgivenFraction = 8;
 
+// Far below a millisecond of work.
+constexpr std::size_t kUnitsAtOnceMax = 128;
+
 }  // namespace
 
 Context::Context(const Clock& clock_given, Random& random_given, std::vector<CoreHandle> handles,
@@ -31,6 +34,15 @@ absl::Status Context::Refuse(ControlCounter counter, absl::Status status) {
              kControlCounterNames[static_cast<std::size_t>(counter)],
              std::string(status.message()));
   return status;
+}
+
+void Context::RunLong(std::size_t units, const std::string& tenant, std::function<void()> work,
+                      std::function<void()> then) {
+  if (background != nullptr && units > kUnitsAtOnceMax) {
+    return background->Run(tenant, std::move(work), std::move(then));
+  }
+  work();
+  then();
 }
 
 SilenceGuard::SilenceGuard(const Context& context)

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "common/base/random.h"
+#include "server/control/background.h"
 #include "server/control/control_options.h"
 #include "server/control/core_link.h"
 #include "server/control/counters.h"
@@ -58,6 +59,12 @@ struct Context {
   AllTurnTimes turn_times{};
   DrainState drain;
   StateDisk state_disk;
+  // Runs `work`, then `then`: for many units of work (keys, chunks, jobs) on another thread and
+  // without the lock, see Background; otherwise at once. `work` must not use what the lock
+  // protects.
+  void RunLong(std::size_t units, const std::string& tenant, std::function<void()> work,
+               std::function<void()> then);
+  Background* background = nullptr;  // null: everything runs at once
   // Control was busy for this long and could not receive heartbeats: see Liveness::ForgiveSilence.
   std::function<void(DurationNs)> forgive_silence;
 };

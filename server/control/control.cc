@@ -164,6 +164,10 @@ void Control::Count(ControlCounter counter, std::uint64_t value) {
   parts_->context.counters.Add(counter, value);
 }
 
+void Control::SetBackground(Background& background) {
+  parts_->context.background = &background;
+}
+
 void Control::NoteTurn(TurnKind kind, DurationNs held) {
   parts_->context.turn_times[static_cast<std::size_t>(kind)].Add(held);
 }

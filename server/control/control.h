@@ -41,6 +41,7 @@ namespace phub::server {
 
 class Admin;
 class Joins;
+class Background;
 class Barriers;
 class Draining;
 class HostMemory;
@@ -104,6 +105,8 @@ class Control {
   // Sets the address where clients open lanes to a core (default: lane_host and lane_port of the
   // options). Call it before the first Join.
   void SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port);
+  // Call it before the first Join. Without it, long work is done at once.
+  void SetBackground(Background& background);
   // Counts calls that were refused before they reached a part.
   void Count(ControlCounter counter, std::uint64_t value = 1);
   // The lock was held for this long (phub_control_lock_seconds).

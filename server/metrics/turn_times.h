@@ -11,15 +11,16 @@
 namespace phub::server {
 
 enum class TurnKind : std::uint8_t {
-  kPoll,     // control's own thread
-  kCall,     // a unary call
-  kStream,   // a message of a stream, or its end
-  kLane,     // a lane that is opened or closed
-  kMetrics,  // a scrape
+  kPoll,        // control's own thread
+  kCall,        // a unary call
+  kStream,      // a message of a stream, or its end
+  kLane,        // a lane that is opened or closed
+  kMetrics,     // a scrape
+  kBackground,  // the result of long work of another thread
   kOther,
 };
-inline constexpr std::array<const char*, 6> kTurnKindNames = {"poll", "call",    "stream",
-                                                              "lane", "metrics", "other"};
+inline constexpr std::array<const char*, 7> kTurnKindNames = {
+    "poll", "call", "stream", "lane", "metrics", "background", "other"};
 
 struct TurnTimes {
   // The buckets of kRoundDurationBounds.

@@ -79,12 +79,14 @@ void Ending::SendEndCommands(Job& job) {
 
 // Freeing some GiB takes as long as prefaulting them, so the prefaulter does it if there is one.
 void Ending::FreeMemory(Job& job) {
-  auto unwanted = std::make_shared<std::vector<std::shared_ptr<const void>>>(
-      std::exchange(job.unwanted, {}));
+  auto unwanted =
+      std::make_shared<std::vector<std::shared_ptr<const void>>>(std::exchange(job.unwanted, {}));
   for (BatchRecord& record : job.batches) {
     unwanted->insert(unwanted->end(), record.parts.begin(), record.parts.end());
     unwanted->push_back(record.parameters.shared.shared());
     unwanted->push_back(record.parameters.ordinary);
+    unwanted->push_back(std::move(record.keys));
+    unwanted->push_back(std::move(record.placements));
   }
   if (job.exchange != nullptr) {
     auto& batches = job.exchange->batches;
@@ -111,9 +113,9 @@ void Ending::Release(Job& job) {
   job.shards.clear();
   for (JobObserver* each : jobs_.observers()) each->OnReleased(job);
   if (job.exchange != nullptr) job.exchange->shards.clear();
-  FreeMemory(job);
   job.keys.clear();
-  job.key_names.clear();
+  job.unwanted.push_back(std::move(job.key_names));
+  FreeMemory(job);
   const absl::Status status =
       job.state == Job::State::kFailed ? absl::AbortedError(job.fault.message()) : absl::OkStatus();
   for (Member& member : job.members) {
@@ -136,7 +138,9 @@ void Ending::ReapReleased() {
   const auto is_done = [](const DoneFlag& each) { return each->load(); };
   for (auto next = jobs_.jobs().begin(); next != jobs_.jobs().end();) {
     Job& job = **next++;
-    if (!job.released() || !std::ranges::all_of(job.let_go, is_done)) continue;
+    // A build refers to its job, and its memory is charged to the job.
+    if (!job.released() || job.key_build != nullptr) continue;
+    if (!std::ranges::all_of(job.let_go, is_done)) continue;
     CloseAccount(job);
     jobs_.Remember(job);
   }

@@ -31,6 +31,7 @@
 #include "server/control/jobs/batch_parameters.h"
 #include "server/control/jobs/granted_nonce.h"
 #include "server/control/jobs/job_exchange.h"
+#include "server/control/jobs/key_table.h"
 #include "server/control/jobs/lent_memory.h"
 #include "server/control/jobs/memory_listener.h"
 #include "server/control/jobs/prefaulter.h"
@@ -116,9 +117,9 @@ const char* ToString(Member::State state);
 struct BatchRecord {
   Rank first{};
   std::uint32_t first_key = 0;
-  std::vector<v1::KeySpec> keys;
+  std::shared_ptr<KeyList> keys;
   std::vector<Ticket> tickets;  // [core]; empty until the core loops get the batch
-  v1::AddKeysResponse placements;
+  std::shared_ptr<const v1::AddKeysResponse> placements;
   std::vector<std::shared_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
   ParameterLayout layout;
   BatchParameters parameters;   // the memory that the parts point into
@@ -164,6 +165,7 @@ struct Diagnosis {
   std::uint64_t iteration = 0;
 };
 
+struct KeyBuild;        // server/control/keys/key_build.h
 struct JobCheckpoints;  // server/control/checkpoint/checkpoints.h
 struct RackRun;         // server/control/racks/rack_run.h
 
@@ -177,9 +179,12 @@ struct Job {
   TimeNs created_at = 0;
   std::vector<Member> members;  // [rank]
 
-  std::vector<v1::KeySpec> keys;  // [key index]; empty after the release
-  std::size_t key_count = 0;      // kept after the release
-  std::set<std::string> key_names;
+  KeyTable keys;              // [key index]; empty after the release
+  std::size_t key_count = 0;  // kept after the release
+  // Used only by the build of a batch, one at a time.
+  std::shared_ptr<std::set<std::string>> key_names = std::make_shared<std::set<std::string>>();
+  std::shared_ptr<KeyBuild> key_build;             // the next batch is being built; else null
+  std::vector<std::function<void()>> key_waiters;  // AddKeys calls that wait for key_build
   std::vector<BatchRecord> batches;
   std::size_t batches_handed_out = 0;  // the first of `batches`, which were sent to the core loops
   OwnBins own_bins;                    // this daemon's core loops among those of the rack

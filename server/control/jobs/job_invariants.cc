@@ -43,14 +43,15 @@ void CheckMember(const Job& job, Rank rank, std::size_t core_count) {
 
 // J6, J7: keys and batches.
 void CheckKeys(const Job& job, std::size_t core_count) {
-  PHUB_CHECK(job.keys.size() == job.key_count && job.key_names.size() == job.key_count,
+  PHUB_CHECK(job.keys.size() == job.key_count &&
+                 (job.key_build != nullptr || job.key_names->size() == job.key_count),
              "J6 job={} keys={} names={} count={}", job.name(), job.keys.size(),
-             job.key_names.size(), job.key_count);
+             job.key_build != nullptr ? 0 : job.key_names->size(), job.key_count);
   std::size_t batch_keys = 0;
   for (std::size_t i = 0; i < job.batches.size(); ++i) {
     const BatchRecord& batch = job.batches[i];
     PHUB_CHECK(batch.first_key == batch_keys, "J6 job={} batch={}", job.name(), i);
-    batch_keys += batch.keys.size();
+    batch_keys += batch.keys->size();
     const bool handed_out = i < job.batches_handed_out;
     PHUB_CHECK(batch.tickets.size() == (handed_out ? core_count : 0), "J7 job={} batch={}",
                job.name(), i);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "common/optimizer/message_fields.h"
 #include "common/optimizer/optimizer_table.h"
@@ -82,20 +83,27 @@ Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
 
 }  // namespace
 
-std::string DifferenceInKeys(const Job& job, std::uint32_t batch, const KeySpecs& keys, Rank rank) {
+KeyDifference CompareKeys(const KeyList& first, const KeySpecs& keys) {
+  const std::size_t count = static_cast<std::size_t>(keys.size());
+  for (std::size_t i = 0; i < std::min(count, first.size()); ++i) {
+    Phrases phrases = Compare(first[i], keys[static_cast<int>(i)]);
+    if (phrases.first.empty()) continue;
+    return {true, i, std::move(phrases.first), std::move(phrases.other), count};
+  }
+  return {count != first.size(), 0, {}, {}, count};
+}
+
+std::string Describe(const KeyDifference& difference, const Job& job, std::uint32_t batch,
+                     Rank rank) {
   const BatchRecord& record = job.batches[batch];
   const std::string first = DescribeRankBriefly(job, record.first);
   const std::string other = DescribeRankBriefly(job, rank);
-  const std::size_t count = static_cast<std::size_t>(keys.size());
-  for (std::size_t i = 0; i < std::min(count, record.keys.size()); ++i) {
-    const Phrases phrases = Compare(record.keys[i], keys[static_cast<int>(i)]);
-    if (phrases.first.empty()) continue;
-    return fmt::format("key {}: {} has {}, but {} has {}", record.first_key + i, first,
-                       phrases.first, other, phrases.other);
+  if (difference.first.empty()) {
+    return fmt::format("batch {}: {} added {} keys, but {} added {}", batch, first,
+                       record.keys->size(), other, difference.count);
   }
-  if (count == record.keys.size()) return {};
-  return fmt::format("batch {}: {} added {} keys, but {} added {}", batch, first,
-                     record.keys.size(), other, count);
+  return fmt::format("key {}: {} has {}, but {} has {}", record.first_key + difference.key, first,
+                     difference.first, other, difference.other);
 }
 
 }  // namespace phub::server

@@ -179,36 +179,35 @@ KeyShardSpec ShardSpecOf(const v1::KeySpec& key, KeyIndex index) {
   return spec;
 }
 
-absl::Status CheckKeys(const Job& job, const KeySpecs& keys) {
+absl::Status CheckKeys(const KeyBuild& build, const KeySpecs& keys) {
   if (keys.empty()) {
-    return absl::InvalidArgumentError(
-        fmt::format("job {}: the batch contains no keys", job.name()));
+    return absl::InvalidArgumentError(fmt::format("job {}: the batch contains no keys", build.job));
   }
   const std::size_t key_count = static_cast<std::size_t>(keys.size());
-  if (key_count > kKeysPerJobMax - job.keys.size()) {
+  if (key_count > kKeysPerJobMax - build.first_key) {
     return absl::InvalidArgumentError(
         fmt::format("job {} has {} keys; {} more would exceed the limit of {} keys; bundle "
                     "small tensors into one key",
-                    job.name(), job.keys.size(), key_count, kKeysPerJobMax));
+                    build.job, build.first_key, key_count, kKeysPerJobMax));
   }
   std::uint64_t chunks = 0;
-  for (const std::uint32_t count : job.chunk_counts) chunks += count;
-  const std::uint64_t chunks_max = std::uint64_t{kChunksPerShardMax} * job.chunk_counts.size();
+  for (const std::uint32_t count : build.chunk_counts) chunks += count;
+  const std::uint64_t chunks_max = std::uint64_t{kChunksPerShardMax} * build.chunk_counts.size();
   std::set<std::string> names;
   for (std::size_t i = 0; i < key_count; ++i) {
     const v1::KeySpec& key = keys[static_cast<int>(i)];
-    if (absl::Status status = CheckKey(key, job.keys.size() + i); !status.ok()) return status;
-    if (job.key_names.contains(key.name()) || !names.insert(key.name()).second) {
+    if (absl::Status status = CheckKey(key, build.first_key + i); !status.ok()) return status;
+    if (build.names->contains(key.name()) || !names.insert(key.name()).second) {
       return absl::InvalidArgumentError(fmt::format(
-          "key {} was already added to job {}; key names must be unique", key.name(), job.name()));
+          "key {} was already added to job {}; key names must be unique", key.name(), build.job));
     }
-    chunks += ChunkCount(KeyBytes(key), job.settings.chunk_bytes);
+    chunks += ChunkCount(KeyBytes(key), build.chunk_bytes);
   }
   if (chunks > chunks_max) {
     return absl::InvalidArgumentError(fmt::format(
         "job {}: its keys need {} chunks of {} bytes; the limit is {} chunks; use a larger "
         "chunk_bytes",
-        job.name(), chunks, job.settings.chunk_bytes, chunks_max));
+        build.job, chunks, build.chunk_bytes, chunks_max));
   }
   return absl::OkStatus();
 }

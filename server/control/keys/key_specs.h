@@ -6,19 +6,31 @@
 
 #include "absl/status/status.h"
 #include "server/control/jobs/job.h"
+#include "server/control/keys/key_build.h"
 
 namespace phub::server {
 
-// Checks a batch by itself and against the job: names, counts, types, operations, optimizers and
-// their hyper-parameters, limits.
-absl::Status CheckKeys(const Job& job, const KeySpecs& keys);
+// Checks a batch by itself and against the keys of its job: names, counts, types, operations,
+// optimizers and their hyper-parameters, limits.
+absl::Status CheckKeys(const KeyBuild& build, const KeySpecs& keys);
 
 // Returns the keys with defaults filled in, such as wire types.
 KeySpecs FillInDefaults(const KeySpecs& keys);
 
-// Describes the first difference between a batch from its first rank and from `rank`, with the
-// names of both. Empty if they are equal. `keys` have their defaults filled in.
-std::string DifferenceInKeys(const Job& job, std::uint32_t batch, const KeySpecs& keys, Rank rank);
+// The first difference between a batch from its first rank and from another rank.
+struct KeyDifference {
+  bool found = false;
+  std::size_t key = 0;  // in the batch
+  // Two phrases about the key; empty: the batches have different numbers of keys.
+  std::string first;
+  std::string other;
+  std::size_t count = 0;  // keys of the other rank
+};
+// `keys` have their defaults filled in. Any thread: reads neither first iterations nor the job.
+KeyDifference CompareKeys(const KeyList& first, const KeySpecs& keys);
+// Describes it with the names of both ranks.
+std::string Describe(const KeyDifference& difference, const Job& job, std::uint32_t batch,
+                     Rank rank);
 
 // The following functions need a checked key with its defaults filled in.
 std::uint64_t KeyBytes(const v1::KeySpec& key);           // in the type of the key

@@ -40,67 +40,31 @@ std::vector<UnbackedMemory> UnbackedMemoryOf(const Job& job, const BatchRecord& 
   return memory;
 }
 
-}  // namespace
-
-absl::Status Keys::CheckChunkCounts(const Job& job, const Placement& placement) const {
-  std::vector<std::uint32_t> counts = job.chunk_counts;
-  for (const std::vector<BinIndex>& key : placement) {
-    for (const BinIndex bin : key) ++counts[bin.value];
-  }
-  const std::uint32_t most = *std::max_element(counts.begin(), counts.end());
-  if (most <= kChunksPerShardMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format(
-      "job {}: a core loop would own {} chunks of {} bytes; the limit is {} chunks; use a larger "
-      "chunk_bytes",
-      job.name(), most, job.settings.chunk_bytes, kChunksPerShardMax));
+absl::Status Over(const Job& job) {
+  return absl::AbortedError(job.fault.message().empty()
+                                ? fmt::format("job {} has ended", job.name())
+                                : job.fault.message());
 }
 
-// Reserves memory for a batch, builds the part of every core, and maps the parameters.
-absl::Status Keys::BuildParts(Job& job, const KeySpecs& keys, const Placement& placement,
-                              BatchRecord& record) {
-  if (absl::Status status = CheckChunkCounts(job, placement); !status.ok()) return status;
-  const std::uint32_t versions = job.config.versions();
-  auto parts = CutForCores(keys, placement, job.own_bins, job.settings.chunk_bytes,
-                           static_cast<std::uint32_t>(job.keys.size()));
-  // Workers map one version only, but a restarted rank reads the previous version: then nothing is
-  // shared.
-  record.layout =
-      LayOutParameters(keys, parts, versions, host_memory_.shares_memory() && versions == 1);
-  std::uint64_t bytes = record.layout.memory_bytes;
-  for (const auto& part : parts) bytes += KeyBatchBytes(job.config, part);
+}  // namespace
+
+// Reserves what the batch needs.
+absl::Status Keys::Admit(Job& job, KeyBuild& build) {
   if (job.rack_run != nullptr) {
-    for (std::size_t core = 0; core < parts.size(); ++core) {
-      bytes += exchange::ExchangeBatchBytes(job.exchange->plan, parts[core],
-                                            job.exchange->choosers[core]);
+    for (std::size_t core = 0; core < build.parts.size(); ++core) {
+      build.bytes += exchange::ExchangeBatchBytes(job.exchange->plan, build.parts[core],
+                                                  job.exchange->choosers[core]);
     }
   }
-  if (absl::Status status = context_.ledger.Reserve(job.account, bytes); !status.ok())
+  build.refusal = ControlCounter::keys_refused_quota;
+  if (absl::Status status = context_.ledger.AddKeys(job.account, build.placement.size());
+      !status.ok()) {
     return status;
-  const SilenceGuard guard(context_);
-  absl::StatusOr<BatchParameters> parameters = MakeParameters(record.layout, versions, parts);
-  absl::Status status = parameters.status();
-  for (const auto& part : parts) {
-    if (!status.ok()) break;
-    record.parts.push_back(MakeKeyBatch(job.config, part));
-    if (record.parts.back() == nullptr) status = absl::ResourceExhaustedError("out of memory");
   }
-  if (status.ok() && job.rack_run != nullptr) status = BuildExchangeParts(job, parts, record);
-  if (status.ok()) {
-    record.parameters = *std::move(parameters);
-    status = host_memory_.TakePagesOf(UnbackedMemoryOf(job, record), record.pages);
-  }
-  if (!status.ok()) {
-    context_.ledger.Return(job.account, bytes);
-    return absl::ResourceExhaustedError(
-        fmt::format("job {}: phubd could not allocate the {} that these keys need: {}", job.name(),
-                    FormatBytes(bytes), std::string(status.message())));
-  }
-  host_memory_.TellOfParameters(job, record);
-  job.memory_bytes += bytes;
-  for (const std::vector<BinIndex>& key : placement) {
-    for (const BinIndex bin : key) ++job.chunk_counts[bin.value];
-  }
-  return absl::OkStatus();
+  build.refusal = ControlCounter::keys_refused_capacity;
+  absl::Status status = context_.ledger.Reserve(job.account, build.bytes);
+  if (!status.ok()) context_.ledger.ReturnKeys(job.account, build.placement.size());
+  return status;
 }
 
 // Allocates the landing memory for partial sums of other racks, on every core.
@@ -117,54 +81,93 @@ absl::Status Keys::BuildExchangeParts(Job& job, const std::vector<std::vector<Ke
   return absl::OkStatus();
 }
 
-void Keys::DescribePlacement(const Job& job, const Placement& placement, BatchRecord& record) {
-  record.first_key = static_cast<std::uint32_t>(job.keys.size());
-  for (std::size_t i = 0; i < placement.size(); ++i) {
-    v1::KeyPlacement& placed = *record.placements.add_placements();
-    placed.set_key_index(record.first_key + static_cast<std::uint32_t>(i));
-    for (const BinIndex bin : placement[i]) placed.add_chunk_bins(bin.value);
-    const ParameterLayout::KeyPlace& place = record.layout.keys[i];
-    if (place.shared) placed.set_shared_offset(place.offset);
+// The batch is built: the job has it from now on. If it cannot, returns what was reserved.
+absl::Status Keys::Enter(Job& job, KeyBuild& build) {
+  BatchRecord& record = build.record;
+  absl::Status status = build.status;
+  if (status.ok() && job.rack_run != nullptr) {
+    status = BuildExchangeParts(job, build.parts, record);
   }
-}
-
-absl::Status Keys::AcceptBatch(Job& job, const KeySpecs& given, Rank rank) {
-  if (absl::Status status = CheckKeys(job, given); !status.ok()) {
-    return context_.Refuse(ControlCounter::keys_refused_invalid, status);
+  if (status.ok()) status = host_memory_.TakePagesOf(UnbackedMemoryOf(job, record), record.pages);
+  if (!status.ok()) {
+    context_.ledger.Return(job.account, build.bytes);
+    context_.ledger.ReturnKeys(job.account, build.placement.size());
+    build.refusal = ControlCounter::keys_refused_capacity;
+    return absl::ResourceExhaustedError(
+        fmt::format("job {}: phubd could not allocate the {} that these keys need: {}", job.name(),
+                    FormatBytes(build.bytes), std::string(status.message())));
   }
-  const KeySpecs keys = FillInDefaults(given);
-  std::vector<std::uint64_t> key_bytes;
-  for (const v1::KeySpec& key : keys) key_bytes.push_back(KeyBytes(key));
-  std::vector<PlacementBin> bins = job.bins;
-  const auto placement = PlaceKeys(bins, key_bytes, job.settings.chunk_bytes);
-  if (absl::Status status = context_.ledger.AddKeys(job.account, placement.size()); !status.ok()) {
-    return context_.Refuse(ControlCounter::keys_refused_quota, status);
-  }
-  BatchRecord record;
-  if (absl::Status status = BuildParts(job, keys, placement, record); !status.ok()) {
-    context_.ledger.ReturnKeys(job.account, placement.size());
-    return context_.Refuse(ControlCounter::keys_refused_capacity, status);
-  }
-  job.bins = std::move(bins);
-  record.first = rank;
-  DescribePlacement(job, placement, record);
-  for (const v1::KeySpec& key : keys) {
-    job.parameter_bytes += KeyBytes(key);
-    job.key_names.insert(key.name());
-    job.keys.push_back(key);
-    record.keys.push_back(key);
-  }
+  host_memory_.TellOfParameters(job, record);
+  job.memory_bytes += build.bytes;
+  job.bins = std::move(build.bins);
+  job.chunk_counts = std::move(build.chunk_counts);
+  job.parameter_bytes += build.parameter_bytes;
+  job.keys.Add(record.keys);
   job.key_count = job.keys.size();
   context_.counters.Add(ControlCounter::key_batches);
-  context_.counters.Add(ControlCounter::keys_added, placement.size());
+  context_.counters.Add(ControlCounter::keys_added, record.keys->size());
   LogInfo(
       "event=keys_added tenant={} job=\"{}\" batch={} keys={} parameter_bytes={} shared_bytes={}",
-      job.account.tenant, job.name(), job.batches.size(), placement.size(), job.parameter_bytes,
+      job.account.tenant, job.name(), job.batches.size(), record.keys->size(), job.parameter_bytes,
       record.layout.shared_bytes);
   job.batches.push_back(std::move(record));
   shares_.ShareOutAgain(job.account.tenant);
   HandOutBatches(job);
   return job.running() ? absl::OkStatus() : absl::AbortedError(job.fault.message());
+}
+
+absl::Status Keys::AcceptBatch(Job& job, const KeySpecs& given, Rank rank) {
+  const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_.shares_memory());
+  build->keys = given;
+  PlanKeys(*build);
+  absl::Status status = build->status;
+  if (status.ok()) status = Admit(job, *build);
+  if (!status.ok()) return context_.Refuse(build->refusal, status);
+  const SilenceGuard guard(context_);
+  BuildKeys(*build);
+  status = Enter(job, *build);
+  if (!status.ok() && job.running()) return context_.Refuse(build->refusal, status);
+  return status;
+}
+
+// Builds the next batch of a job in steps: without the lock, except for its admission and its entry
+// into the job. One batch at a time; other calls that need it wait in job.key_waiters. The job's
+// record stays until the build is over, even if the job ends.
+void Keys::StartBuild(Job& job, const Adding& adding, Rank rank) {
+  const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_.shares_memory());
+  build->given = adding.request;
+  job.key_build = build;
+  context_.RunLong(
+      UnitsOf(adding), job.account.tenant, [build] { PlanKeys(*build); },
+      [this, &job, adding, build] {
+        if (!job.running()) return FinishBuild(job, adding, Over(job));
+        absl::Status status = build->status;
+        if (status.ok()) status = Admit(job, *build);
+        if (!status.ok()) return FinishBuild(job, adding, context_.Refuse(build->refusal, status));
+        context_.RunLong(
+            UnitsOf(adding), job.account.tenant, [build] { BuildKeys(*build); },
+            [this, &job, adding, build] {
+              if (!job.running()) {  // the job's account is closed as a whole
+                job.unwanted.push_back(build);
+                return FinishBuild(job, adding, Over(job));
+              }
+              absl::Status entered = Enter(job, *build);
+              if (!entered.ok() && job.running())
+                entered = context_.Refuse(build->refusal, entered);
+              FinishBuild(job, adding, entered);
+            });
+      });
+}
+
+void Keys::FinishBuild(Job& job, const Adding& adding, const absl::Status& status) {
+  job.key_build = nullptr;
+  const std::vector<std::function<void()>> waiters = std::exchange(job.key_waiters, {});
+  if (!status.ok()) {
+    adding.answer(status, {});
+  } else {
+    ShareBatch(adding);
+  }
+  for (const std::function<void()>& waiter : waiters) waiter();
 }
 
 // Sends a batch to the core loops only after its pages are prefaulted. From then on workers can
@@ -207,57 +210,101 @@ void Keys::FailOverKeys(Job& job, Rank first, Rank rank, const std::string& diff
 }
 
 void Keys::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer) {
-  const auto refuse = [&](const absl::Status& status) { answer(status, {}); };
+  AddOwnedKeys(std::make_shared<const v1::AddKeysRequest>(request), std::move(answer));
+}
+
+void Keys::AddOwnedKeys(std::shared_ptr<const v1::AddKeysRequest> owned,
+                        Answer<v1::AddKeysResponse> answer) {
+  const v1::AddKeysRequest& request = *owned;
   const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request.session_id());
-  if (!seat.ok()) return refuse(seat.status());
+  if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
-  Member& member = job.members[seat->rank.value];
+  const Member& member = job.members[seat->rank.value];
   if (request.batch() > member.next_batch) {
-    return refuse(
+    return answer(
         context_.Refuse(ControlCounter::keys_refused_invalid,
                         absl::InvalidArgumentError(fmt::format(
                             "{} added batch {} of keys to job {}, but its next batch is {}",
                             DescribeRankBriefly(job, seat->rank), request.batch(), job.name(),
-                            member.next_batch))));
+                            member.next_batch))),
+        {});
   }
-  if (request.batch() == job.batches.size()) {
-    if (absl::Status status = peer_racks_.CheckKeys(job, request.keys()); !status.ok()) {
-      return refuse(context_.Refuse(ControlCounter::keys_refused_invalid, status));
-    }
-    const absl::Status status = AcceptBatch(job, request.keys(), seat->rank);
-    if (!status.ok()) return refuse(status);
-    peer_racks_.TellOfKeys(job, request.batch());
+  const Adding adding{std::move(owned), std::move(answer)};
+  if (request.batch() < job.batches.size()) return CompareBatch(job, adding);
+  if (job.key_build != nullptr) {
+    job.key_waiters.push_back([this, adding] { AddOwnedKeys(adding.request, adding.answer); });
+    return;
   }
-  PHUB_CHECK(request.batch() < job.batches.size(), "batch={} batches={}", request.batch(),
-             job.batches.size());
-  const BatchRecord& record = job.batches[request.batch()];
-  const std::string difference =
-      DifferenceInKeys(job, request.batch(), FillInDefaults(request.keys()), seat->rank);
-  if (!difference.empty()) {
-    FailOverKeys(job, record.first, seat->rank, difference);
-    return refuse(absl::InvalidArgumentError(job.fault.message()));
+  if (job.rack_run == nullptr) return StartBuild(job, adding, seat->rank);
+  if (absl::Status status = peer_racks_.CheckKeys(job, request.keys()); !status.ok()) {
+    return adding.answer(context_.Refuse(ControlCounter::keys_refused_invalid, status), {});
   }
+  const absl::Status status = AcceptBatch(job, request.keys(), seat->rank);
+  if (!status.ok()) return adding.answer(status, {});
+  peer_racks_.TellOfKeys(job, request.batch());
+  ShareBatch(adding);
+}
+
+// A rank adds a batch that another rank, or its own earlier call, has defined.
+void Keys::CompareBatch(Job& job, const Adding& adding) {
+  const auto difference = std::make_shared<KeyDifference>();
+  context_.RunLong(
+      UnitsOf(adding), job.account.tenant,
+      [difference, first = job.batches[adding.request->batch()].keys, request = adding.request] {
+        *difference = CompareKeys(*first, FillInDefaults(request->keys()));
+      },
+      [this, difference, adding] {
+        const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.request->session_id());
+        if (!seat.ok()) return adding.answer(seat.status(), {});
+        if (!difference->found) return ShareBatch(adding);
+        Job& found = *seat->job;
+        const std::uint32_t batch = adding.request->batch();
+        FailOverKeys(found, found.batches[batch].first, seat->rank,
+                     Describe(*difference, found, batch, seat->rank));
+        adding.answer(absl::InvalidArgumentError(found.fault.message()), {});
+      });
+}
+
+// The rank has the same keys as the job: shares memory with it, and answers once everything that
+// the batch needs is in place.
+void Keys::ShareBatch(const Adding& adding) {
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.request->session_id());
+  if (!seat.ok()) return adding.answer(seat.status(), {});
+  Job& job = *seat->job;
+  Member& member = job.members[seat->rank.value];
+  const std::uint32_t batch = adding.request->batch();
+  PHUB_CHECK(batch < job.batches.size(), "batch={} batches={}", batch, job.batches.size());
   const absl::Status shared =
-      rank_memories_.ShareBatch(job, seat->rank, request.batch(), request.shared_bytes());
-  if (!shared.ok()) return refuse(shared);
-  if (request.batch() == member.next_batch) ++member.next_batch;
-  job.pending.push_back({{},
-                         [this, &job, rank = seat->rank, batch = request.batch(), answer] {
-                           AnswerBatch(job, rank, batch, answer);
-                         },
-                         [answer](const absl::Status& status) { answer(status, {}); },
-                         /*awaits_racks=*/job.rack_run != nullptr,
-                         request.batch() + 1,
-                         record.known,
-                         member.memory.batches[request.batch()].worker_pages});
+      rank_memories_.ShareBatch(job, seat->rank, batch, adding.request->shared_bytes());
+  if (!shared.ok()) return adding.answer(shared, {});
+  if (batch == member.next_batch) ++member.next_batch;
+  job.pending.push_back(
+      {{},
+       [this, adding] { AnswerBatch(adding); },
+       [answer = adding.answer](const absl::Status& status) { answer(status, {}); },
+       /*awaits_racks=*/job.rack_run != nullptr,
+       batch + 1,
+       job.batches[batch].known,
+       member.memory.batches[batch].worker_pages});
   pending_calls_.AnswerAcknowledged(job);
 }
 
-void Keys::AnswerBatch(Job& job, Rank rank, std::uint32_t batch,
-                       const Answer<v1::AddKeysResponse>& answer) {
-  v1::AddKeysResponse response = job.batches[batch].placements;
-  rank_memories_.GrantBatch(job, job.members[rank.value], batch, response);
-  answer(absl::OkStatus(), response);
+void Keys::AnswerBatch(const Adding& adding) {
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.request->session_id());
+  if (!seat.ok()) return adding.answer(seat.status(), {});
+  const auto response = std::make_shared<v1::AddKeysResponse>();
+  context_.RunLong(
+      UnitsOf(adding), seat->job->account.tenant,
+      [response, placements = seat->job->batches[adding.request->batch()].placements] {
+        *response = *placements;
+      },
+      [this, adding, response] {
+        const absl::StatusOr<Seating> still = sessions_.FindCommitted(adding.request->session_id());
+        if (!still.ok()) return adding.answer(still.status(), {});
+        rank_memories_.GrantBatch(*still->job, still->job->members[still->rank.value],
+                                  adding.request->batch(), *response);
+        adding.answer(absl::OkStatus(), std::move(*response));
+      });
 }
 
 }  // namespace phub::server

@@ -1,9 +1,12 @@
 // Adds the keys of a job: checks them, places them on the core loops of the rack, allocates memory,
 // and sends them to the core loops of this daemon. The first rank to add a batch defines it; the
-// others must add the same keys. Owned by Control; under control's lock.
+// others must add the same keys. Owned by Control; under control's lock, except the long work
+// (Context::RunLong): checking, placing, building, comparing and describing keys.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +16,7 @@
 #include "server/control/jobs/pending_calls.h"
 #include "server/control/jobs/sessions.h"
 #include "server/control/jobs/tenant_shares.h"
+#include "server/control/keys/key_build.h"
 #include "server/control/lanes/rank_memories.h"
 
 namespace phub::server {
@@ -32,24 +36,34 @@ class Keys {
         peer_racks_(peer_racks) {}
 
   void AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer);
-  // Checks, places and builds a batch. The first rank of this rack, or another rack, sent it.
+  // The same without a copy of the request.
+  void AddOwnedKeys(std::shared_ptr<const v1::AddKeysRequest> owned,
+                    Answer<v1::AddKeysResponse> answer);
+  // Checks, places and builds a batch at once, for jobs that span racks. The first rank of this
+  // rack, or another rack, sent it.
   absl::Status AcceptBatch(Job& job, const KeySpecs& given, Rank rank);
   // Sends batches to the core loops, in order, as soon as their pages are prefaulted.
   void HandOutBatches(Job& job);
 
  private:
-  using Placement = std::vector<std::vector<BinIndex>>;  // [key][chunk]
-
-  absl::Status CheckChunkCounts(const Job& job, const Placement& placement) const;
-  absl::Status BuildParts(Job& job, const KeySpecs& keys, const Placement& placement,
-                          BatchRecord& record);
+  struct Adding {  // an AddKeys call
+    std::shared_ptr<const v1::AddKeysRequest> request;
+    Answer<v1::AddKeysResponse> answer;
+  };
+  static std::size_t UnitsOf(const Adding& adding) {
+    return static_cast<std::size_t>(adding.request->keys_size());
+  }
+  absl::Status Admit(Job& job, KeyBuild& build);
+  absl::Status Enter(Job& job, KeyBuild& build);
   static absl::Status BuildExchangeParts(Job& job,
                                          const std::vector<std::vector<KeyShardSpec>>& parts,
                                          BatchRecord& record);
-  static void DescribePlacement(const Job& job, const Placement& placement, BatchRecord& record);
+  void StartBuild(Job& job, const Adding& adding, Rank rank);
+  void FinishBuild(Job& job, const Adding& adding, const absl::Status& status);
+  void CompareBatch(Job& job, const Adding& adding);
+  void ShareBatch(const Adding& adding);
+  void AnswerBatch(const Adding& adding);
   void FailOverKeys(Job& job, Rank first, Rank rank, const std::string& difference);
-  void AnswerBatch(Job& job, Rank rank, std::uint32_t batch,
-                   const Answer<v1::AddKeysResponse>& answer);
 
   Context& context_;
   Sessions& sessions_;

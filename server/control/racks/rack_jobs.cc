@@ -61,7 +61,7 @@ void RackJobs::TellOfKeys(const Job& job, std::uint32_t batch) {
   v1::PeerKeys& keys = *message.mutable_keys();
   keys.set_batch(batch);
   keys.set_rank(job.batches[batch].first.value + job.config.rank_base);
-  for (const v1::KeySpec& key : job.batches[batch].keys) *keys.add_keys() = key;
+  for (const v1::KeySpec& key : *job.batches[batch].keys) *keys.add_keys() = key;
   messages_.SendToRacks(job.account.incarnation, message);
 }
 
@@ -85,10 +85,11 @@ void RackJobs::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys
                             context_.options.DescribeRack(RackIndex{context_.options.rack_index}),
                             context_.options.DescribeRack(from), std::string(status.message())));
   }
-  const std::string difference = DifferenceInKeys(job, keys.batch(), keys.keys(), rank);
-  if (difference.empty()) return;
+  const KeyDifference difference = CompareKeys(*job.batches[keys.batch()].keys, keys.keys());
+  if (!difference.found) return;
   context_.counters.Add(ControlCounter::keys_refused_mismatch);
-  fail(fmt::format("racks added different keys: {}", difference));
+  fail(
+      fmt::format("racks added different keys: {}", Describe(difference, job, keys.batch(), rank)));
 }
 
 void RackJobs::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left) {

@@ -26,7 +26,10 @@ namespace phub::server {
 namespace {
 
 constexpr const char* kSessionService = "phub.v1.Session";
-constexpr int kMessageBytesMax = 4 << 20;
+constexpr int kMessageBytesMax = 4 << 20;  // for requests
+// For responses: as much as clients accept. Lists of a job's keys are bounded by the number of keys
+// and the length of their names.
+constexpr int kAnswerBytesMax = 64 << 20;
 // Keepalive closes connections of dead peers. Liveness itself is based on heartbeats.
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
@@ -85,7 +88,7 @@ std::shared_ptr<grpc::ServerCredentials> MakeCredentials(const TlsFiles& tls) {
 
 void SetLimits(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
-  builder.SetMaxSendMessageSize(kMessageBytesMax);
+  builder.SetMaxSendMessageSize(kAnswerBytesMax);
   // gRPC decompresses a message before it checks its size and before anything knows the caller, so
   // 254 KiB could take 256 MiB. No client of phub compresses.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);

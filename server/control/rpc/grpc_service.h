@@ -32,7 +32,13 @@ struct RpcCall {
   const Caller& caller;
   const typename Rpc::Request& request;  // scoped to the caller's tenant
   Answer<typename Rpc::Response> answer;
+  // A copy that lives as long as it is needed, also on other threads; null unless OwnsRequest.
+  std::shared_ptr<const typename Rpc::Request> owned;
 };
+
+// Requests that may be large are copied before the lock is taken.
+template <typename Rpc>
+inline constexpr bool OwnsRequest = std::is_same_v<Rpc, rpc::AddKeys>;
 
 template <typename Handlers, typename List>
 class GrpcService;
@@ -93,6 +99,8 @@ class GrpcService<Handlers, rpc::List<Rpcs...>> final : public grpc::Service {
     using Request = typename Rpc::Request;
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     const Admission admission = shared_.access.Admit(*context, Rpc::kMethod);
+    std::shared_ptr<const Request> owned;
+    if (OwnsRequest<Rpc> && admission.status.ok()) owned = std::make_shared<Request>(*request);
     shared_.thread.Run({TurnKind::kCall, Rpc::kPath}, [&](Control& control) {
       auto answer = shared_.calls->Open(reactor, response);
       if (!admission.status.ok()) {
@@ -104,14 +112,15 @@ class GrpcService<Handlers, rpc::List<Rpcs...>> final : public grpc::Service {
         Request scoped = *request;
         const absl::Status status = Scope(control, admission.caller, scoped);
         if (!status.ok()) return answer(status, {});
-        HandleOne(RpcCall<Rpc>{*context, control, admission.caller, scoped, std::move(answer)});
+        HandleOne(RpcCall<Rpc>{*context, control, admission.caller, scoped, std::move(answer), {}});
       } else {
         absl::Status status;
         if constexpr (NamesSession<Request>) {
           status = CheckSession(control, admission.caller, request->session_id());
         }
         if (!status.ok()) return answer(status, {});
-        HandleOne(RpcCall<Rpc>{*context, control, admission.caller, *request, std::move(answer)});
+        HandleOne(RpcCall<Rpc>{*context, control, admission.caller, *request, std::move(answer),
+                               std::move(owned)});
       }
     });
     return reactor;
@@ -119,7 +128,9 @@ class GrpcService<Handlers, rpc::List<Rpcs...>> final : public grpc::Service {
 
   template <typename Rpc>
   void HandleOne(RpcCall<Rpc> call) {
-    if constexpr (std::is_null_pointer_v<decltype(kControlMethod<Rpc>)>) {
+    if constexpr (OwnsRequest<Rpc>) {
+      handlers_.Handle(call);
+    } else if constexpr (std::is_null_pointer_v<decltype(kControlMethod<Rpc>)>) {
       handlers_.Handle(call);
     } else {
       kControlMethod<Rpc>(call.control, call.request, std::move(call.answer));

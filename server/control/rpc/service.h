@@ -36,10 +36,9 @@ class OpenCalls : public std::enable_shared_from_this<OpenCalls> {
   Answer<Response> Open(grpc::ServerUnaryReactor* reactor, Response* response) {
     const std::uint64_t id = ++opened_;
     reactors_[id] = reactor;
-    return [self = shared_from_this(), id, response](const absl::Status& status,
-                                                     const Response& given) {
+    return [self = shared_from_this(), id, response](const absl::Status& status, Response given) {
       if (!self->reactors_.contains(id)) return;  // already finished by the server's shutdown
-      *response = given;
+      *response = std::move(given);
       self->Finish(id, status);
     };
   }

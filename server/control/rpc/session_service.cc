@@ -16,6 +16,10 @@ class SessionHandlers {
                               std::move(call.answer));
   }
 
+  void Handle(RpcCall<rpc::AddKeys>& call) {
+    call.control.keys().AddOwnedKeys(std::move(call.owned), std::move(call.answer));
+  }
+
   grpc::ServerBidiReactor<v1::Heartbeat, v1::SessionEvent>* Open(
       rpc::Attend, grpc::CallbackServerContext* context) {
     const Admission admission = shared_.access.Admit(*context, rpc::Attend::kMethod);

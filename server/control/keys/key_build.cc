@@ -1,0 +1,103 @@
+#include "server/control/keys/key_build.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/control/keys/batch_layout.h"
+#include "server/control/keys/key_specs.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+absl::Status CheckChunkCounts(const KeyBuild& build) {
+  const std::uint32_t most =
+      *std::max_element(build.chunk_counts.begin(), build.chunk_counts.end());
+  if (most <= kChunksPerShardMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "job {}: a core loop would own {} chunks of {} bytes; the limit is {} chunks; use a larger "
+      "chunk_bytes",
+      build.job, most, build.chunk_bytes, kChunksPerShardMax));
+}
+
+void DescribePlacement(KeyBuild& build) {
+  BatchRecord& record = build.record;
+  record.first_key = build.first_key;
+  auto placements = std::make_shared<v1::AddKeysResponse>();
+  for (std::size_t i = 0; i < build.placement.size(); ++i) {
+    v1::KeyPlacement& placed = *placements->add_placements();
+    placed.set_key_index(record.first_key + static_cast<std::uint32_t>(i));
+    for (const BinIndex bin : build.placement[i]) placed.add_chunk_bins(bin.value);
+    const ParameterLayout::KeyPlace& place = record.layout.keys[i];
+    if (place.shared) placed.set_shared_offset(place.offset);
+  }
+  record.placements = std::move(placements);
+}
+
+}  // namespace
+
+std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, bool shares_memory) {
+  auto build = std::make_shared<KeyBuild>();
+  build->job = job.name();
+  build->config = job.config;
+  build->chunk_bytes = job.settings.chunk_bytes;
+  build->own_bins = job.own_bins;
+  build->first_key = static_cast<std::uint32_t>(job.keys.size());
+  // Workers map one version only, but a restarted rank reads the previous version: then nothing is
+  // shared.
+  build->share = shares_memory && job.config.versions() == 1;
+  build->bins = job.bins;
+  build->chunk_counts = job.chunk_counts;
+  build->names = job.key_names;
+  build->rank = rank;
+  return build;
+}
+
+void PlanKeys(KeyBuild& build) {
+  if (build.given != nullptr) build.keys = build.given->keys();
+  build.refusal = ControlCounter::keys_refused_invalid;
+  build.status = CheckKeys(build, build.keys);
+  if (!build.status.ok()) return;
+  build.keys = FillInDefaults(build.keys);
+  std::vector<std::uint64_t> key_bytes;
+  for (const v1::KeySpec& key : build.keys) key_bytes.push_back(KeyBytes(key));
+  for (const std::uint64_t bytes : key_bytes) build.parameter_bytes += bytes;
+  build.placement = PlaceKeys(build.bins, key_bytes, build.chunk_bytes);
+  for (const std::vector<BinIndex>& key : build.placement) {
+    for (const BinIndex bin : key) ++build.chunk_counts[bin.value];
+  }
+  build.refusal = ControlCounter::keys_refused_capacity;
+  build.status = CheckChunkCounts(build);
+  if (!build.status.ok()) return;
+  build.parts =
+      CutForCores(build.keys, build.placement, build.own_bins, build.chunk_bytes, build.first_key);
+  build.record.layout =
+      LayOutParameters(build.keys, build.parts, build.config.versions(), build.share);
+  build.bytes = build.record.layout.memory_bytes;
+  for (const auto& part : build.parts) build.bytes += KeyBatchBytes(build.config, part);
+}
+
+void BuildKeys(KeyBuild& build) {
+  BatchRecord& record = build.record;
+  absl::StatusOr<BatchParameters> parameters =
+      MakeParameters(record.layout, build.config.versions(), build.parts);
+  build.status = parameters.status();
+  for (const auto& part : build.parts) {
+    if (!build.status.ok()) return;
+    record.parts.push_back(MakeKeyBatch(build.config, part));
+    if (record.parts.back() == nullptr)
+      build.status = absl::ResourceExhaustedError("out of memory");
+  }
+  if (!build.status.ok()) return;
+  record.parameters = *std::move(parameters);
+  record.first = build.rank;
+  DescribePlacement(build);
+  auto keys = std::make_shared<KeyList>();
+  for (v1::KeySpec& key : build.keys) {
+    build.names->insert(key.name());
+    keys->push_back(std::move(key));
+  }
+  record.keys = std::move(keys);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,48 @@
+// Builds a batch of keys without control's lock: checks the specs, places and lays them out, then
+// maps their memory. Admission is between the two steps, under the lock. Any thread, one at a time
+// for a job; nothing here reads the job.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/control/counters.h"
+#include "server/control/jobs/job.h"
+
+namespace phub::server {
+
+struct KeyBuild {
+  // What the job gives: constants, and copies of what only AddKeys changes.
+  std::string job;
+  ShardConfig config;
+  std::uint32_t chunk_bytes = 0;
+  OwnBins own_bins;
+  std::uint32_t first_key = 0;
+  bool share = false;  // keys may be in shared memory
+  std::vector<PlacementBin> bins;
+  std::vector<std::uint32_t> chunk_counts;          // [bin]
+  std::shared_ptr<std::set<std::string>> names;     // the job's; only builds use it
+  std::shared_ptr<const v1::AddKeysRequest> given;  // null: `keys` is set already
+  Rank rank{};
+
+  // What becomes of the batch.
+  absl::Status status;
+  ControlCounter refusal{};                      // if !status.ok()
+  KeySpecs keys;                                 // with defaults filled in
+  std::vector<std::vector<BinIndex>> placement;  // [key][chunk]
+  std::vector<std::vector<KeyShardSpec>> parts;  // [core][key]
+  std::uint64_t parameter_bytes = 0;
+  std::uint64_t bytes = 0;  // what admission charges, without the exchange across racks
+  BatchRecord record;
+};
+
+std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, bool shares_memory);
+void PlanKeys(KeyBuild& build);  // the first step
+void BuildKeys(
+    KeyBuild& build);  // the second step; afterwards record is complete, except its pages
+
+}  // namespace phub::server

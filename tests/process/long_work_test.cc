@@ -1,0 +1,128 @@
+// A tenant's long work next to another job that trains with the default liveness timeout: large
+// checkpoints and very many keys. The other job notices nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "phub/client.h"
+#include "tests/process/daemon_process.h"
+#include "tests/process/trainer.h"
+#include "tests/support/temporary_folder.h"
+
+namespace phub::process {
+namespace {
+
+constexpr std::uint64_t kVictimIterations = 40;
+
+// Trains until `stop`, and at least kVictimIterations. Returns what it did wrong.
+class Victim {
+ public:
+  explicit Victim(const std::string& endpoint)
+      : endpoint_(endpoint), done_(std::async(std::launch::async, [this] { return Train(); })) {}
+  std::string Finish() {
+    stop_ = true;
+    return done_.get();
+  }
+
+ private:
+  static JobOptions Job(const std::string& name) {
+    return {.job = name, .rank = 0, .world_size = 1};
+  }
+  std::string Train() {
+    Result<Trainer> trainer = Trainer::Start(endpoint_, Job("victim"));
+    if (!trainer.ok()) return ToString(trainer.status());
+    while (!stop_ || trainer->iteration() < kVictimIterations) {
+      if (Status status = trainer->Iterate(); !status.ok()) return ToString(status);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    const Trained expected = TrainUndisturbed(endpoint_, Job("undisturbed"), trainer->iteration());
+    if (!expected.problem.empty()) return expected.problem;
+    return trainer->Parameters() == expected.parameters ? "" : "the parameters are wrong";
+  }
+
+  const std::string endpoint_;
+  std::atomic<bool> stop_{false};
+  std::future<std::string> done_;
+};
+
+Result<phub::Job> JoinAlone(Session& session, const std::string& name) {
+  return session.Join({.job = name, .rank = 0, .world_size = 1});
+}
+
+TEST(LongWork, ManyKeysAreAddedSavedAndLoadedBesideAnotherJob) {
+  constexpr int kKeys = 60000;
+  DaemonProcess daemon;
+  const TemporaryFolder folder;
+  Victim victim(daemon.endpoint());
+  auto session = phub::Connect(daemon.endpoint());
+  ASSERT_TRUE(session.ok());
+  std::vector<KeySpec> specs;
+  for (int i = 0; i < kKeys; ++i) {
+    specs.push_back({.name = "encoder.layers.norm." + std::to_string(i),
+                     .element_count = 1,
+                     .optimizer = Momentum{.learning_rate = 0.5, .momentum = 0.9}});
+  }
+  const std::string checkpoint = folder.path() + "/checkpoint";
+  for (const bool load : {false, true}) {
+    auto job = JoinAlone(*session, load ? "loads" : "saves");
+    ASSERT_TRUE(job.ok()) << ToString(job.status());
+    auto keys = job->AddKeys(specs);
+    ASSERT_TRUE(keys.ok()) << ToString(keys.status());
+    ASSERT_EQ(keys->size(), specs.size());
+    if (load) {
+      const auto loaded = job->LoadCheckpoint(checkpoint);
+      ASSERT_TRUE(loaded.ok()) << ToString(loaded.status());
+    } else {
+      std::vector<Handle> handles;
+      for (int i = 0; i < kKeys; ++i) {
+        (*keys)[static_cast<std::size_t>(i)].gradients<float>()[0] = static_cast<float>(i % 97);
+        handles.push_back((*keys)[static_cast<std::size_t>(i)].PushPull());
+      }
+      for (Handle& handle : handles) ASSERT_TRUE(handle.Wait().ok());
+      const auto saved = job->SaveCheckpoint(checkpoint);
+      ASSERT_TRUE(saved.ok()) << ToString(saved.status());
+    }
+    for (int i = 0; i < kKeys; ++i) {
+      ASSERT_EQ((*keys)[static_cast<std::size_t>(i)].parameters<float>()[0],
+                -0.5f * static_cast<float>(i % 97));
+    }
+    ASSERT_TRUE(job->Leave().ok());
+  }
+  EXPECT_EQ(victim.Finish(), "");
+}
+
+TEST(LongWork, ALargeStateIsSavedAndLoadedBesideAnotherJob) {
+  constexpr std::uint64_t kBytes = std::uint64_t{256} << 20;
+  DaemonProcess daemon({"--memory-max", "2GiB"});
+  const TemporaryFolder folder;
+  Victim victim(daemon.endpoint());
+  auto session = phub::Connect(daemon.endpoint());
+  ASSERT_TRUE(session.ok());
+  const std::string checkpoint = folder.path() + "/checkpoint";
+  for (const bool load : {false, true}) {
+    auto job = JoinAlone(*session, load ? "loads" : "saves");
+    ASSERT_TRUE(job.ok()) << ToString(job.status());
+    auto key = job->AddKey("weights", u8, kBytes, None{});
+    ASSERT_TRUE(key.ok()) << ToString(key.status());
+    if (load) {
+      const auto loaded = job->LoadCheckpoint(checkpoint);
+      ASSERT_TRUE(loaded.ok()) << ToString(loaded.status());
+    } else {
+      key->gradients<std::uint8_t>()[kBytes - 1] = 7;
+      ASSERT_TRUE(key->PushPull().Wait().ok());
+      const auto saved = job->SaveCheckpoint(checkpoint);
+      ASSERT_TRUE(saved.ok()) << ToString(saved.status());
+    }
+    EXPECT_EQ(key->parameters<std::uint8_t>()[kBytes - 1], 7);
+    ASSERT_TRUE(job->Leave().ok());
+  }
+  EXPECT_EQ(victim.Finish(), "");
+}
+
+}  // namespace
+}  // namespace phub::process
