@@ -4,10 +4,13 @@
 //   silent             2048                a descriptor, 300 bytes       0.6 MiB
 //   strangers          256                 TLS 40 KiB, HTTP/2 and data   40 MiB, if all of them
 //                                          at most 128 KiB               attack in the same way
-//   known              8192, 2048 for      TLS 40 KiB, HTTP/2 and data   what waits for slow
-//                      one address block   at most 6 MiB                 readers: kHeldBytesMax
+//   known              8192, 2048 for      TLS 40 KiB, HTTP/2 4 MiB, a   what waits for slow
+//                      one address block   window of data for each call  readers: kHeldBytesMax
 //
-// A connection that holds the most is closed while all together hold more than kHeldBytesMax.
+// The connection that holds the most is closed while all together hold more than kHeldBytesMax.
+//
+// The window of a connection with known calls is the sum of its calls' windows. With less, calls
+// whose data nobody reads would use it up, and every other call of the connection would wait.
 #pragma once
 
 #include "common/base/clock.h"
@@ -26,7 +29,8 @@ inline constexpr std::size_t kWaitingHeaderBytesMax = 16 * 1024;
 // Calls that phubd may refuse before it lets one pass.
 inline constexpr int kRefusalsMax = 64;
 inline constexpr std::uint32_t kStrangerWindow = 65'535;  // HTTP/2's initial window
-inline constexpr std::uint32_t kKnownWindow = 1 << 20;
+inline constexpr std::uint32_t kKnownWindow = 256 << 10;    // of a call
+inline constexpr std::uint32_t kUpstreamWindow = 64 << 10;  // of a call; phubd is on this host
 inline constexpr H2Session::Limits kStrangerLimits = {.header_list_bytes_max = kHeaderListBytesMax,
                                                       .memory_bytes_max = 128 * 1024,
                                                       .streams_max = kCallsMax,
@@ -36,13 +40,13 @@ inline constexpr H2Session::Limits kKnownLimits = {.header_list_bytes_max = kHea
                                                    .memory_bytes_max = 2 << 20,
                                                    .streams_max = kCallsMax,
                                                    .stream_window = kKnownWindow,
-                                                   .connection_window = kKnownWindow};
+                                                   .connection_window = kCallsMax * kKnownWindow};
 inline constexpr H2Session::Limits kUpstreamLimits = {
     .header_list_bytes_max = kAnswerHeaderBytesMax,
     .memory_bytes_max = 2 << 20,
     .streams_max = kCallsMax,
-    .stream_window = kKnownWindow,
-    .connection_window = kKnownWindow};
+    .stream_window = kUpstreamWindow,
+    .connection_window = kCallsMax * kUpstreamWindow};
 // Frames that cost their sender nothing (pings, settings, resets, empty data): a burst, then so
 // many per second.
 inline constexpr double kCheapFrameBurst = 1000;
