@@ -128,8 +128,10 @@ def count(context: Context, transport: str, workload: Workload,
     out = context.scratch / f"callgrind-{len(list(context.scratch.glob('callgrind-*')))}"
     prefix = ["valgrind", "--tool=callgrind", f"--toggle-collect={LOOP}", "--compress-strings=no",
               "--compress-pos=no", f"--callgrind-out-file={out}"]
+    # Without a front, because phubd cannot execute itself again under valgrind.
     with Daemon(context.build, context.scratch, f"phubd-{out.name}",
-                ["--cores", "1", "--liveness-timeout", "120s"], prefix=prefix) as daemon:
+                ["--cores", "1", "--liveness-timeout", "120s", "--front=false"],
+                prefix=prefix) as daemon:
         phub = Phub(context.build, [daemon], transport, "library", options)
         run_block(phub, workload, context.scratch)
         rounds = daemon.counters(context.build.phubctl)["phub_rounds_total"]
