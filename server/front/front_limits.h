@@ -28,9 +28,9 @@ inline constexpr std::uint32_t kCallsMax = 128;
 inline constexpr std::size_t kWaitingHeaderBytesMax = 16 * 1024;
 // Calls that phubd may refuse before it lets one pass.
 inline constexpr int kRefusalsMax = 64;
-inline constexpr std::uint32_t kStrangerWindow = 65'535;  // HTTP/2's initial window
-inline constexpr std::uint32_t kKnownWindow = 256 << 10;    // of a call
-inline constexpr std::uint32_t kUpstreamWindow = 64 << 10;  // of a call; phubd is on this host
+inline constexpr std::uint32_t kStrangerWindow = 65'535;    // HTTP/2's initial window
+inline constexpr std::uint32_t kKnownWindow = 256 << 10;    // for each call
+inline constexpr std::uint32_t kUpstreamWindow = 64 << 10;  // likewise; phubd is on this host
 inline constexpr H2Session::Limits kStrangerLimits = {.header_list_bytes_max = kHeaderListBytesMax,
                                                       .memory_bytes_max = 128 * 1024,
                                                       .streams_max = kCallsMax,

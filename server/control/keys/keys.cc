@@ -63,7 +63,11 @@ absl::Status Keys::Admit(Job& job, KeyBuild& build) {
   }
   build.refusal = ControlCounter::keys_refused_capacity;
   absl::Status status = context_.ledger.Reserve(job.account, build.bytes);
-  if (!status.ok()) context_.ledger.ReturnKeys(job.account, build.placement.size());
+  if (status.ok()) {
+    job.memory_bytes += build.bytes;
+  } else {
+    context_.ledger.ReturnKeys(job.account, build.placement.size());
+  }
   return status;
 }
 
@@ -91,6 +95,7 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
   if (status.ok()) status = host_memory_.TakePagesOf(UnbackedMemoryOf(job, record), record.pages);
   if (!status.ok()) {
     context_.ledger.Return(job.account, build.bytes);
+    job.memory_bytes -= build.bytes;
     context_.ledger.ReturnKeys(job.account, build.placement.size());
     build.refusal = ControlCounter::keys_refused_capacity;
     return absl::ResourceExhaustedError(
@@ -98,7 +103,6 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
                     FormatBytes(build.bytes), std::string(status.message())));
   }
   host_memory_.TellOfParameters(job, record);
-  job.memory_bytes += build.bytes;
   job.bins = std::move(build.bins);
   job.chunk_counts = std::move(build.chunk_counts);
   job.parameter_bytes += build.parameter_bytes;
