@@ -66,7 +66,11 @@ inline constexpr DurationNs kReportEvery = 500 * kMillisecond;
 inline constexpr DurationNs kFrontSilenceMax = 10 * kSecond;
 inline constexpr DurationNs kServerSilenceMax = 3 * kSecond;
 // The front's own memory: phubd restarts a front that has more. A known connection adds its share.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr std::uint64_t kFrontBytesMax = 4ull << 30;  // sanitizers keep freed memory
+#else
 inline constexpr std::uint64_t kFrontBytesMax = 160 << 20;
+#endif
 inline constexpr std::uint64_t kFrontBytesPerKnown = 128 << 10;
 
 }  // namespace phub::server
