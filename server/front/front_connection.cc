@@ -156,6 +156,11 @@ bool FrontConnection::Flush(WireSocket& socket, Outlet& outlet, Next next) {
   return true;
 }
 
+bool FrontConnection::FlushUpstream() {
+  if (state_ != State::kServing || !upstream_ || upstream_ended_) return false;
+  return Flush(upstream_, to_upstream_, [this] { return relay_->NextForUpstream(); });
+}
+
 bool FrontConnection::Turn(TimeNs now) {
   if (state_ == State::kHandshake) {
     switch (client_.Handshake()) {
@@ -168,12 +173,11 @@ bool FrontConnection::Turn(TimeNs now) {
   bool more = false;
   if (!relay_->Ended()) more |= ReadClient(now);
   if (state_ == State::kServing) more |= ReadUpstream();
-  if (state_ == State::kServing && upstream_ && !upstream_ended_) {
-    more |= Flush(upstream_, to_upstream_, [this] { return relay_->NextForUpstream(); });
-  }
+  more |= FlushUpstream();
   if (state_ == State::kServing) {
     more |= Flush(client_, to_client_, [this] { return relay_->NextForClient(); });
   }
+  more |= FlushUpstream();  // windows that opened because the client's socket has taken data
   CheckEnd(now);
   return more && state_ == State::kServing;
 }

@@ -74,6 +74,7 @@ class FrontConnection final : public StreamRelay::Host {
   bool Discard();
   template <typename Next>
   bool Flush(WireSocket& socket, Outlet& outlet, Next next);
+  bool FlushUpstream();
   void CheckEnd(TimeNs now);
 
   Owner& owner_;
