@@ -17,7 +17,8 @@
 namespace phub::process {
 namespace {
 
-constexpr std::uint64_t kGrowthBytesMax = (64u << 20) + kFreedBytesKept;
+// phubd and its front together.
+constexpr std::uint64_t kGrowthBytesMax = (64u << 20) + 2 * kFreedBytesKept;
 constexpr auto kNewcomerPatience = std::chrono::seconds(5);
 constexpr std::uint32_t kAttackers = INADDR_LOOPBACK + 256;
 using Clock = std::chrono::steady_clock;
