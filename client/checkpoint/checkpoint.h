@@ -2,6 +2,10 @@
 // Job::LoadCheckpoint and `phubctl job save`. Depends only on the control plane's calls and
 // common/checkpoint, not on engines, session threads or terminals.
 //
+// Both calls may be repeated, since they lead to a state: a newer snapshot of the same caller
+// replaces the older one (BeginSnapshotRequest.saver), an incomplete directory is discarded, and a
+// newer LoadState replaces the older one.
+//
 // Calls block, each on one thread, never the engine's or heartbeat thread. When a call returns,
 // its snapshots are released, and an incomplete directory is removed.
 #pragma once
@@ -47,6 +51,9 @@ struct TransferOptions {
   DurationNs call_timeout = 30 * kSecond;  // of one unary call
   // Limit of time without progress: no round reaches the boundary, or a daemon is stuck.
   DurationNs idle_timeout = 60 * kSecond;
+  // How long daemons may be unreachable or too busy before the call fails; negative: no limit.
+  // Until then the transfer begins again. It is not a part of idle_timeout.
+  DurationNs outage_timeout = 60 * kSecond;
   // Called often, on the calling thread. Returns false to cancel (kCancelled).
   std::function<bool(const TransferProgress&)> progress;
 };

@@ -6,6 +6,7 @@
 
 #include "client/checkpoint/checkpoint.h"
 #include "client/checkpoint/key_names.h"
+#include "client/checkpoint/outage_wait.h"
 #include "client/checkpoint/transfer.h"
 #include "common/checkpoint/reader.h"
 
@@ -117,6 +118,42 @@ class Sending {
   std::size_t bytes_ = 0;
 };
 
+// Sends everything once. A later call replaces what an earlier one has sent.
+absl::Status SendOnce(std::span<const CheckpointDaemon> daemons, std::span<const LoadKey> keys,
+                      std::span<const checkpoint::SavedKey* const> saved,
+                      const checkpoint::CheckpointReader& reader, const LoadedCheckpoint& loaded,
+                      const std::string& directory, std::uint64_t bytes,
+                      const TransferOptions& options) {
+  Transfer transfer(daemons.size(), bytes, options);
+  return transfer.Run([&](std::size_t daemon) -> absl::Status {
+    v1::LoadStateResponse response;
+    const std::unique_ptr<Writer> writer =
+        daemons[daemon].session->LoadState(&transfer.context(daemon), &response);
+    v1::LoadStateRequest first;
+    first.set_session_id(daemons[daemon].session_id);
+    first.set_iteration(loaded.iteration);
+    *first.mutable_keys() = loaded.state.keys();
+    *first.mutable_source() = WhereSaved(loaded.iteration, directory);
+    bool open = writer->Write(first);
+    Sending sending(reader, *writer, transfer);
+    for (std::uint32_t key = 0; key < keys.size(); ++key) {
+      if (!saved[key]->initialized) continue;
+      for (const LoadKey::Chunk& chunk : keys[key].chunks) {
+        if (!open || chunk.daemon != daemon) continue;
+        const absl::StatusOr<bool> sent = sending.Send(key, *saved[key], chunk);
+        if (!sent.ok()) {
+          transfer.context(daemon).TryCancel();
+          writer->Finish();  // returns CANCELLED
+          return sent.status();
+        }
+        open = *sent;
+      }
+    }
+    if (open && sending.Flush()) writer->WritesDone();
+    return FromGrpc(writer->Finish(), daemons[daemon].endpoint);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(std::span<const CheckpointDaemon> daemons,
@@ -137,34 +174,11 @@ absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(std::span<const CheckpointDaemon
   for (const checkpoint::TensorDescription& tensor : checkpoint::TensorsOf(reader.description())) {
     bytes += tensor.bytes();
   }
-  Transfer transfer(daemons.size(), bytes, options);
-  const absl::Status status = transfer.Run([&](std::size_t daemon) -> absl::Status {
-    v1::LoadStateResponse response;
-    const std::unique_ptr<Writer> writer =
-        daemons[daemon].session->LoadState(&transfer.context(daemon), &response);
-    v1::LoadStateRequest first;
-    first.set_session_id(daemons[daemon].session_id);
-    first.set_iteration(loaded.iteration);
-    *first.mutable_keys() = loaded.state.keys();
-    *first.mutable_source() = WhereSaved(loaded.iteration, directory);
-    bool open = writer->Write(first);
-    Sending sending(reader, *writer, transfer);
-    for (std::uint32_t key = 0; key < keys.size(); ++key) {
-      if (!(*saved)[key]->initialized) continue;
-      for (const LoadKey::Chunk& chunk : keys[key].chunks) {
-        if (!open || chunk.daemon != daemon) continue;
-        const absl::StatusOr<bool> sent = sending.Send(key, *(*saved)[key], chunk);
-        if (!sent.ok()) {
-          transfer.context(daemon).TryCancel();
-          writer->Finish();  // returns CANCELLED
-          return sent.status();
-        }
-        open = *sent;
-      }
-    }
-    if (open && sending.Flush()) writer->WritesDone();
-    return FromGrpc(writer->Finish(), daemons[daemon].endpoint);
-  });
+  OutageWait outage(options);
+  absl::Status status;
+  do {
+    status = SendOnce(daemons, keys, *saved, reader, loaded, directory, bytes, options);
+  } while (outage.Pause(status, {TransferProgress::Phase::kMoving, 0, 0, bytes}));
   if (!status.ok()) return status;
   return loaded;
 }

@@ -11,8 +11,10 @@
 #include "client/checkpoint/boundary.h"
 #include "client/checkpoint/checkpoint.h"
 #include "client/checkpoint/key_names.h"
+#include "client/checkpoint/outage_wait.h"
+#include "client/checkpoint/snapshot_calls.h"
 #include "client/checkpoint/transfer.h"
-#include "common/base/printable.h"
+#include "common/base/random.h"
 #include "common/base/version.h"
 #include "common/checkpoint/writer.h"
 
@@ -21,108 +23,13 @@ namespace {
 
 constexpr std::uint32_t kAttemptsMax = 16;
 constexpr auto kPause = std::chrono::milliseconds(20);
+constexpr std::size_t kSaverBytes = 16;
+
+using Reader = grpc::ClientReaderInterface<v1::SnapshotPart>;
 
 // 0, 1, 2, 4, ...: if a job had already passed the boundary, the next one is further ahead.
 std::uint64_t MarginOf(std::uint32_t attempt) {
   return attempt == 1 ? 0 : std::uint64_t{1} << std::min(attempt - 2, 10u);
-}
-
-using Snapshots = std::vector<v1::Snapshot>;            // [daemon]
-using Versions = std::vector<v1::GetVersionsResponse>;  // [daemon]
-using Daemons = std::span<const CheckpointDaemon>;
-using Reader = grpc::ClientReaderInterface<v1::SnapshotPart>;
-
-// Sets the rack in a request if the job spans racks.
-template <typename Request>
-void ChooseRack(const CheckpointDaemon& daemon, Request& request) {
-  if (daemon.rack) request.mutable_rack()->set_rack(*daemon.rack);
-}
-
-// If a job spans racks, the daemons of every rack hold a part of it. They are called through the
-// given daemons: each has connections to its counterparts in the other racks.
-std::vector<CheckpointDaemon> SpreadOverRacks(const std::vector<CheckpointDaemon>& daemons,
-                                              const Versions& versions) {
-  std::vector<CheckpointDaemon> spread;
-  for (std::size_t i = 0; i < daemons.size(); ++i) {
-    const auto& racks = versions[i].racks();
-    if (racks.empty() || daemons[i].rack) spread.push_back(daemons[i]);
-    for (int rack = 0; rack < racks.size() && !daemons[i].rack; ++rack) {
-      CheckpointDaemon& daemon = spread.emplace_back(daemons[i]);
-      daemon.endpoint = Printable(racks[rack]);
-      daemon.rack = static_cast<std::uint32_t>(rack);
-    }
-  }
-  return spread;
-}
-
-absl::StatusOr<Versions> AskVersions(Daemons daemons, const SaveRequest& request,
-                                     const TransferOptions& options) {
-  v1::GetJobVersionsRequest question;
-  question.set_tenant(request.tenant);
-  question.set_job(request.job);
-  Versions versions;
-  for (const CheckpointDaemon& daemon : daemons) {
-    ChooseRack(daemon, question);
-    grpc::ClientContext context;
-    Prepare(context, options);
-    const grpc::Status status =
-        daemon.admin->GetJobVersions(&context, question, &versions.emplace_back());
-    if (!status.ok()) return FromGrpc(status, daemon.endpoint);
-  }
-  return versions;
-}
-
-std::vector<std::string> IdsOf(const Snapshots& snapshots) {
-  std::vector<std::string> ids;
-  for (const v1::Snapshot& snapshot : snapshots) ids.push_back(snapshot.snapshot_id());
-  return ids;
-}
-
-// Releases the snapshots and waits until each daemon is free for another snapshot. Ignores errors:
-// a snapshot may be gone already.
-void GiveBack(Daemons daemons, const std::vector<std::string>& ids,
-              const TransferOptions& options) {
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    v1::ReadSnapshotRequest request;
-    ChooseRack(daemons[i], request);
-    request.set_snapshot_id(ids[i]);
-    request.set_give_back(true);
-    grpc::ClientContext context;
-    Prepare(context, options);
-    const auto reader = daemons[i].admin->ReadSnapshot(&context, request);
-    v1::SnapshotPart part;
-    while (reader->Read(&part)) continue;
-    reader->Finish();
-  }
-}
-
-// Begins a snapshot at every daemon, or at none.
-absl::StatusOr<Snapshots> Begin(Daemons daemons, const SaveRequest& request,
-                                const Boundary& boundary, const TransferOptions& options) {
-  v1::BeginSnapshotRequest question;
-  question.set_tenant(request.tenant);
-  question.set_job(request.job);
-  question.set_incarnation(request.incarnation);
-  for (std::size_t key = 0; key < boundary.targets.size(); ++key) {
-    v1::SnapshotTarget& target = *question.add_targets();
-    target.set_key_index(static_cast<std::uint32_t>(key));
-    target.set_reductions(boundary.targets[key]);
-  }
-  Snapshots snapshots;
-  for (const CheckpointDaemon& daemon : daemons) {
-    grpc::ClientContext context;
-    Prepare(context, options);
-    ChooseRack(daemon, question);
-    v1::Snapshot snapshot;
-    const grpc::Status status = daemon.admin->BeginSnapshot(&context, question, &snapshot);
-    if (!status.ok()) {
-      GiveBack(daemons, IdsOf(snapshots), options);
-      return FromGrpc(status, daemon.endpoint);
-    }
-    question.set_incarnation(snapshot.incarnation());  // the other daemons must have the same run
-    snapshots.push_back(std::move(snapshot));
-  }
-  return snapshots;
 }
 
 // Merges the daemons' descriptions of the keys at the boundary.
@@ -256,36 +163,14 @@ class Saving {
   std::unique_ptr<checkpoint::CheckpointWriter> writer_;
 };
 
-// Reports the checkpoint to every daemon, so that the workers know of it whichever daemon dies
-// first. The checkpoint is already on disk, so failures do not matter for it.
-absl::Status Report(Daemons daemons, const SaveRequest& request, std::uint64_t iteration,
-                    const std::vector<std::string>& ids, const TransferOptions& options) {
-  const v1::SavedState where = WhereSaved(iteration, request.directory);
-  absl::Status told;
-  for (std::size_t i = 0; i < daemons.size(); ++i) {
-    v1::ReportSavedStateRequest report;
-    ChooseRack(daemons[i], report);
-    report.set_tenant(request.tenant);
-    report.set_job(request.job);
-    report.set_snapshot_id(ids[i]);
-    report.set_directory(where.directory());
-    report.set_host(where.host());
-    grpc::ClientContext context;
-    Prepare(context, options);
-    v1::ReportSavedStateResponse response;
-    told.Update(FromGrpc(daemons[i].admin->ReportSavedState(&context, report, &response),
-                         daemons[i].endpoint));
-  }
-  return told;
-}
-
 bool Tell(const TransferOptions& options, const TransferProgress& progress) {
   return !options.progress || options.progress(progress);
 }
 
+// `idle`: set if the transfer failed because nothing was transferred for idle_timeout.
 absl::StatusOr<SavedCheckpoint> Fetch(Daemons daemons, const SaveRequest& request,
                                       const Boundary& boundary, Snapshots snapshots,
-                                      const TransferOptions& options) {
+                                      const TransferOptions& options, bool& idle) {
   SavedCheckpoint saved;
   saved.iteration = boundary.iteration;
   saved.lockstep = boundary.lockstep;
@@ -300,6 +185,7 @@ absl::StatusOr<SavedCheckpoint> Fetch(Daemons daemons, const SaveRequest& reques
     if (!read.ok()) saving.Leave();
     return read;
   });
+  idle = transfer.idle();
   if (!status.ok()) {
     GiveBack(daemons, ids, options);
     return status;
@@ -308,46 +194,93 @@ absl::StatusOr<SavedCheckpoint> Fetch(Daemons daemons, const SaveRequest& reques
     return absl::CancelledError("the save was cancelled");
   }
   if (status = saving.writer().Commit(); !status.ok()) return status;
-  saved.told = Report(daemons, request, saved.iteration, ids, options);
+  saved.told = ReportSave(daemons, request, saved.iteration, ids, options);
   return saved;
 }
 
-}  // namespace
+std::string NewSaver() {
+  std::string saver(kSaverBytes, 0);
+  SystemRandom().Fill(std::as_writable_bytes(std::span(saver)));
+  return saver;
+}
 
-absl::StatusOr<SavedCheckpoint> SaveCheckpoint(std::span<const CheckpointDaemon> named,
-                                               const SaveRequest& request,
-                                               const TransferOptions& options) {
-  if (named.empty()) return absl::InvalidArgumentError("no daemon was given to save from");
-  std::vector<CheckpointDaemon> daemons(named.begin(), named.end());
-  Versions before;
-  for (std::uint32_t attempt = 1;; ++attempt) {
-    if (!Tell(options, {TransferProgress::Phase::kChoosing, attempt, 0, 0})) {
-      return absl::CancelledError("the save was cancelled");
+// The attempts of one save, until one succeeds.
+class Attempts {
+ public:
+  Attempts(std::span<const CheckpointDaemon> daemons, const SaveRequest& request,
+           const TransferOptions& options)
+      : daemons_(daemons.begin(), daemons.end()), request_(request), options_(options) {}
+
+  absl::StatusOr<SavedCheckpoint> Run() {
+    for (;;) {
+      if (!Tell(options_, {TransferProgress::Phase::kChoosing, attempt_, 0, 0})) {
+        return absl::CancelledError("the save was cancelled");
+      }
+      again_ = false;
+      absl::StatusOr<SavedCheckpoint> saved = Try();
+      if (saved.ok()) return saved;
+      if (outage_.Pause(saved.status(), {TransferProgress::Phase::kChoosing, attempt_, 0, 0})) {
+        idle_ = absl::OkStatus();
+        continue;
+      }
+      if (!again_ || attempt_ == kAttemptsMax) return saved;
+      ++attempt_;
+      std::this_thread::sleep_for(kPause);
     }
-    absl::StatusOr<Versions> versions = AskVersions(daemons, request, options);
+  }
+
+ private:
+  // again_: set if another attempt can help.
+  absl::StatusOr<SavedCheckpoint> Try() {
+    absl::StatusOr<Versions> versions = AskVersions(daemons_, request_, options_);
     if (!versions.ok()) return versions.status();
-    if (daemons = SpreadOverRacks(daemons, *versions); daemons.size() > versions->size()) {
-      versions = AskVersions(daemons, request, options);
+    if (daemons_ = SpreadOverRacks(daemons_, *versions); daemons_.size() > versions->size()) {
+      versions = AskVersions(daemons_, request_, options_);
       if (!versions.ok()) return versions.status();
     }
-    const absl::StatusOr<Boundary> boundary = ChooseBoundary(*versions, before, MarginOf(attempt));
-    absl::Status status = boundary.status();
-    if (status.ok()) {
-      absl::StatusOr<Snapshots> snapshots = Begin(daemons, request, *boundary, options);
-      if (snapshots.ok()) {
-        auto saved = Fetch(daemons, request, *boundary, *std::move(snapshots), options);
-        if (saved.ok()) saved->attempts = attempt;
-        return saved;
-      }
-      status = snapshots.status();
-    }
-    // Retry if the job had passed the boundary, keys are being added, or the snapshot of the last
-    // attempt is still being released.
-    const bool again = status.code() == absl::StatusCode::kAborted || absl::IsUnavailable(status);
-    if (!again || attempt == kAttemptsMax) return status;
-    before = *std::move(versions);
-    std::this_thread::sleep_for(kPause);
+    if (!idle_.ok()) return idle_;  // the daemons answer, so it was no outage
+    const absl::StatusOr<Boundary> boundary =
+        ChooseBoundary(*versions, before_, MarginOf(attempt_));
+    before_ = *std::move(versions);
+    if (!boundary.ok()) return Failed(boundary.status());
+    absl::StatusOr<Snapshots> snapshots =
+        BeginSnapshots(daemons_, request_, saver_, *boundary, options_);
+    if (!snapshots.ok()) return Failed(snapshots.status());
+    outage_.Over();
+    bool idle = false;
+    auto saved = Fetch(daemons_, request_, *boundary, *std::move(snapshots), options_, idle);
+    if (saved.ok()) saved->attempts = attempt_;
+    if (idle) idle_ = saved.status();
+    // The daemon drops a snapshot that nobody reads, for example because of an outage.
+    again_ = idle || absl::IsNotFound(saved.status()) || absl::IsDeadlineExceeded(saved.status());
+    return saved;
   }
+
+  // Another attempt helps if the job had passed the boundary, keys are being added, or the snapshot
+  // of the last attempt is still being released.
+  absl::Status Failed(const absl::Status& status) {
+    again_ = absl::IsAborted(status) || absl::IsUnavailable(status);
+    return status;
+  }
+
+  std::vector<CheckpointDaemon> daemons_;
+  const SaveRequest& request_;
+  const TransferOptions& options_;
+  const std::string saver_ = NewSaver();
+  OutageWait outage_{options_};
+  Versions before_;
+  std::uint32_t attempt_ = 1;
+  bool again_ = false;
+  absl::Status idle_;  // the last attempt transferred nothing for idle_timeout
+};
+
+}  // namespace
+
+absl::StatusOr<SavedCheckpoint> SaveCheckpoint(std::span<const CheckpointDaemon> daemons,
+                                               const SaveRequest& request,
+                                               const TransferOptions& options) {
+  if (daemons.empty()) return absl::InvalidArgumentError("no daemon was given to save from");
+  return Attempts(daemons, request, options).Run();
 }
 
 }  // namespace phub::client

@@ -10,6 +10,7 @@
 
 #include "common/base/host_name.h"
 #include "common/base/printable.h"
+#include "common/rpc/outage.h"
 
 namespace phub::client {
 namespace {
@@ -21,13 +22,15 @@ constexpr auto kWatchInterval = std::chrono::milliseconds(100);
 absl::Status FromGrpc(const grpc::Status& status, const std::string& endpoint) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
+  const std::string details = status.error_details();
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::DEADLINE_EXCEEDED:
     case grpc::StatusCode::UNKNOWN:
     case grpc::StatusCode::UNIMPLEMENTED:
-      return {code, fmt::format("daemon {}: {}", endpoint, status.error_message())};
-    default: return {code, status.error_message()};
+      return rpc::StatusOfCall(
+          {code, fmt::format("daemon {}: {}", endpoint, status.error_message())}, details);
+    default: return rpc::StatusOfCall({code, status.error_message()}, details);
   }
 }
 
@@ -92,6 +95,7 @@ absl::Status Transfer::Run(const std::function<absl::Status(std::size_t daemon)>
     const std::uint64_t moves = moves_.load(std::memory_order_relaxed);
     if (moves != std::exchange(moves_seen, moves)) moved_at = now;
     if (now - moved_at > std::chrono::nanoseconds(options_.idle_timeout)) {
+      if (first.ok()) idle_ = true;
       fail(absl::DeadlineExceededError(
           fmt::format("no data was transferred for {:.1f} s; probably no round completed, or a "
                       "daemon is stuck",

@@ -32,6 +32,7 @@ class Transfer {
   // one fails, if there is no progress for idle_timeout, or if progress() returns false. Returns
   // the first failure.
   absl::Status Run(const std::function<absl::Status(std::size_t daemon)>& move);
+  bool idle() const { return idle_; }  // Run() failed for lack of progress
 
  private:
   void CancelAll();
@@ -41,6 +42,7 @@ class Transfer {
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts_;  // [daemon]
   std::atomic<std::uint64_t> bytes_{0};
   std::atomic<std::uint64_t> moves_{0};
+  bool idle_ = false;
 };
 
 }  // namespace phub::client

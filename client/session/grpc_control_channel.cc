@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/rpc/outage.h"
 #include "phub/v1/session.grpc.pb.h"
 
 namespace phub::client {
@@ -18,7 +19,9 @@ namespace {
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   // The codes of gRPC and Abseil are the same numbers.
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  return rpc::StatusOfCall(
+      {static_cast<absl::StatusCode>(status.error_code()), status.error_message()},
+      status.error_details());
 }
 
 std::chrono::system_clock::time_point DeadlineIn(DurationNs timeout) {

@@ -19,6 +19,7 @@
 #include "client/session/optimizers.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
+#include "common/rpc/outage.h"
 
 namespace phub::client {
 namespace {
@@ -57,6 +58,7 @@ JobImpl::CheckpointAccess JobImpl::AccessCheckpoint() const {
                               .session_id = link->joined.session_id()});
   }
   access.options.call_timeout = calls_.timeout();
+  access.options.outage_timeout = -1;  // a dead daemon ends the job
   access.options.progress = [this](const TransferProgress&) { return status().ok(); };
   return access;
 }
@@ -155,11 +157,14 @@ Status JobImpl::SendCheckpoint(const std::string& directory) {
 
 // Every daemon discards the received state; the anchor keeps the error for the other ranks.
 Status JobImpl::RefuseLoad(const Status& why) {
-  const auto answers =
-      calls_.Each<v1::LoadStateResponse>(calls_.All(), [&](DaemonLink& link, auto done) {
+  const auto answers = calls_.Each<v1::LoadStateResponse>(
+      "LoadState", calls_.All(), [&](DaemonLink& link, auto done) {
         v1::LoadStateRequest request;
         request.set_session_id(link.joined.session_id());
-        request.set_refusal_code(static_cast<int>(why.code()));
+        // UNAVAILABLE would mean that the daemon is too busy.
+        const StatusCode code =
+            why.code() == StatusCode::kUnavailable ? StatusCode::kInternal : why.code();
+        request.set_refusal_code(static_cast<int>(code));
         request.set_refusal(why.message());
         link.channel->Call<rpc::LoadState>(request, calls_.timeout(), std::move(done));
       });
@@ -179,15 +184,16 @@ Status JobImpl::FetchLoaded(std::optional<v1::LoadedState>& loaded) {
   DaemonLink* const anchor = calls_.links().front().get();
   v1::GetLoadedStateRequest request;
   request.set_session_id(anchor->joined.session_id());
-  auto answers = calls_.Each<v1::LoadedState>({&anchor, 1}, [&](DaemonLink& link, auto done) {
-    link.channel->Call<rpc::GetLoadedState>(request, calls_.timeout(), std::move(done));
-  });
+  auto answers = calls_.Each<v1::LoadedState>(
+      "GetLoadedState", {&anchor, 1}, [&](DaemonLink& link, auto done) {
+        link.channel->Call<rpc::GetLoadedState>(request, calls_.timeout(), std::move(done));
+      });
   const absl::StatusOr<v1::LoadedState>& answer = answers.front();
   if (answer.ok()) {
     loaded = *answer;
     return Status();
   }
-  if (!IsPassing(answer.status())) return ToStatus(answer.status());
+  if (!rpc::IsOutage(answer.status())) return ToStatus(answer.status());
   // This rank does not know whether the state was loaded, but other ranks continue.
   const Status status = calls_.StatusOf(*this, "GetLoadedState", *anchor, answer.status());
   Fail(status);

@@ -66,7 +66,7 @@ Status JobImpl::BarrierAtAnchor() {
   }
   DaemonLink* const anchor = calls_.links().front().get();
   const auto answers =
-      calls_.Each<v1::BarrierResponse>({&anchor, 1}, [&](DaemonLink& link, auto done) {
+      calls_.Each<v1::BarrierResponse>("Barrier", {&anchor, 1}, [&](DaemonLink& link, auto done) {
         link.channel->Call<rpc::Barrier>(request, /*timeout=*/0, std::move(done));
       });
   if (!answers.front().ok())
@@ -158,7 +158,7 @@ Status JobImpl::Leave() {
 Status JobImpl::LeaveEverywhere() {
   if (leaving_.exchange(true)) return status();  // a verdict came first
   watch_->StandDown();
-  return LeaveRack(calls_.links(), calls_.leave_timeout(), calls_.waiter());
+  return LeaveRunningRack(calls_, open_lanes_, clock_);
 }
 
 // Ends threads and calls in any state of the job. Afterwards keys only keep their memory alive.

@@ -7,6 +7,7 @@
 //   rack_lanes.h     opens lanes
 //   rack_watch.h     detects failures and recovers from them where possible
 //   rack_batches.h   adds batches of keys
+//   rack_leave.h     leaves
 //   engine_thread.h  moves the bytes
 // This object owns them and decides how the job ends. Its functions are in job_impl.cc (state,
 // ending), job_start.cc (joining), job_keys.cc (adding keys) and job_checkpoint.cc (SaveCheckpoint,
@@ -54,6 +55,7 @@
 #include "client/session/rack_batches.h"
 #include "client/session/rack_calls.h"
 #include "client/session/rack_lanes.h"
+#include "client/session/rack_leave.h"
 #include "client/session/rack_watch.h"
 #include "client/session/resume_plan.h"
 #include "phub/client.h"
@@ -102,7 +104,10 @@ class JobImpl final : public EngineListener,
   Status Leave();
 
   // EngineListener, on the engine's thread.
-  void OnLaneClosed(const LaneClosed& closed) override { watch_->OnLaneClosed(closed); }
+  void OnLaneClosed(const LaneClosed& closed) override {
+    open_lanes_.Closed(closed.lane);
+    watch_->OnLaneClosed(closed);
+  }
   void OnStopped() override;
   // RackWatch::Owner, on threads of the watch and of the channels.
   void OnVerdict(Status verdict, const std::string& key, const DaemonLink& from) override {
@@ -157,6 +162,7 @@ class JobImpl final : public EngineListener,
   const SystemClock clock_;
   RackCalls calls_;
   RackBatches rack_batches_;
+  OpenLanes open_lanes_;
   std::unique_ptr<LaneLayout> layout_;
   std::unique_ptr<LaneWays> ways_;  // for the lanes and the engine
   std::unique_ptr<RackLanes> lanes_;

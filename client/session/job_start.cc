@@ -61,6 +61,7 @@ void JobImpl::StartThreads() {
   const JobOptions& options = settings_.options;
   const v1::JoinResponse& anchor = calls_.links().front()->joined;
   layout_ = std::make_unique<LaneLayout>(anchor.chunk_bytes(), LaneCount(calls_.links()));
+  open_lanes_.SetCount(layout_->lane_count());
   ways_ = std::make_unique<LaneWays>(options.transport, calls_.links().front()->endpoint.host,
                                      settings_.boot_id);
   auto transports =
@@ -98,6 +99,7 @@ void JobImpl::StartThreads() {
 
 void JobImpl::OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
                            transport::Connection& connection) {
+  open_lanes_.Opened(lane);
   Submit({.kind = Command::Kind::kAttachLane,
           .transport_index = transport_index,
           .lane = lane,
@@ -112,8 +114,8 @@ Status JobImpl::AskWhereToResume() {
   if (std::none_of(daemons.begin(), daemons.end(),
                    [](const DaemonVersions& daemon) { return daemon.resumed; }))
     return Status();
-  auto answers =
-      calls_.Each<v1::GetVersionsResponse>(calls_.All(), [this](DaemonLink& link, auto done) {
+  auto answers = calls_.Each<v1::GetVersionsResponse>(
+      "GetVersions", calls_.All(), [this](DaemonLink& link, auto done) {
         v1::GetVersionsRequest request;
         request.set_session_id(link.joined.session_id());
         link.channel->Call<rpc::GetVersions>(request, calls_.timeout(), std::move(done));

@@ -37,12 +37,13 @@ Result<AddedBatch> RackBatches::Add(v1::AddKeysRequest request, std::uint64_t sh
                                     bool& is_split) {
   request.set_batch(next_batch_);
   const DaemonLink* const sharing = SharingDaemon();
-  auto answers = calls_.Each<v1::AddKeysResponse>(calls_.All(), [&](DaemonLink& link, auto done) {
-    v1::AddKeysRequest mine = request;
-    mine.set_session_id(link.joined.session_id());
-    mine.set_shared_bytes(&link == sharing ? shared_bytes : 0);
-    link.channel->Call<rpc::AddKeys>(mine, calls_.timeout(), std::move(done));
-  });
+  auto answers =
+      calls_.Each<v1::AddKeysResponse>("AddKeys", calls_.All(), [&](DaemonLink& link, auto done) {
+        v1::AddKeysRequest mine = request;
+        mine.set_session_id(link.joined.session_id());
+        mine.set_shared_bytes(&link == sharing ? shared_bytes : 0);
+        link.channel->Call<rpc::AddKeys>(mine, calls_.timeout(), std::move(done));
+      });
   const std::size_t added = static_cast<std::size_t>(
       std::count_if(answers.begin(), answers.end(), [](const auto& one) { return one.ok(); }));
   Result<AddedBatch> batch = Agree(request, shared_bytes, std::move(answers));

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <functional>
+#include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +18,7 @@
 #include "client/session/fault_text.h"
 #include "client/session/key_owner.h"
 #include "common/base/clock.h"
+#include "common/rpc/outage.h"
 #include "phub/client.h"
 
 namespace phub::client {
@@ -34,10 +38,13 @@ class RackCalls {
   // After Leave no thread monitors the daemons, so the call needs a short timeout of its own.
   DurationNs leave_timeout() const;
 
-  // Calls each of these daemons, start(link, done), all at once. Policy wait: retries where a
-  // daemon could not be reached, until it answers, wait_timeout has passed or the job is over.
+  // Calls each of these daemons, start(link, done), all at once. Repeats the call where control
+  // cannot be reached or is too busy (common/rpc/outage.h), under every policy: as long as the job
+  // runs, and `patient(link)` if given. A dead daemon ends the job, which ends the wait.
   template <typename Response, typename Start>
-  std::vector<absl::StatusOr<Response>> Each(std::span<DaemonLink* const> links, Start start);
+  std::vector<absl::StatusOr<Response>> Each(
+      const char* call, std::span<DaemonLink* const> links, Start start,
+      const std::function<bool(const DaemonLink&)>& patient = nullptr);
 
   // The error of a failed call for the caller: the job's verdict if there is one, since it explains
   // more than the interrupted call.
@@ -45,36 +52,52 @@ class RackCalls {
                   const absl::Status& status) const;
 
  private:
+  // The pauses between attempts, and the log of a wait.
+  class Outage {
+   public:
+    Outage(const RackCalls& calls, const char* call) : calls_(calls), call_(call) {}
+    // Returns false if the job is over.
+    bool Pause(const DaemonLink& link, const absl::Status& status);
+
+   private:
+    const RackCalls& calls_;
+    const char* const call_;
+    TimeNs begun_at_ = 0;  // 0: not yet
+    TimeNs logged_at_ = 0;
+    DurationNs pause_ = 0;
+  };
+
   const JobOptions& options_;
   const std::chrono::milliseconds call_timeout_;
   const Clock& clock_;
-  CallWaiter waiter_;
+  mutable CallWaiter waiter_;
   DaemonLinks links_;
 };
 
 template <typename Response, typename Start>
-std::vector<absl::StatusOr<Response>> RackCalls::Each(std::span<DaemonLink* const> links,
-                                                      Start start) {
-  constexpr DurationNs kPause = 50 * kMillisecond;
-  const bool wait = options_.on_loss == LossPolicy::kWait;
-  const TimeNs deadline =
-      clock_.Now() +
-      std::chrono::duration_cast<std::chrono::nanoseconds>(options_.wait_timeout).count();
+std::vector<absl::StatusOr<Response>> RackCalls::Each(
+    const char* call, std::span<DaemonLink* const> links, Start start,
+    const std::function<bool(const DaemonLink&)>& patient) {
+  Outage outage(*this, call);
   std::vector<absl::StatusOr<Response>> answers(links.size(), absl::UnavailableError("not asked"));
-  for (;;) {
-    std::vector<std::size_t> asked;
-    for (std::size_t i = 0; i < links.size(); ++i)
-      if (!answers[i].ok() && IsPassing(answers[i].status())) asked.push_back(i);
-    if (asked.empty()) return answers;
-    auto got = waiter_.AwaitAll<Response>(
+  std::vector<std::size_t> asked(links.size());
+  std::iota(asked.begin(), asked.end(), 0);
+  while (!asked.empty()) {
+    auto arrived = waiter_.AwaitAll<Response>(
         asked.size(), [&](std::size_t i, auto done) { start(*links[asked[i]], std::move(done)); });
-    for (std::size_t i = 0; i < asked.size(); ++i) answers[asked[i]] = std::move(got[i]);
-    if (!wait || clock_.Now() >= deadline) return answers;
-    const bool all_answered = std::none_of(answers.begin(), answers.end(), [](const auto& answer) {
-      return !answer.ok() && IsPassing(answer.status());
-    });
-    if (all_answered || waiter_.Pause(kPause)) return answers;
+    std::vector<std::size_t> unreached;
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      const bool again =
+          rpc::IsOutage(arrived[i].status()) && (patient == nullptr || patient(*links[asked[i]]));
+      if (again) unreached.push_back(asked[i]);
+      answers[asked[i]] = std::move(arrived[i]);
+    }
+    if (unreached.empty()) return answers;
+    const std::size_t first = unreached.front();
+    if (!outage.Pause(*links[first], answers[first].status())) return answers;
+    asked = std::move(unreached);
   }
+  return answers;
 }
 
 }  // namespace phub::client

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <functional>
 #include <thread>
 
+#include "tests/process/front_process.h"
 #include "tests/process/identity_fixture.h"
 #include "tests/process/raw_http2.h"
 #include "tests/support/freed_memory.h"
@@ -22,25 +22,6 @@ constexpr std::uint64_t kGrowthBytesMax = (64u << 20) + 2 * kFreedBytesKept;
 constexpr auto kNewcomerPatience = std::chrono::seconds(5);
 constexpr std::uint32_t kAttackers = INADDR_LOOPBACK + 256;
 using Clock = std::chrono::steady_clock;
-
-// A field of /proc/PID/status in bytes; 0 if the process has ended.
-std::uint64_t StatusField(pid_t pid, const std::string& field) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(field)) return std::stoull(line.substr(field.size()));
-  }
-  return 0;
-}
-
-pid_t FrontOf(pid_t daemon) {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const auto pid = static_cast<pid_t>(std::stol(name));
-    if (StatusField(pid, "PPid:") == static_cast<std::uint64_t>(daemon)) return pid;
-  }
-  return 0;
-}
 
 class FrontTest : public IdentityTest {
  protected:

@@ -272,6 +272,8 @@ class PHUB_API Job {
 
   // Waits for rounds in flight (at most leave_timeout; then kDeadlineExceeded names those that did
   // not complete), leaves the job, and stops the engine. Later calls are refused, except Leave().
+  // While the daemon's control plane cannot be reached but its lanes are open, waits up to 2
+  // minutes for it.
   Status Leave();
 
  private:
@@ -302,7 +304,9 @@ struct ConnectOptions {
   bool plaintext_token = false;
   // Deadline of Connect().
   std::chrono::milliseconds connect_timeout{10'000};
-  // Deadline of every other call to the daemon, except barriers, which end with the job.
+  // Deadline of every other call to the daemon, except barriers, which end with the job. Once a job
+  // is joined, its calls are repeated while the control plane cannot be reached or is too busy, as
+  // long as the job runs.
   std::chrono::milliseconds call_timeout{30'000};
 };
 

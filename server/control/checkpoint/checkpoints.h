@@ -82,6 +82,7 @@ struct SnapshotRun {
   State state = State::kMapping;
   bool over() const { return state == State::kDropping || state == State::kFreeing; }
   std::string id;
+  std::string saver;  // BeginSnapshotRequest.saver
   TimeNs begun_at = 0;
   // kAccepting: for the core loops to accept. kTaking: for the reader to connect or to read on.
   TimeNs deadline = 0;

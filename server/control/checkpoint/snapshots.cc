@@ -84,6 +84,7 @@ absl::Status Snapshots::TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& r
   std::array<std::byte, kSnapshotIdBytes> id;
   context_.random.Fill(id);
   run->id.assign(reinterpret_cast<const char*>(id.data()), id.size());
+  run->saver = request.saver();
   run->begun_at = context_.clock.Now();
   run->deadline = kNever;
   run->taken.assign(context_.cores.size(), false);
@@ -154,11 +155,20 @@ void Snapshots::StartSnapshot(Job& job) {
       });
 }
 
+// The saver has lost its connection and begins again, so nobody will read the snapshot that it
+// began before.
+void Snapshots::DropSnapshotOf(Job& job, const std::string& saver) {
+  const SnapshotRun* const run = job.checkpoints->snapshot.get();
+  if (run == nullptr || saver.empty() || run->saver != saver) return;
+  DropSnapshot(job, absl::CancelledError("its saver has begun another snapshot"));
+}
+
 void Snapshots::BeginSnapshot(const v1::BeginSnapshotRequest& request,
                               Answer<v1::Snapshot> answer) {
   const absl::StatusOr<Job*> found = jobs_.FindJobToWorkOn(request.tenant(), request.job());
   absl::Status status = found.status();
   if (status.ok()) status = CheckSpansRacks(**found, request.has_rack());
+  if (status.ok()) DropSnapshotOf(**found, request.saver());
   if (status.ok()) status = CheckTargets(**found, request);
   if (status.ok()) status = versions_.CheckQueryRoom(**found);
   if (status.ok()) status = TakeSnapshot(**found, request);

@@ -58,6 +58,7 @@ class Snapshots final : public JobObserver {
   Job* FindReadOut(const v1::ReportSavedStateRequest& request) const;
   absl::Status CheckTargets(const Job& job, const v1::BeginSnapshotRequest& request) const;
   absl::Status TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& request);
+  void DropSnapshotOf(Job& job, const std::string& saver);
   void StartSnapshot(Job& job);
   void SendSnapshotPart(Job& job);
   void DropSnapshot(Job& job, absl::Status why);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/rpc/outage.h"
 #include "server/control/ranks/liveness.h"
 #include "server/control/rpc/access.h"
 
@@ -9,7 +10,8 @@ namespace phub::server {
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
+          rpc::AnswerDetails(static_cast<int>(status.code()))};
 }
 
 // Control holds a reference to the sink. Under the lock.

@@ -3,6 +3,7 @@
 #include <functional>
 #include <utility>
 
+#include "common/rpc/outage.h"
 #include "tests/unit/client/session/fake_daemon.h"
 
 namespace phub::client {
@@ -69,13 +70,16 @@ void DirectChannel::Carry(const typename Rpc::Request& request, DurationNs,
   if (closed_) return done(absl::CancelledError("closed"));
   calls_.emplace_back([this, request, done = std::move(done), generation = generation_.load()] {
     typename Rpc::Response response;
-    const absl::Status status = Ask(Rpc(), daemon_, request, response, [&] {
-      return closed_.load() || generation_.load() != generation;
-    });
+    absl::Status status = absl::UnavailableError("Connection refused");
+    if (!daemon_.calls_hidden()) {
+      status = Ask(Rpc(), daemon_, request, response,
+                   [&] { return closed_.load() || generation_.load() != generation; });
+      if (daemon_.LosesAnswer()) status = absl::UnavailableError("Socket closed");
+    }
     if (status.ok())
       done(std::move(response));
-    else
-      done(status);
+    else  // The daemon does not answer CANCELLED itself.
+      done(rpc::StatusOfCall(status, absl::IsCancelled(status) ? "" : "answered"));
   });
 }
 

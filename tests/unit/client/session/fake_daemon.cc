@@ -176,6 +176,10 @@ absl::Status FakeDaemon::HandleAddKeys(const v1::AddKeysRequest& request,
   if (!keys_refusal_.ok()) return keys_refusal_;
   const std::lock_guard lock(mutex_);
   add_keys_requests_.push_back(request);
+  if (request.batch() < batches_.size()) {  // a repetition
+    response = batches_[request.batch()];
+    return absl::OkStatus();
+  }
   std::vector<KeyPlacementView> views;
   for (const v1::KeySpec& key : request.keys()) {
     v1::KeyPlacement& placement = *response.add_placements();
@@ -205,6 +209,7 @@ absl::Status FakeDaemon::HandleAddKeys(const v1::AddKeysRequest& request,
       if (chunk.lane - first_bin() < options_.core_count)
         chunk_bytes_[chunk.lane - first_bin()].push_back(chunk.element_count *
                                                          views[i].element_bytes);
+  batches_.push_back(response);
   return absl::OkStatus();
 }
 
@@ -235,6 +240,7 @@ absl::Status FakeDaemon::HandleBarrier(const v1::BarrierRequest& request,
 
 absl::Status FakeDaemon::HandleLeave(const v1::LeaveRequest& request) {
   if (quit_) return absl::UnavailableError("Socket closed");
+  if (forgotten_) return absl::NotFoundError("no such session");
   const std::lock_guard lock(mutex_);
   last_verdict_ = request.verdict();
   said_run_is_over_ = request.run_is_over();

@@ -61,6 +61,12 @@ class FakeDaemon final : public transport::LaneGate {
   void RefuseCommit(absl::Status status) { commit_refusal_ = std::move(status); }
   void RefuseKeys(absl::Status status) { keys_refusal_ = std::move(status); }
   void RefuseOpenLanes(absl::Status status);  // OK: refuses no more
+  // Calls do not reach it and fail with UNAVAILABLE; streams are not affected.
+  void HideCalls(bool hidden) { calls_hidden_ = hidden; }
+  bool calls_hidden() const { return calls_hidden_; }
+  // The next calls are executed, but their callers get UNAVAILABLE.
+  void LoseAnswers(int count) { answers_to_lose_ = count; }
+  bool LosesAnswer() { return answers_to_lose_ > 0 && answers_to_lose_-- > 0; }
   void StallJoin(std::chrono::milliseconds time) { join_stall_ = time; }
   void RefuseLanes() { refuse_lanes_ = true; }
   void PlaceDifferently() { place_differently_ = true; }
@@ -140,6 +146,8 @@ class FakeDaemon final : public transport::LaneGate {
   std::atomic<bool> place_differently_{false};
   std::atomic<bool> forgotten_{false};
   std::atomic<bool> quit_{false};
+  std::atomic<bool> calls_hidden_{false};
+  std::atomic<int> answers_to_lose_{0};
   std::atomic<int> left_count_{0};
   std::atomic<int> committed_count_{0};
   std::atomic<int> attended_count_{0};
@@ -155,6 +163,7 @@ class FakeDaemon final : public transport::LaneGate {
   mutable std::mutex mutex_;
   v1::JoinRequest join_request_;
   std::vector<v1::AddKeysRequest> add_keys_requests_;
+  std::vector<v1::AddKeysResponse> batches_;  // its answers, by batch
   std::vector<wire::HyperParameters> records_;
   std::vector<wire::Nonce> nonces_;
   unsigned char grant_count_ = 0;

@@ -135,6 +135,31 @@ TEST_F(SnapshotTest, AReaderThatGoesAwayGivesItBack) {
   EXPECT_FALSE(sink->end.has_value());
 }
 
+TEST_F(SnapshotTest, ASaverThatBeginsAgainReplacesItsOwnSnapshot) {
+  Train();
+  v1::BeginSnapshotRequest request = TargetsAt(1);
+  request.set_saver("0123456789abcdef");
+  const auto lost = BeginSnapshot(request);  // the answer is lost on the way
+  Settle();
+  ASSERT_EQ(lost->code(), absl::StatusCode::kOk);
+  v1::BeginSnapshotRequest other = TargetsAt(1);
+  other.set_saver("another saver");
+  EXPECT_EQ(BeginSnapshot(other)->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(BeginSnapshot(TargetsAt(1))->code(), absl::StatusCode::kFailedPrecondition);
+  // Expect: UNAVAILABLE until the core loops have released the first one.
+  EXPECT_EQ(BeginSnapshot(request)->code(), absl::StatusCode::kUnavailable);
+  Settle();
+  const auto again = BeginSnapshot(request);
+  Settle();
+  ASSERT_EQ(again->code(), absl::StatusCode::kOk);
+  const std::string id = again->response.snapshot_id();
+  EXPECT_NE(id, lost->response.snapshot_id());
+  const auto sink = Read(id);
+  ReadToEnd(id, *sink);
+  ExpectCheckpointAt(*sink, 1);
+  EXPECT_EQ(control().memory_bytes(), used_before);
+}
+
 TEST_F(SnapshotTest, NobodyReadsAndItIsGivenBack) {
   Train();
   BeginAt(1);

@@ -1,0 +1,31 @@
+// Repeats a transfer while daemons cannot be reached or are too busy (common/rpc/outage.h). One
+// thread. Private to client/checkpoint.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "client/checkpoint/checkpoint.h"
+
+namespace phub::client {
+
+class OutageWait {
+ public:
+  // options.outage_timeout and options.progress end the wait.
+  explicit OutageWait(const TransferOptions& options) : options_(options) {}
+
+  // After a failure. True: it is an outage; try again now, a pause is over. False: return `status`.
+  bool Pause(const absl::Status& status, const TransferProgress& progress);
+  // The daemons answered.
+  void Over() { begun_.reset(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const TransferOptions& options_;
+  std::optional<Clock::time_point> begun_;
+  DurationNs pause_ = 0;
+};
+
+}  // namespace phub::client

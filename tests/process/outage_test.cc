@@ -1,0 +1,161 @@
+// Jobs whose control connections break or hang while phubd lives: the front of the control port is
+// killed in a loop, and stopped. Training, new keys, barriers, checkpoints and Leave() go on, and
+// the bits are those of an undisturbed job.
+#include <gtest/gtest.h>
+#include <phub/client.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "tests/process/daemon_process.h"
+#include "tests/process/front_process.h"
+#include "tests/process/trainer.h"
+#include "tests/support/temporary_folder.h"
+
+namespace phub::process {
+namespace {
+
+constexpr std::uint32_t kRanks = 3;
+constexpr std::uint64_t kIterations = 60;
+constexpr int kNewKeys = 5;
+constexpr int kCrews = 3;  // jobs that add keys and leave
+
+// Joins the ranks of one job.
+class Crew {
+ public:
+  Crew(const std::string& endpoint, const std::string& name) {
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      Result<Session> session = Connect(endpoint);
+      EXPECT_TRUE(session.ok()) << ToString(session.status());
+      Result<Job> job = session->Join({.job = name, .rank = rank, .world_size = kRanks});
+      EXPECT_TRUE(job.ok()) << ToString(job.status());
+      jobs_.push_back(*std::move(job));
+    }
+  }
+  Job& operator[](std::uint32_t rank) { return jobs_[rank]; }
+
+ private:
+  std::vector<Job> jobs_;
+};
+
+// Adds keys one after the other, and uses each once.
+Status AddAndUseKeys(Job& job) {
+  for (int i = 0; i < kNewKeys; ++i) {
+    Result<Key> key = job.AddKey("key" + std::to_string(i), f32, 1000 + i, None{});
+    if (!key.ok()) return key.status();
+    std::fill(key->gradients<float>().begin(), key->gradients<float>().end(),
+              static_cast<float>(i + 1));
+    if (Status status = key->PushPull().Wait(); !status.ok()) return status;
+    for (const float value : key->parameters<float>()) {
+      if (value == static_cast<float>(kRanks * (i + 1))) continue;
+      return Status(StatusCode::kInternal, "key" + std::to_string(i) + " has a wrong sum");
+    }
+    if (Status status = job.Barrier(); !status.ok()) return status;
+  }
+  return job.Leave();
+}
+
+// Every ten iterations: saves, trains on, and loads.
+Status SaveLoadAndTrain(Trainer& trainer, const std::string& folder) {
+  for (std::uint64_t at = 10; at < kIterations; at += 10) {
+    if (Status status = trainer.TrainUntil(at); !status.ok()) return status;
+    if (trainer.job().rank() == 0) {
+      const Result<std::uint64_t> saved = trainer.job().SaveCheckpoint(folder);
+      if (!saved.ok()) return saved.status();
+      if (*saved != at) return Status(StatusCode::kInternal, "saved another iteration");
+    }
+    if (Status status = trainer.job().Barrier(); !status.ok()) return status;
+    if (Status status = trainer.TrainUntil(at + 7); !status.ok()) return status;
+    const Result<std::uint64_t> loaded = trainer.job().LoadCheckpoint(folder);
+    if (!loaded.ok()) return loaded.status();
+    if (*loaded != at) return Status(StatusCode::kInternal, "loaded another iteration");
+  }
+  return trainer.TrainUntil(kIterations);
+}
+
+class OutageTest : public ::testing::Test {
+ protected:
+  pid_t Front() { return FrontOf(daemon_.process().pid()); }
+  // Runs both jobs while `disturb` is called in a loop.
+  void Work(const std::function<void()>& disturb) {
+    ASSERT_FALSE(daemon_.endpoint().empty()) << daemon_.process().Outputs();
+    const Trained calm =
+        TrainUndisturbed(daemon_.endpoint(), {.job = "calm", .world_size = kRanks}, kIterations);
+    ASSERT_EQ(calm.problem, "");
+    std::vector<Crew> crews;
+    for (int i = 0; i < kCrews; ++i)
+      crews.emplace_back(daemon_.endpoint(), "keys" + std::to_string(i));
+    std::vector<std::optional<Trainer>> trainers(kRanks);
+    InParallel([&](std::uint32_t rank) {
+      auto trainer =
+          Trainer::Start(daemon_.endpoint(), {.job = "digits", .rank = rank, .world_size = kRanks});
+      if (!trainer.ok()) return trainer.status();
+      trainers[rank].emplace(*std::move(trainer));
+      return Status();
+    });
+    ASSERT_FALSE(HasFailure());
+    std::atomic<bool> done{false};
+    std::thread trouble([&] {
+      while (!done) disturb();
+    });
+    InParallel([&](std::uint32_t rank) {
+      for (Crew& crew : crews)
+        if (Status status = AddAndUseKeys(crew[rank]); !status.ok()) return status;
+      if (Status status = SaveLoadAndTrain(*trainers[rank], folder_.path()); !status.ok())
+        return status;
+      EXPECT_EQ(trainers[rank]->Parameters(), calm.parameters) << "rank " << rank;
+      return trainers[rank]->job().Leave();
+    });
+    done = true;
+    trouble.join();
+    EXPECT_TRUE(daemon_.process().IsRunning()) << daemon_.process().Outputs();
+  }
+  static void InParallel(const std::function<Status(std::uint32_t rank)>& work) {
+    std::vector<std::thread> threads;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&work, rank] {
+        const Status status = work(rank);
+        EXPECT_TRUE(status.ok()) << "rank " << rank << ": " << ToString(status);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  TemporaryFolder folder_;
+  DaemonProcess daemon_{{"--liveness-timeout", "20s"}};
+};
+
+TEST_F(OutageTest, TheFrontIsKilledInALoop) {
+  int kills = 0;
+  Work([&] {
+    const pid_t front = Front();
+    if (front == 0) return Sleep(kMillisecond);
+    // Time to answer some calls, not always enough for a whole one.
+    Sleep((5 + 17 * (kills % 11)) * kMillisecond);
+    kill(front, SIGKILL);
+    ++kills;
+    while (Front() == front) Sleep(kMillisecond);
+  });
+  EXPECT_GT(kills, 10);
+  RecordProperty("kills", kills);
+}
+
+TEST_F(OutageTest, TheFrontIsStoppedForSeconds) {
+  int stops = 0;
+  Work([&] {
+    const pid_t front = Front();
+    if (front == 0) return Sleep(kMillisecond);
+    kill(front, SIGSTOP);
+    ++stops;
+    Sleep(3 * kSecond);
+    kill(front, SIGCONT);
+    Sleep(200 * kMillisecond);
+  });
+  EXPECT_GT(stops, 0);
+}
+
+}  // namespace
+}  // namespace phub::process
