@@ -39,6 +39,10 @@ constexpr const char* kOwnProgram = "/proc/self/exe";
 constexpr std::size_t kStateWorkMax = 256;
 // How often what waits for the disk of state_dir is written, and the disk is checked.
 constexpr DurationNs kStateTick = 2 * kSecond;
+// Control that does not answer for so long is reported, and after the second time the daemon counts
+// as hanging. Training needs no control.
+constexpr DurationNs kControlBusy = 3 * kSecond;
+constexpr DurationNs kControlHangs = 300 * kSecond;
 
 }  // namespace
 
@@ -334,8 +338,11 @@ void Daemon::SetDrainTimeout(DurationNs timeout) {
 }
 
 bool Daemon::MakesProgress() {
-  parts_->control_thread->Run([](Control&) {});
   bool all = true;
+  if (const DurationNs silent = parts_->control_thread->SilentFor(); silent >= kControlBusy) {
+    LogWarning("event=control_busy silent_s={:.1f}", static_cast<double>(silent) / kSecond);
+    all = silent < kControlHangs;
+  }
   for (const auto& core : parts_->cores) {
     const std::uint64_t runs = core->loop.counters().Get(CoreCounter::loop_runs);
     if (runs == core->runs_seen) {

@@ -31,8 +31,9 @@ class Daemon {
 
   // The deadline of an administrator's drain that has none of its own.
   void SetDrainTimeout(DurationNs timeout);
-  // False if some core loop has not run since the last call, so it hangs. Does not return if
-  // control hangs. Call it at most once per second: an idle loop runs ten times per second.
+  // False if some core loop has not run since the last call, so it hangs, or if control has not
+  // answered for minutes. Logs both, and control that does not answer for seconds. Takes no lock.
+  // Call it at most once per second: an idle loop runs ten times per second.
   bool MakesProgress();
 
   // Refuses new jobs from now on. Running jobs may end within `grace`; after that they are ended

@@ -35,6 +35,8 @@ constexpr int kExitOk = 0;
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 
+// How often a daemon without a supervisor checks that its threads make progress, for the log.
+constexpr DurationNs kProgressCheck = 5 * kSecond;
 // How often a draining daemon checks whether its last job has ended.
 constexpr DurationNs kDrainPoll = 10 * kMillisecond;
 // Lines of the log that may wait while their reader stalls, and how long phubd waits at its end for
@@ -156,12 +158,14 @@ int DrainAndLeave(Daemon& daemon, DurationNs grace, ServiceManager& manager) {
 void ServeUntilSignal(const Sources& sources, Config& config, Daemon& daemon,
                       ServiceManager& manager) {
   const SystemClock clock;
-  const DurationNs interval = manager.keep_alive_interval();
+  const bool keeps_alive = manager.keep_alive_interval() > 0;
+  const DurationNs interval =
+      keeps_alive ? std::min(manager.keep_alive_interval(), kProgressCheck) : kProgressCheck;
   manager.Ready(daemon.Summary());
   for (;;) {
-    const int number = WaitForSignal(interval > 0 ? interval : -1);
+    const int number = WaitForSignal(interval);
     if (number == 0) {
-      if (daemon.MakesProgress()) manager.KeepAlive();
+      if (daemon.MakesProgress() && keeps_alive) manager.KeepAlive();
       continue;
     }
     LogInfo("event=signal name={}", strsignal(number));

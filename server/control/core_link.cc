@@ -5,6 +5,14 @@
 #include "common/base/check.h"
 
 namespace phub::server {
+namespace {
+
+bool AsksForReport(const Command& command) {
+  return command.kind == Command::Kind::kReportStalls ||
+         command.kind == Command::Kind::kReportVersions;
+}
+
+}  // namespace
 
 CoreLink::CoreLink(CoreHandle handle) : handle_(std::move(handle)) {
   PHUB_CHECK(handle_.queues != nullptr && handle_.counters != nullptr);
@@ -12,6 +20,7 @@ CoreLink::CoreLink(CoreHandle handle) : handle_(std::move(handle)) {
 }
 
 Ticket CoreLink::Send(const Command& command) {
+  if (command.kind == Command::Kind::kAttachLane) ++lanes_unreported_;
   backlog_.push_back(command);
   ++sent_;
   Flush();
@@ -20,11 +29,32 @@ Ticket CoreLink::Send(const Command& command) {
 
 void CoreLink::Flush() {
   bool pushed = false;
-  while (!backlog_.empty() && handle_.queues->commands.TryPush(backlog_.front())) {
+  while (!backlog_.empty()) {
+    const bool report = AsksForReport(backlog_.front());
+    if (report && reports_untaken_ >= kReportsUntakenMax) break;
+    if (!handle_.queues->commands.TryPush(backlog_.front())) break;
+    if (report) ++reports_untaken_;
     backlog_.pop_front();
     pushed = true;
   }
   if (pushed && handle_.wake) handle_.wake();
+}
+
+bool CoreLink::TakeEvent(Event& event) {
+  if (!handle_.queues->events.TryPop(event)) return false;
+  switch (event.kind) {
+    case Event::Kind::kLaneClosed:
+      PHUB_CHECK(lanes_unreported_ > 0);
+      --lanes_unreported_;
+      break;
+    case Event::Kind::kStallsReported:
+    case Event::Kind::kVersionsReported:
+      PHUB_CHECK(reports_untaken_ > 0);
+      --reports_untaken_;
+      break;
+    default: break;
+  }
+  return true;
 }
 
 bool CoreLink::Acknowledged(Ticket ticket) const {

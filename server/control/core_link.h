@@ -1,5 +1,6 @@
 // Control's end of one core loop: sends commands in order and knows which of them were executed.
-// The queue is bounded. Commands that do not fit wait here, in order, until Flush.
+// The queue is bounded. Commands that do not fit wait here, in order, until Flush. So do commands
+// whose event might find no room (kReportsUntakenMax); lanes are refused instead (HasLaneRoom).
 //
 // Owned by control; one thread at a time.
 #pragma once
@@ -33,7 +34,9 @@ class CoreLink {
   Ticket Send(const Command& command);
   void Flush();
   bool Acknowledged(Ticket ticket) const;
-  bool TakeEvent(Event& event) { return handle_.queues->events.TryPop(event); }
+  bool TakeEvent(Event& event);
+  // Whether another lane may be attached: kLanesUnreportedMax.
+  bool HasLaneRoom() const { return lanes_unreported_ < kLanesUnreportedMax; }
 
   std::size_t backlog() const { return backlog_.size(); }
   const CoreCounters& counters() const { return *handle_.counters; }
@@ -45,6 +48,8 @@ class CoreLink {
   CoreHandle handle_;
   std::deque<Command> backlog_;
   Ticket sent_ = 0;
+  std::size_t lanes_unreported_ = 0;  // attached, and kLaneClosed was not taken
+  std::size_t reports_untaken_ = 0;
 };
 
 // The links to all core loops. [core]

@@ -36,7 +36,8 @@ namespace phub::server {
   X(probes_refused_invalid) X(probe_bytes) X(jobs_crowded_out) X(load_refusals_late)     \
   X(surveys) X(surveys_failed) X(topologies_applied) X(topologies_refused)                       \
   X(connections_refused_flood) X(connections_refused_memory) X(front_restarts)                   \
-  X(certificates_refused) X(events_replaced) X(joins_refused_disk)
+  X(certificates_refused) X(events_replaced) X(joins_refused_disk)                         \
+  X(control_stalls)
 // clang-format on
 
 enum class ControlCounter : std::size_t {

@@ -88,6 +88,15 @@ enum class FaultCode : std::uint8_t {
 };
 const char* ToString(FaultCode code);
 
+// The most events of one core loop that control has not taken yet. Control keeps to them
+// (core_link.h), so that a core loop always has room for an event, however long control takes.
+// Lanes that are attached, or closed without control knowing it: each has one event left.
+inline constexpr std::size_t kLanesUnreportedMax = 65536;
+inline constexpr std::size_t kReportsUntakenMax = 8192;  // kStallsReported, kVersionsReported
+// A fault, a sum that is not finite, the end of the job, and its snapshot. A second snapshot may
+// begin before the event of a dropped one is taken.
+inline constexpr std::size_t kEventsPerShardMax = 5;
+
 // Core loop -> control.
 struct Event {
   enum class Kind : std::uint8_t {

@@ -27,11 +27,8 @@ namespace {
 constexpr std::size_t kCompletionsPerPoll = 64;  // bounds the work of one RunOnce
 // The most polls of one run while several jobs share the core.
 constexpr std::size_t kPollsPerRun = 4;
-// One run reports at most two events for each completion (a fault and a closed lane) and command,
-// and four for each shard: a snapshot is complete, a sum was not finite, a credit found no room
-// after a lane was lost, the job has ended.
 constexpr std::size_t kOutboxMax =
-    2 * (kCompletionsPerPoll * kTransportsMax + kCommandsPerRun) + 4 * kShardsMax;
+    kLanesUnreportedMax + kReportsUntakenMax + kEventsPerShardMax * kShardsMax;
 
 }  // namespace
 
@@ -81,10 +78,7 @@ bool CoreLoop::RunOnce() {
   loop.owner.AssertOwned();
   const OnCoreLoop on_core_loop;
   loop.BeginRun();
-  if (!loop.outbox.Flush()) {  // control's queue is full: do nothing until it has room
-    loop.TellIdle();
-    return false;
-  }
+  loop.outbox.Flush();
   bool worked = loop.orders.Execute();
   worked |= loop.Poll([&](JobShard& shard, LaneOwner from, const ReceivedMessage& message) {
     if (from.is_rack()) return loop.rounds.OnRackMessage(shard, from.rack(), message);  // exchange
@@ -134,7 +128,7 @@ bool CoreLoop::Impl::Poll(OnMessage&& on_message) {
       polled |= PollTransport(static_cast<std::uint8_t>(i), on_message);
     }
     any |= polled;
-    if (!turns.UpdateHolds() || !polled || !outbox.empty()) break;
+    if (!turns.UpdateHolds() || !polled) break;
   }
   return any;
 }

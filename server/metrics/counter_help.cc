@@ -49,6 +49,8 @@ constexpr Help kHelp[] = {
     {"partials_sent", "Partial sums of chunks sent to other racks."},
     {"results_sent", "New parameters of chunks sent to other racks."},
     {"peer_bytes_sent", "Payload sent to other racks."},
+    {"events_delayed",
+     "Events of the core loop that waited because control did not take them; training continues."},
     {"loop_runs", "Runs of the core loop, with or without work."},
     {"loop_blocks", "Times that the core loop blocked because it had no work."},
     // Control: joining.
@@ -83,6 +85,7 @@ constexpr Help kHelp[] = {
     // Control: sessions and liveness.
     {"connections_refused",
      "Connections to the control port closed before a call of an identified caller."},
+    {"control_stalls", "Times that control did not answer for 3 s or longer; training continued."},
     {"front_restarts", "Times that the front of the control port was started again."},
     {"certificates_refused",
      "Changed certificate files of the control plane that cannot be used; the previous ones stay."},

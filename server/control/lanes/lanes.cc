@@ -9,6 +9,13 @@
 #include "server/control/text.h"
 
 namespace phub::server {
+namespace {
+
+// Lanes of one (rank, core) that a newer one has replaced and that the core loop has not closed, or
+// whose end control has not noticed. A worker that reconnects faster is refused.
+constexpr std::size_t kLanesReplacedMax = 8;
+
+}  // namespace
 
 // Each (rank, core) has one valid nonce at a time. A newer nonce replaces it, so the number of
 // nonces is bounded.
@@ -84,6 +91,10 @@ wire::LaneRefusal Lanes::CheckLane(const wire::LaneHello& hello, std::optional<P
   if (!process && !encrypted && context_.ledger.RequiresEncryption(job.account.tenant)) {
     return wire::LaneRefusal::kEncryption;
   }
+  if (place->replaced.size() >= kLanesReplacedMax ||
+      !context_.cores[hello.core.value].HasLaneRoom()) {
+    return wire::LaneRefusal::kBusy;
+  }
   const bool held = place->connection != nullptr;
   return held && job.settings.on_loss == LossPolicy::kFail ? wire::LaneRefusal::kBusy
                                                            : wire::LaneRefusal::kNone;
@@ -133,7 +144,7 @@ void Lanes::AttachWorker(const wire::LaneHello& hello,
   }
   LanePlace& place = job->members[hello.rank.value].lanes[hello.core.value];
   // Setting up a lane can take a while. If the worker requested another one since, drop this one.
-  if (!place.nonce.IsLast(hello.nonce)) {
+  if (!place.nonce.IsLast(hello.nonce) || !context_.cores[hello.core.value].HasLaneRoom()) {
     context_.counters.Add(ControlCounter::lanes_dropped);
     return;
   }

@@ -1,5 +1,7 @@
 #include "server/control/ports/control_thread.h"
 
+#include <algorithm>
+
 #include "common/base/log.h"
 
 namespace phub::server {
@@ -9,6 +11,8 @@ namespace {
 // are logged as well, because everyone notices them.
 constexpr DurationNs kSlowTurn = 50 * kMillisecond;
 constexpr DurationNs kSlowLogInterval = kSecond;
+// Control that does not answer for so long is counted (phub_control_stalls_total).
+constexpr DurationNs kStall = 3 * kSecond;
 
 }  // namespace
 
@@ -33,14 +37,28 @@ void ControlThread::Stop() {
 
 ControlThread::Settle::~Settle() {
   deferred_.swap(thread_.deferred_);
-  if (thread_.control_.NextDeadline() < thread_.sleeping_until_) thread_.doorbell_.Ring();
+  if (thread_.control_.NextDeadline() < thread_.sleeping_until_) {
+    thread_.due_at_ = std::min(thread_.due_at_.load(), thread_.clock_.Now());
+    thread_.doorbell_.Ring();
+  }
   thread_.NoteTurn(turn_, begun_at_);
+  thread_.held_since_ = kNobody;
+}
+
+DurationNs ControlThread::SilentFor() const {
+  const TimeNs since = std::min(held_since_.load(), due_at_.load());
+  const TimeNs now = clock_.Now();
+  return since < now ? now - since : 0;
 }
 
 void ControlThread::NoteTurn(Turn turn, TimeNs begun_at) {
   const TimeNs now = clock_.Now();
   const DurationNs held = now - begun_at;
   control_.NoteTurn(turn.kind, held);
+  if (held >= kStall) {
+    control_.Count(ControlCounter::control_stalls);
+    stall_counted_ = true;
+  }
   if (held < kSlowTurn || now < slow_silent_until_) return;
   slow_silent_until_ = now + kSlowLogInterval;
   LogWarning("event=control_slow by={} call={} held_ms={}",
@@ -62,11 +80,17 @@ void ControlThread::Loop() {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
       const TimeNs begun_at = clock_.Now();
+      if (begun_at - std::min(due_at_.load(), begun_at) >= kStall && !stall_counted_)
+        control_.Count(ControlCounter::control_stalls);
+      stall_counted_ = false;
+      held_since_ = begun_at;
       control_.Poll();
       deferred.swap(deferred_);
       until = control_.NextDeadline();
       sleeping_until_ = until;
+      due_at_ = until;
       NoteTurn({TurnKind::kPoll, ""}, begun_at);
+      held_since_ = kNobody;
     }
     RunDeferred(deferred);
     const TimeNs now = clock_.Now();
@@ -75,6 +99,7 @@ void ControlThread::Loop() {
     } else if (until > now) {
       waiter.Wait(until - now + kMillisecond - 1);  // rounded up: waking early would spin
     }
+    due_at_ = std::min(due_at_.load(), clock_.Now());
     {
       const std::lock_guard lock(mutex_);
       sleeping_until_ = kAwake;

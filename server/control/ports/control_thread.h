@@ -2,6 +2,7 @@
 // or a deadline passes. gRPC's threads and the lane listener call Control through Run.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <limits>
 #include <mutex>
@@ -30,6 +31,10 @@ class ControlThread {
 
   // Core loops ring it after they push events or execute commands.
   const Doorbell& doorbell() const { return doorbell_; }
+
+  // How long control has not answered: since the present turn began, or since its thread should
+  // have polled. Takes no lock. Any thread.
+  DurationNs SilentFor() const;
 
   // What holds the lock, for phub_control_lock_seconds; `name` for the log, static text.
   struct Turn {
@@ -67,13 +72,16 @@ class ControlThread {
   void Defer(std::function<void()> function) { deferred_.push_back(std::move(function)); }
 
  private:
+  static constexpr TimeNs kNobody = std::numeric_limits<TimeNs>::max();
   using Deferred = std::vector<std::function<void()>>;
   // Runs before the lock is released: collects the deferred functions, wakes the thread if it would
   // sleep past the next deadline, and counts how long the lock was held.
   class Settle {
    public:
     Settle(ControlThread& thread, Turn turn, Deferred& deferred)
-        : thread_(thread), turn_(turn), deferred_(deferred), begun_at_(thread.clock_.Now()) {}
+        : thread_(thread), turn_(turn), deferred_(deferred), begun_at_(thread.clock_.Now()) {
+      thread_.held_since_ = begun_at_;
+    }
     ~Settle();
 
    private:
@@ -95,6 +103,10 @@ class ControlThread {
   TimeNs slow_silent_until_ =
       std::numeric_limits<TimeNs>::min();  // under mutex_: not logged before
   bool stopping_ = false;                  // under mutex_
+  bool stall_counted_ = false;             // under mutex_: since the last Poll
+  // Written under mutex_, except that the thread itself sets due_at_ when it wakes.
+  std::atomic<TimeNs> held_since_ = kNobody;
+  std::atomic<TimeNs> due_at_ = kNobody;  // when the thread should poll
   std::thread thread_;
 };
 

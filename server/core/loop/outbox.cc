@@ -14,15 +14,20 @@ void Outbox::Emit(const Event& event) {
   PHUB_ON_CORE_LOOP();
   PHUB_DCHECK(event.kind != Event::Kind::kNone && event.shard != nullptr);
   if (waiting_.empty() && events_.TryPush(event)) return;
-  PHUB_CHECK(waiting_.size() < capacity_, "waiting={}", waiting_.size());
+  counters_.Add(CoreCounter::events_delayed);
+  if (waiting_.size() == capacity_) {
+    PHUB_CHECK(first_ > 0, "waiting={}", waiting_.size());
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
   waiting_.push_back(event);
 }
 
-bool Outbox::Flush() {
-  std::size_t sent = 0;
-  while (sent < waiting_.size() && events_.TryPush(waiting_[sent])) ++sent;
-  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(sent));
-  return waiting_.empty();
+void Outbox::Flush() {
+  while (first_ < waiting_.size() && events_.TryPush(waiting_[first_])) ++first_;
+  if (first_ < waiting_.size()) return;
+  waiting_.clear();
+  first_ = 0;
 }
 
 void Outbox::Fault(Event event) {

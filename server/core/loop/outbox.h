@@ -1,6 +1,7 @@
 // Sends a core loop's events to control through a bounded queue. Events that find the queue full
-// wait here, and the loop does nothing else until they are sent. So the order is kept, no event is
-// lost, and the outbox is bounded by the events of one run.
+// wait here, in order, while the loop continues: control that is late must not stop training. Each
+// event belongs to a lane, a shard or a report, and control bounds the number of these
+// (commands.h). So there is room for every event, and none is lost.
 //
 // Owned by CoreLoop::Impl; loop's thread. Nothing allocates after construction.
 #pragma once
@@ -17,7 +18,8 @@ namespace phub::server {
 
 class Outbox {
  public:
-  // `capacity`: the most events that one run can report.
+  // `capacity`: the most events that control may leave untaken. Reserves memory for them, which
+  // gets pages only when it is used.
   Outbox(SpscQueue<Event>& events, CoreCounters& counters, std::size_t capacity);
 
   void Emit(const Event& event);
@@ -29,15 +31,14 @@ class Outbox {
   // Reports the first sum of the shard that is not finite, unless it was reported: as an event, or
   // as a fault if the job rejects such sums.
   void ReportNonFinite(JobShard& shard);
-  // Sends waiting events. True if none is left.
-  bool Flush();
-  bool empty() const { return waiting_.empty(); }
+  void Flush();  // sends waiting events
 
  private:
   SpscQueue<Event>& events_;
   CoreCounters& counters_;
   const std::size_t capacity_;
-  std::vector<Event> waiting_;
+  std::vector<Event> waiting_;  // from first_ on
+  std::size_t first_ = 0;
 };
 
 }  // namespace phub::server

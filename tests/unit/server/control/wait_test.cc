@@ -137,6 +137,31 @@ TEST_F(WaitTest, ALaneThatIsLostIsAwaitedUntilItIsOpenedAgain) {
   EXPECT_EQ(Worker(1).state(), "live");
 }
 
+TEST_F(WaitTest, AWorkerThatReconnectsFasterThanControlNoticesIsRefused) {
+  EnterBoth(/*restart=*/false);
+  OpenAllLanes(sessions[1], 1);
+  int admitted = 0;
+  for (int i = 0; i < 50; ++i) {
+    const auto grants = OpenLanesOf(sessions[1]);
+    const wire::LaneHello hello = HelloOf(grants->response, 1, 0);
+    const wire::LaneRefusal refusal = control().lanes().AdmitLane(hello);
+    if (refusal == wire::LaneRefusal::kNone) {
+      Attach(hello);
+      ++admitted;
+    } else {
+      EXPECT_EQ(refusal, wire::LaneRefusal::kBusy);
+    }
+  }
+  EXPECT_EQ(admitted, 8);
+  Settle();
+  // Expect: it may return once the old lanes are closed.
+  const std::vector<Command> lanes = cores[0]->attached;
+  for (const Command& lane : lanes) cores[0]->CloseLane(lane, TransportError::kReset);
+  Settle();
+  OpenAllLanes(sessions[1], 1);
+  EXPECT_EQ(Worker(1).state(), "live");
+}
+
 TEST_F(WaitTest, ASilentRankIsAwaitedFailsAtTheDeadlineAndIsNamed) {
   EnterBoth(/*restart=*/false);
   AddKeysOfAll(sessions, {Key("fc1.weight", 10)});

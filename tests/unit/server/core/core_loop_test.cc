@@ -22,6 +22,40 @@ TEST_F(CoreLoopTest, AnswersEveryRankWhenTheLastGradientArrives) {
   }
 }
 
+TEST_F(CoreLoopTest, ControlThatTakesNoEventsDoesNotStopTraining) {
+  Start(2, 2);
+  Event event;
+  while (loop_.queues().events.TryPop(event)) continue;
+  constexpr std::size_t kReports = 6000;  // more than the queue has room for
+  std::vector<StallReport> reports(kReports);
+  for (StallReport& report : reports) {
+    Order({.kind = Command::Kind::kReportStalls, .shard = shard_.get(), .report = &report});
+  }
+  EXPECT_GT(Count(CoreCounter::events_delayed), 0u);
+  // Expect: rounds go on, lanes close and open, and commands are executed.
+  for (std::uint64_t iteration = 1; iteration <= 3; ++iteration) {
+    Push(0, 0, iteration, 0, 1.0f);
+    Push(1, 0, iteration, 0, 2.0f);
+    ASSERT_EQ(Replies().size(), 2u) << iteration;
+  }
+  Order({.kind = Command::Kind::kEndJob, .shard = shard_.get()});
+  // Expect: every event in its order once control takes them again.
+  std::size_t taken = 0;
+  bool ended = false;
+  for (int run = 0; run < 10; ++run) {
+    while (loop_.queues().events.TryPop(event)) {
+      if (event.kind == Event::Kind::kStallsReported) {
+        ASSERT_LT(taken, kReports);
+        ASSERT_EQ(event.report, &reports[taken++]);
+      }
+      ended |= event.kind == Event::Kind::kJobEnded;
+    }
+    loop_.RunOnce();
+  }
+  EXPECT_EQ(taken, kReports);
+  EXPECT_TRUE(ended);
+}
+
 TEST_F(CoreLoopTest, SumsInRankOrderWhateverTheArrival) {
   Start(3, 2);
   // (1e8 + 3) - 1e8 differs in floats from (1e8 - 1e8) + 3.
