@@ -1,0 +1,39 @@
+"""Makes groups: what torch.distributed calls for the backend "phub"."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from ._group import ProcessGroup
+from ._membership import Membership
+from ._options import Options
+
+# Of the last phub:// URL, until the next default group is made; then those of the default group,
+# which its subgroups use, too.
+_of_url: Optional[Options] = None
+_of_default: Options = Options()
+
+
+def use_url(options: Options) -> None:
+    global _of_url
+    _of_url = options
+
+
+def create(given: Any, pg_options: Any = None) -> ProcessGroup:
+    """given: torch's _DistributedBackendOptions."""
+    global _of_url, _of_default
+    is_default = not given.global_ranks_in_group
+    options = pg_options
+    if options is None:
+        options = _of_default
+        if is_default:
+            options, _of_url = _of_url or Options(), None
+    if not isinstance(options, Options):
+        raise TypeError(f"pg_options must be phub.torch.Options, not {type(options).__name__}")
+    if is_default:
+        _of_default = options
+    group = "world" if is_default else str(given.group_id)
+    timeout = given.timeout.total_seconds()
+    return ProcessGroup(
+        Membership(options, given.store, given.group_rank, given.group_size, group, timeout)
+    )

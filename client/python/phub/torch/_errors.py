@@ -1,0 +1,44 @@
+"""Exceptions of collectives. They name the job, the group's rank and the operation."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from .. import _errors
+
+
+class CollectiveError(RuntimeError, _errors.Error):
+    """A collective failed: a rank died or left, or the daemon cannot be reached.
+
+    It is a RuntimeError, as torch.distributed's own errors are. ``rank`` is the rank that the error
+    is about, ``operation`` the collective of this rank.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        job: Optional[str] = None,
+        rank: Optional[int] = None,
+        own_rank: Optional[int] = None,
+        operation: Optional[str] = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.job = job
+        self.key = None
+        self.rank = rank
+        self.own_rank = own_rank
+        self.operation = operation
+
+
+class CollectiveMismatch(CollectiveError):
+    """Ranks called different collectives, or with different shapes, types or order."""
+
+
+class CollectiveTimeout(CollectiveError, TimeoutError):
+    """Other ranks did not call the collective within the timeout."""
+
+
+class NotServed(CollectiveError, NotImplementedError):
+    """phub, or a backend in Python, cannot do this. docs/pytorch.md has the list."""

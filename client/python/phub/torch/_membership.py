@@ -1,0 +1,203 @@
+"""This process's membership in groups: sessions with daemons, jobs, and how they end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import threading
+import time
+import weakref
+from typing import Any, Optional
+
+from .. import _errors
+from .._job import Job
+from .._session import Session, connect
+from ._collectives import Collectives
+from ._errors import CollectiveError
+from ._exchange import Engine, Exchange
+from ._operation import Operation
+from ._options import Options
+from ._watch import Watch
+
+_LEAVE_S = 5.0  # for collectives that other ranks have called, too
+_DRAIN_S = 1.0  # then for rounds that cannot complete
+
+
+class _Process:
+    """What all groups of the process share. Made at the first group."""
+
+    def __init__(self) -> None:
+        self.id = os.getpid()
+        self.lock = threading.Lock()
+        self.engine = Engine()
+        self.watch = Watch()
+        self.sessions: dict[Options, Session] = {}
+        self.members: "weakref.WeakSet[Membership]" = weakref.WeakSet()
+        self.generations: dict[str, int] = {}
+        atexit.register(self.end)
+
+    def session(self, options: Options) -> Session:
+        with self.lock:
+            session = self.sessions.get(options)
+            if session is None:
+                session = self.sessions[options] = _connect(options)
+            return session
+
+    def generation(self, group: str) -> int:
+        """How many groups of this name the process had before."""
+        with self.lock:
+            count = self.generations.get(group, 0)
+            self.generations[group] = count + 1
+            return count
+
+    def end(self) -> None:
+        """Before the interpreter ends: leaves all jobs, so that no other rank sees a death."""
+        if os.getpid() != self.id:
+            return
+        for member in list(self.members):
+            member.leave()
+        self.watch.stop()
+        self.engine.stop()
+
+
+_process: Optional[_Process] = None
+_process_lock = threading.Lock()
+
+
+def process() -> _Process:
+    global _process
+    with _process_lock:
+        if _process is not None and _process.id != os.getpid():
+            raise CollectiveError(
+                "this process was forked from one that uses phub; start it with the method "
+                "'spawn' or 'forkserver'"
+            )
+        if _process is None:
+            _process = _Process()
+        return _process
+
+
+def _connect(options: Options) -> Session:
+    daemon = options.daemon()
+    try:
+        return connect(
+            daemon,
+            tenant=options.tenant,
+            token_file=options.token_file,
+            ca_file=options.ca_file,
+            certificate=options.certificate,
+            key=options.key,
+            server_name=options.server_name,
+            plaintext_token=options.plaintext_token,
+        )
+    except (_errors.Unavailable, _errors.DeadlineExceeded) as error:
+        raise CollectiveError(
+            f"no phub daemon answers at {daemon}: {error}. Start one there with 'phubd --listen "
+            f"{daemon}', or name another one: init_method=\"phub://host:port\" or the environment "
+            "variable PHUB_ENDPOINT"
+        ) from error
+
+
+def run_name(options: Options, store: Any, rank: int, group: str, generation: int) -> str:
+    """The name of the group's job: chosen by rank 0, so that no other run has it."""
+    key = f"phub/job/{generation}"
+    if rank == 0:
+        name = f"{options.job or 'torch'}-{secrets.token_hex(4)}.{group}"
+        store.set(key, name)
+        return name
+    return bytes(store.get(key)).decode()
+
+
+class Membership:
+    """In one group."""
+
+    def __init__(
+        self, options: Options, store: Any, rank: int, size: int, group: str, timeout: float
+    ) -> None:
+        self.rank, self.size = rank, size
+        self._options = options
+        self._store = store
+        self._process = process()
+        self._session = self._process.session(options)
+        generation = self._process.generation(group)
+        self.job_name = run_name(options, store, rank, group, generation)
+        self._prefix = f"phub/{generation}"
+        self.exchange = self._join(self.job_name, rank, size, self._prefix, timeout)
+        self.collectives = Collectives(self.exchange)
+        self._lock = threading.Lock()
+        self._paths: dict[tuple[int, int, int], Exchange] = {}
+        self._left = False
+        self._process.members.add(self)
+
+    def _join(self, name: str, rank: int, size: int, prefix: str, timeout: float) -> Exchange:
+        job = self._session.join(
+            name,
+            rank,
+            size,
+            screening="off",
+            transport=self._options.transport,
+            leave_timeout=_DRAIN_S,
+        )
+        exchange = Exchange(self._process.engine, job, timeout)
+        self._process.watch.add(exchange, self._store, prefix)
+        return exchange
+
+    def send(self, tensor: Any, peer: int, tag: int) -> Operation:
+        path = self._path("send", self.rank, peer, tag)
+        text = f"from rank {self.rank} to rank {peer}, tag {tag}"
+        return Collectives(path).send("send", tensor, True, text, path.timeout)
+
+    def receive(self, tensor: Any, peer: int, tag: int) -> Operation:
+        path = self._path("recv", peer, self.rank, tag)
+        text = f"from rank {peer} to rank {self.rank}, tag {tag}"
+        return Collectives(path).send("recv", tensor, False, text, path.timeout)
+
+    def _path(self, name: str, source: int, target: int, tag: int) -> Exchange:
+        """The job of two ranks for this direction and tag."""
+        peer = target if source == self.rank else source
+        if not 0 <= peer < self.size or peer == self.rank:
+            raise ValueError(
+                f"{name}: rank {peer} is not another rank of the group of {self.size}"
+            )
+        with self._lock:
+            path = self._paths.get((source, target, tag))
+            if path is None:
+                text = f"{source}-{target}.{tag}"
+                path = self._join(
+                    f"{self.job_name}.{text}",
+                    0 if source == self.rank else 1,
+                    2,
+                    f"{self._prefix}/{text}",
+                    self.exchange.timeout,
+                )
+                self._paths[(source, target, tag)] = path
+            return path
+
+    def leave(self) -> None:
+        """Waits a short time for collectives in flight, and leaves the group's jobs."""
+        with self._lock:
+            if self._left:
+                return
+            self._left = True
+            exchanges = [self.exchange, *self._paths.values()]
+        for exchange in exchanges:
+            leave(exchange)
+            self._process.watch.remove(exchange)
+        self._store = None
+
+
+def leave(exchange: Exchange) -> None:
+    end = time.monotonic() + _LEAVE_S
+    exchange.idle(max(0.0, end - time.monotonic()))
+    job: Job = exchange.job
+    exchange.fail(
+        CollectiveError(
+            f"rank {job.rank} has left the group of job {job.name} (destroy_process_group)",
+            job=job.name,
+            rank=job.rank,
+            own_rank=job.rank,
+        )
+    )
+    job._leave_quietly()
+    exchange.release()

@@ -1,0 +1,106 @@
+"""Where the daemon is and how to reach it: options of the group, of a URL, or the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import urllib.parse
+from typing import Optional
+
+DEFAULT_PORT = 7700
+_FLAGS = {"plaintext_token"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """``init_process_group("phub", pg_options=phub.torch.Options(...))``; also the parameters of a
+    ``phub://`` URL.
+
+    endpoint: "host:port" of the daemon; default: PHUB_ENDPOINT, or port 7700 of MASTER_ADDR.
+    job: start of the names of the groups' jobs; default: "torch".
+    transport: "auto", "tcp", "shm" or "verbs".
+    The others are those of :func:`phub.connect`.
+    """
+
+    endpoint: Optional[str] = None
+    job: Optional[str] = None
+    transport: str = "auto"
+    tenant: Optional[str] = None
+    token_file: Optional[str] = None
+    ca_file: Optional[str] = None
+    certificate: Optional[str] = None
+    key: Optional[str] = None
+    server_name: Optional[str] = None
+    plaintext_token: bool = False
+
+    @staticmethod
+    def of_url(url: str) -> "Options":
+        """"phub://host:port/job?token_file=...", in which every part may be missing."""
+        parsed = urllib.parse.urlsplit(url)
+        if parsed.scheme != "phub":
+            raise ValueError(f"{url!r} is not a phub:// URL")
+        values: dict[str, object] = {}
+        names = {field.name for field in dataclasses.fields(Options)} - {"endpoint", "job"}
+        for name, value in urllib.parse.parse_qsl(parsed.query, keep_blank_values=True):
+            if name in ("rank", "world_size"):  # torch adds these to the URL
+                continue
+            if name not in names:
+                raise ValueError(
+                    f"{url!r}: {name!r} is not a parameter; known are {', '.join(sorted(names))}"
+                )
+            values[name] = value not in ("", "0", "false") if name in _FLAGS else value
+        if parsed.netloc:
+            has_port = parsed.netloc.rpartition("]")[2].rpartition(":")[1] == ":"
+            values["endpoint"] = parsed.netloc + ("" if has_port else f":{DEFAULT_PORT}")
+        job = urllib.parse.unquote(parsed.path.strip("/"))
+        if job:
+            values["job"] = job
+        return Options(**values)  # type: ignore[arg-type]
+
+    def daemon(self) -> str:
+        """host:port."""
+        if self.endpoint:
+            return self.endpoint
+        given = os.environ.get("PHUB_ENDPOINT")
+        if given:
+            return given
+        host = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        if ":" in host and not host.startswith("["):
+            host = f"[{host}]"
+        return f"{host}:{DEFAULT_PORT}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """This process in a run, as its launcher says."""
+
+    rank: int
+    size: int
+    run: Optional[str]  # the same for all processes of a run, and only for them
+
+
+# (rank, size, run), in this order.
+_LAUNCHERS = (
+    ("PHUB_RANK", "PHUB_WORLD_SIZE", ("PHUB_RUN",)),
+    ("RANK", "WORLD_SIZE", ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", ("PMIX_NAMESPACE",)),
+    ("SLURM_PROCID", "SLURM_NTASKS", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
+)
+
+
+def place(rank: int = -1, size: int = -1) -> Place:
+    """The given rank and size, completed from variables of torchrun, Open MPI, SLURM or PHUB_*."""
+    environ = os.environ
+    for rank_name, size_name, run_names in _LAUNCHERS:
+        if rank_name in environ and size_name in environ:
+            rank = int(environ[rank_name]) if rank < 0 else rank
+            size = int(environ[size_name]) if size < 0 else size
+            parts = [environ[name] for name in run_names if environ.get(name)]
+            run = ".".join(part for part in parts if part != "none") or None
+            return Place(rank, size, run)
+    if rank < 0 or size < 0:
+        raise ValueError(
+            "phub:// needs this process's rank and the world size: pass rank and world_size, set "
+            "PHUB_RANK and PHUB_WORLD_SIZE, or start the processes with torchrun, mpirun or srun"
+        )
+    return Place(rank, size, None)

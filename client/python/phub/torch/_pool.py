@@ -1,0 +1,284 @@
+"""The lower half: collectives as rounds of ordinary keys of one job.
+
+A transfer (the reduction of one tensor, or one rank's bytes sent to all) is cut into parts: whole
+pieces of 256 KiB to 16 MiB, and a rest that is padded to a size class. Keys are kept by kind and
+size class, a ring of a few for each. A part uses the next key of its ring, whether or not others
+are free: so the choice depends only on the order of collectives, which is the same on all ranks.
+
+The rest carries a fingerprint of the collective, so ranks that called something else are detected.
+Its 64 elements are 0 or 1, which every operation of phub computes exactly.
+
+Invariants: parts are started in the order of the collectives; a key has one round in flight.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import mmap
+import zlib
+from typing import Any, Optional
+
+import torch
+
+from .. import _library
+from .._errors import OK, check, error_of
+from .._job import Job
+from .._library import Elements, lib
+from ._types import NUMBERS, U8, raw
+
+FINGERPRINT = 64  # elements
+PIECE_MIN = 1 << 18  # smaller parts are copied into phub's memory, larger ones sent from the tensor
+_PIECE_MAX = {"reduce": 1 << 24, "move": 1 << 22}
+_CLASS_MIN = 1 << 12
+SIZES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1}  # bytes of phub's element types
+_DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
+_OPERATIONS = {"sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
+
+
+def size_class(size: int) -> int:
+    """The smallest class of at least `size` bytes: powers of two up to 16 KiB, then at most 1/8
+    apart."""
+    if size <= 4 * _CLASS_MIN:
+        return max(_CLASS_MIN, 1 << (size - 1).bit_length())
+    step = 1 << ((size - 1).bit_length() - 4)
+    return (size + step - 1) // step * step
+
+
+def _depth(capacity: int) -> int:
+    """Keys in a ring: rounds of this class that may be in flight."""
+    return 8 if capacity <= 1 << 16 else 4 if capacity <= 1 << 20 else 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What the keys of a ring have in common."""
+
+    number: int  # element type
+    operation: str  # "sum", ..., or "move"
+    capacity: int  # bytes
+    direct: bool  # rounds use the caller's memory
+
+    def name(self, index: int) -> str:
+        text = f"{self.operation}.{_DTYPES[self.number]}".replace("torch.", "")
+        return f"{text}.{self.capacity}{'d' if self.direct else ''}.{index}"
+
+
+@dataclasses.dataclass
+class Transfer:
+    """`source` of the ranks combined into `target`; or the root's `source`, from byte `first` on,
+    into `target`. Flat, contiguous CPU tensors; for moves, of bytes.
+    """
+
+    operation: str
+    number: int
+    count: int  # elements that are sent
+    source: Any = None  # None: not the root
+    target: Any = None  # None: the result is not wanted
+    first: int = 0
+    root: int = -1
+
+    def parts(self) -> list["Part"]:
+        item = SIZES[self.number]
+        largest = _PIECE_MAX["move" if self.root >= 0 else "reduce"]
+        parts = []
+        offset, left = 0, self.count
+        piece = largest
+        while piece >= PIECE_MIN:
+            if left * item >= piece:
+                parts.append(Part(self, offset, piece // item, piece, False))
+                offset, left = offset + piece // item, left - piece // item
+            else:
+                piece //= 2
+        capacity = size_class((left + FINGERPRINT) * item)
+        parts.append(Part(self, offset, left, capacity, True))
+        return parts
+
+
+@dataclasses.dataclass
+class Part:
+    """Runs in one round."""
+
+    transfer: Transfer
+    offset: int
+    count: int
+    capacity: int
+    last: bool  # has the fingerprint
+    slot: Optional["Slot"] = None
+
+    def kind(self) -> Kind:
+        transfer = self.transfer
+        direct = transfer.root < 0 and not self.last
+        return Kind(transfer.number, transfer.operation, self.capacity, direct)
+
+
+class Fingerprint:
+    """64 elements that are equal on all ranks only if the ranks' texts are."""
+
+    def __init__(self, text: str) -> None:
+        value = zlib.crc32(text.encode())
+        bits = [(value >> i) & 1 for i in range(32)]
+        # A bit and its complement: where ranks differ, sum, mean and maximum make both nonzero,
+        # minimum and product both zero.
+        self.pattern = torch.tensor(bits + [1 - bit for bit in bits], dtype=torch.uint8)
+        self._expected = self.pattern.to(torch.bool)
+
+    def matches(self, received: Any) -> bool:
+        return bool(torch.equal(received != 0, self._expected))
+
+
+def _elements(address: int, count: int, number: int) -> Elements:
+    return Elements(data=address, count=count, type=number)
+
+
+def _start(function: Any, *arguments: Any) -> int:
+    """Starts a round. Returns its handle, or raises."""
+    handle = ctypes.c_void_p()
+    error = ctypes.c_void_p()
+    result = function(*arguments, ctypes.byref(handle), ctypes.byref(error))
+    if result != OK:
+        raise error_of(result, error)
+    assert handle.value is not None
+    return handle.value
+
+
+class Slot:
+    """A key of a ring."""
+
+    def __init__(self, pointer: int, kind: Kind, job: Job) -> None:
+        self.pointer = pointer
+        self.kind = kind
+        self.part: Optional[Part] = None  # in flight
+        self._job = job
+        self.gradients: Any = None
+        self.parameters: Any = None
+        if not kind.direct:
+            dtype = _DTYPES[kind.number]
+            sent, received = lib.phub_key_gradients(pointer), lib.phub_key_parameters(pointer)
+            self.gradients = raw(sent.data, kind.capacity).view(dtype)
+            self.parameters = raw(received.data, kind.capacity).view(dtype)
+            self._sent = _elements(sent.data, sent.count, kind.number)
+
+    def free(self) -> None:
+        self.gradients = self.parameters = None
+        pointer, self.pointer = self.pointer, 0
+        if pointer:
+            lib.phub_key_free(pointer)
+
+    def start(self, part: Part, fingerprint: Fingerprint) -> int:
+        """Starts the part's round. Returns its handle."""
+        transfer, offset, count = part.transfer, part.offset, part.count
+        if self.kind.direct:
+            item = SIZES[self.kind.number]
+            source = transfer.source.data_ptr() + offset * item
+            target = transfer.target.data_ptr() + offset * item
+            return _start(
+                lib.phub_key_push_pull_with,
+                self.pointer,
+                _elements(source, count, self.kind.number),
+                _elements(target, count, self.kind.number),
+            )
+        if transfer.source is not None:
+            if count > 0:
+                self.gradients[:count].copy_(transfer.source[offset : offset + count])
+            if part.last:
+                self.gradients[-FINGERPRINT:].copy_(fingerprint.pattern)
+        if transfer.root < 0:
+            return _start(lib.phub_key_push_pull, self.pointer)
+        return _start(
+            lib.phub_job_broadcast, self._job._pointer, self.pointer, transfer.root, self._sent
+        )
+
+    def finish(self, part: Part, fingerprint: Fingerprint) -> bool:
+        """Copies what was received to the transfer's target. False: the ranks' collectives differ.
+
+        The daemon computes every element of a part, so the fingerprint is in the same round.
+        """
+        if self.kind.direct:
+            return True
+        if part.last and not fingerprint.matches(self.parameters[-FINGERPRINT:]):
+            return False
+        transfer = part.transfer
+        if transfer.target is None:
+            return True
+        # The part has elements [offset, offset + count); wanted are those from `first` on.
+        begin = max(part.offset, transfer.first)
+        end = min(part.offset + part.count, transfer.first + transfer.target.numel())
+        if begin < end:
+            transfer.target[begin - transfer.first : end - transfer.first].copy_(
+                self.parameters[begin - part.offset : end - part.offset]
+            )
+        return True
+
+
+class _Unused:
+    """Memory for keys whose rounds always use the caller's: never touched, so it costs nothing."""
+
+    def __init__(self) -> None:
+        self._maps = [mmap.mmap(-1, _PIECE_MAX["reduce"]) for _ in range(2)]
+        self.gradients, self.parameters = (
+            ctypes.addressof(ctypes.c_char.from_buffer(each)) for each in self._maps
+        )
+
+
+_unused: Optional[_Unused] = None
+
+
+class Pool:
+    """The keys of one job."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._rings: dict[Kind, list[Slot]] = {}
+        self._next: dict[Kind, int] = {}
+
+    def slot(self, kind: Kind) -> Slot:
+        """The key for the next part of this kind. Adds keys if there are none yet, which takes a
+        call to the daemon."""
+        ring = self._rings.get(kind)
+        if ring is None:
+            ring = self._rings[kind] = self._add(kind)
+            self._next[kind] = 0
+        return ring[self._next[kind]]
+
+    def advance(self, kind: Kind) -> None:
+        """The slot of this kind was used."""
+        self._next[kind] = (self._next[kind] + 1) % len(self._rings[kind])
+
+    def _add(self, kind: Kind) -> list[Slot]:
+        global _unused
+        if kind.direct and _unused is None:
+            _unused = _Unused()
+        count = _depth(kind.capacity)
+        specs = (_library.KeySpec * count)()
+        for index in range(count):
+            spec = specs[index]
+            lib.phub_key_spec_init(ctypes.byref(spec), ctypes.sizeof(spec))
+            spec.name = kind.name(index).encode()
+            spec.type = kind.number
+            spec.operation = _OPERATIONS.get(kind.operation, _OPERATIONS["sum"])
+            spec.element_count = kind.capacity // SIZES[kind.number]
+            # Equal: parts are sent in the order in which they were started.
+            spec.has_priority = 1
+            if kind.direct:
+                assert _unused is not None
+                spec.gradients, spec.parameters = _unused.gradients, _unused.parameters
+        pointers = (ctypes.c_void_p * count)()
+        check(lib.phub_job_add_keys, self._job._pointer, specs, count, pointers)
+        return [Slot(int(pointer or 0), kind, self._job) for pointer in pointers]
+
+    def free(self) -> None:
+        """REQUIRES: the job was left."""
+        for ring in self._rings.values():
+            for slot in ring:
+                slot.free()
+        self._rings.clear()
+
+
+def move(root: int, size: int, source: Any, target: Any, first: int = 0) -> Transfer:
+    """Sends `size` bytes of rank `root`; `target` receives those from `first` on."""
+    return Transfer("move", U8, size, source, target, first, root)
+
+
+def reduce(operation: str, source: Any, target: Any) -> Transfer:
+    return Transfer(operation, NUMBERS[source.dtype], source.numel(), source, target)

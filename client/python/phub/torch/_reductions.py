@@ -1,0 +1,187 @@
+"""Reductions as transfers (phub.torch._pool)."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional, Sequence
+
+import torch
+
+from ._buffers import Buffer, all_of, in_order, receivers
+from ._operation import Operation
+from ._pool import PIECE_MIN, Transfer, reduce
+from ._submitter import Submitter, once, sizes_of
+from ._types import Reduction, name_of, reduction
+
+
+def _combine(parts: list[Any], operation: str) -> Any:
+    """Bitwise operations, which phub does not have."""
+    apply = {
+        "BAND": torch.bitwise_and,
+        "BOR": torch.bitwise_or,
+        "BXOR": torch.bitwise_xor,
+    }[operation]
+    result = parts[0]
+    for part in parts[1:]:
+        result = apply(result, part)
+    return result
+
+
+class Reductions(Submitter):
+    """Each method starts a collective and returns its Operation."""
+
+    def _reduce_one(
+        self,
+        flat: Any,
+        how: Reduction,
+        store: Optional[Callable[[Any], None]],
+        in_place: bool,
+    ) -> tuple[list[Transfer], Optional[Callable[[], None]]]:
+        """Transfers that reduce `flat`, and what to do afterwards.
+
+        store: takes the result; None: it is not wanted here. in_place: `flat` takes it.
+        """
+        dtype = flat.dtype
+        if how.gather is not None:
+            return self._gather_and_combine(flat, how.gather, store, in_place)
+        source = flat.view(how.dtype) if dtype.is_complex else flat
+        if source.dtype != how.dtype:
+            source = source.to(how.dtype)
+        if how.factor is not None:
+            source = source * how.factor.to(source.dtype) if isinstance(
+                how.factor, torch.Tensor
+            ) else source * how.factor
+        direct = source.numel() * source.element_size() >= PIECE_MIN
+        unwanted = store is None and not in_place
+        if not direct and (unwanted or in_place and source.data_ptr() == flat.data_ptr()):
+            return [reduce(how.operation, source, None if unwanted else source)], None
+        target = receivers.take(how.dtype, source.numel())
+        transfer = reduce(how.operation, source, target)
+        if unwanted:
+            return [transfer], None
+
+        def finish() -> None:
+            value = target
+            if how.parity:
+                value = value & 1
+            if value.dtype != dtype:
+                value = value.view(dtype) if dtype.is_complex else (
+                    value != 0 if dtype == torch.bool else value.to(dtype)
+                )
+            if in_place:
+                flat.copy_(value)
+            elif store is not None:
+                store(value)
+
+        return [transfer], finish
+
+    def _gather_and_combine(
+        self, flat: Any, operation: str, store: Optional[Callable[[Any], None]], in_place: bool
+    ) -> tuple[list[Transfer], Optional[Callable[[], None]]]:
+        source = flat.view(torch.uint8)
+        size = source.numel()
+        target = torch.empty(self.size * size, dtype=torch.uint8)
+        finishes: list[Callable[[], None]] = []
+        transfers = self._gather(
+            [size] * self.size, source, list(target.view(self.size, size)), finishes
+        )
+
+        def finish() -> None:
+            in_order(finishes)()
+            parts = [each.view(flat.dtype) for each in target.view(self.size, size)]
+            value = _combine(parts, operation) if size else flat
+            if in_place:
+                flat.copy_(value)
+            elif store is not None:
+                store(value)
+
+        return transfers, finish
+
+    def all_reduce(
+        self, name: str, tensors: Sequence[Any], op: Any, timeout: Optional[float]
+    ) -> Operation:
+        buffers = [Buffer(each, name) for each in tensors]
+        transfers: list[Transfer] = []
+        finishes: list[Callable[[], None]] = []
+        text = ""
+        for buffer in buffers:
+            how = reduction(op, buffer.dtype, name)
+            text = how.name
+            more, finish = self._reduce_one(buffer.flat(), how, None, True)
+            transfers += more
+            if finish is not None:
+                finishes.append(finish)
+
+        finishes.append(all_of(buffers))
+
+        details = f"({text}) of {sizes_of(tensors)}"
+        result, finish_all = list(tensors), in_order(finishes)
+        return self._submit(name, details, once(transfers), result, finish_all, timeout)
+
+    def reduce(
+        self, name: str, tensor: Any, root: int, op: Any, timeout: Optional[float]
+    ) -> Operation:
+        buffer = Buffer(tensor, name)
+        how = reduction(op, buffer.dtype, name)
+        is_root = self.rank == root
+        transfers, finish = self._reduce_one(buffer.flat(), how, None, is_root)
+
+        def finish_all() -> None:
+            if finish is not None:
+                finish()
+            if is_root:
+                buffer.give_back()
+
+        details = f"({how.name}, root {root}) of {sizes_of([tensor])}"
+        return self._submit(name, details, once(transfers), [tensor], finish_all, timeout)
+
+    def reduce_scatter(
+        self,
+        name: str,
+        outputs: Sequence[Any],
+        inputs: Sequence[Any],
+        op: Any,
+        timeout: Optional[float],
+    ) -> Operation:
+        """inputs[i]: a tensor, or a list of one tensor for each rank; outputs[i] takes this rank's
+        part of its reduction."""
+        transfers: list[Transfer] = []
+        finishes: list[Callable[[], None]] = []
+        targets = []
+        texts = []
+        operation = ""
+        for output, given in zip(outputs, inputs):
+            target = Buffer(output, name, read=False)
+            targets.append(target)
+            if isinstance(given, torch.Tensor):
+                whole = Buffer(given, name)
+                if whole.count != target.count * self.size or whole.dtype != target.dtype:
+                    raise ValueError(
+                        f"{name}: the input has {sizes_of([given])} and the output "
+                        f"{sizes_of([output])}; the input needs {self.size} times as many elements "
+                        "of the same type"
+                    )
+                flat, begin = whole.flat(), self.rank * target.count
+            else:
+                self._check_list(name, "input", given, output)
+                pieces = [Buffer(each, name).flat() for each in given]
+                flat, begin = torch.cat(pieces), sum(len(each) for each in pieces[: self.rank])
+            how = reduction(op, flat.dtype, name)
+            operation = how.name
+            texts.append(flat)
+            more, finish = self._reduce_one(flat, how, _part_of(target, begin), False)
+            transfers += more
+            if finish is not None:
+                finishes.append(finish)
+
+        finishes.append(all_of(targets))
+
+        details = f"({operation}) of {sizes_of(texts)}"
+        result, finish_all = list(outputs), in_order(finishes)
+        return self._submit(name, details, once(transfers), result, finish_all, timeout)
+
+
+def _part_of(target: Buffer, begin: int) -> Callable[[Any], None]:
+    def store(value: Any) -> None:
+        target.flat().copy_(value[begin : begin + target.count])
+
+    return store

@@ -1,0 +1,323 @@
+"""Explains collectives that do not complete: who is missing, and who called something else.
+
+While all goes well this costs nothing. If a collective waits for a second, its rank publishes its
+last operations in the store of the process group, and reads those of the others.
+
+The daemon knows nothing of operations, so this works as long as the store does: it is a process of
+the run (usually rank 0), and may have died.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+import threading
+import time
+from typing import Any, Callable, Optional, TypeVar
+
+from .. import _errors
+from ._errors import CollectiveError, CollectiveMismatch, CollectiveTimeout
+from ._exchange import Exchange
+from ._operation import Operation
+
+T = TypeVar("T")
+
+_LOOK_S = 0.25
+_PUBLISH_AFTER_S = 1.0
+_WARN_AFTER_S = 5.0
+_STORE_CALL_S = 2.0
+_LISTED_MAX = 8
+# How long other ranks have to publish why they failed.
+_REASON_S = 1.5
+_DEAD_S = 0.2
+
+
+def bounded(call: Callable[[], T], seconds: float) -> Optional[T]:
+    """The result of `call`; None if it fails or takes longer. The store may be gone."""
+    results: list[T] = []
+
+    def body() -> None:
+        try:
+            results.append(call())
+        except Exception:
+            pass
+
+    thread = threading.Thread(target=body, name="phub-store", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return results[0] if results else None
+
+
+class _Watched:
+    """One exchange: what its ranks have published."""
+
+    def __init__(self, exchange: Exchange, store: Any, prefix: str) -> None:
+        self.exchange = exchange
+        self.store = store
+        self.prefix = prefix
+        self.warned = 0  # operation that was warned about
+        self.usable = True  # the store answers
+        self.published = 0
+        self.explaining = False  # a mismatch: other errors only follow from it
+        self.ended = False
+        self.lock = threading.Lock()
+
+    def publish(self, note: str = "") -> None:
+        exchange = self.exchange
+        with exchange.lock:
+            text = json.dumps({"operations": list(exchange.history), "note": note})
+        done = bounded(
+            lambda: self.store.set(f"{self.prefix}/at/{exchange.job.rank}", text) or True,
+            _STORE_CALL_S,
+        )
+        self.usable = self.usable and done is not None
+
+    def read(self, rank: int) -> Optional[dict[str, Any]]:
+        """What `rank` has published; None: nothing, or the store does not answer."""
+        if not self.usable:
+            return None
+        key = f"{self.prefix}/at/{rank}"
+
+        def call() -> bytes:
+            if hasattr(self.store, "check"):
+                return bytes(self.store.get(key)) if self.store.check([key]) else b"{}"
+            try:  # torch 1.13
+                self.store.wait([key], datetime.timedelta(milliseconds=20))
+            except RuntimeError as error:
+                if "imeout" in str(error) or "imed out" in str(error):
+                    return b"{}"
+                raise
+            return bytes(self.store.get(key))
+
+        text = bounded(call, _STORE_CALL_S)
+        if text is None:
+            self.usable = False
+            return None
+        values = json.loads(text)
+        return values if values else None
+
+    def others(self) -> dict[int, Optional[dict[str, Any]]]:
+        job = self.exchange.job
+        return {rank: self.read(rank) for rank in range(job.world_size) if rank != job.rank}
+
+
+def _listed(ranks: list[int]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:_LISTED_MAX])
+    word = "rank" if len(ranks) == 1 else "ranks"
+    more = f" and {len(ranks) - _LISTED_MAX} others" if len(ranks) > _LISTED_MAX else ""
+    return f"{word} {shown}{more}"
+
+
+class Watch:
+    """One thread for all groups of the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watched: dict[int, _Watched] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="phub-torch-watch", daemon=True)
+        self._thread.start()
+
+    def add(self, exchange: Exchange, store: Any, prefix: str) -> None:
+        watched = _Watched(exchange, store, prefix)
+        exchange.on_mismatch = lambda operation: self._later(self._differs, watched, operation)
+        exchange.on_failure = lambda operation, error: self._later(
+            self._failed, watched, operation, error
+        )
+        with self._lock:
+            self._watched[id(exchange)] = watched
+
+    def remove(self, exchange: Exchange) -> None:
+        with self._lock:
+            watched = self._watched.pop(id(exchange), None)
+        # The store's server ends when nothing refers to it; a later group needs a new one.
+        exchange.on_mismatch = lambda operation: None
+        exchange.on_failure = lambda operation, error: None
+        if watched is not None:
+            watched.store, watched.usable = None, False
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_LOOK_S):
+            with self._lock:
+                everything = list(self._watched.values())
+            for watched in everything:
+                self._look(watched)
+
+    @staticmethod
+    def _later(call: Callable[..., None], *arguments: Any) -> None:
+        """The engine thread must not wait for a store."""
+        threading.Thread(target=call, args=arguments, name="phub-explain", daemon=True).start()
+
+    # ---- Collectives that wait ---------------------------------------------------------------
+
+    def _look(self, watched: _Watched) -> None:
+        exchange = watched.exchange
+        operation = exchange.oldest()
+        if operation is None or watched.explaining or watched.ended:
+            return
+        age = time.monotonic() - operation.begun
+        if age < min(_PUBLISH_AFTER_S, operation.timeout):
+            return
+        if watched.published != exchange.sequence:
+            watched.published = exchange.sequence
+            watched.publish()
+        others = watched.others()
+        if self._report_difference(watched, others):
+            return
+        missing = _missing(operation, others)
+        if age >= operation.timeout:
+            self._time_out(watched, operation, missing)
+        elif age >= _WARN_AFTER_S and watched.warned != operation.sequence:
+            watched.warned = operation.sequence
+            print(
+                f"phub: rank {exchange.job.rank} of job {exchange.job.name} has waited "
+                f"{age:.0f} s in {_place(operation)}; {missing}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _time_out(self, watched: _Watched, operation: Operation, missing: str) -> None:
+        self._end(
+            watched,
+            CollectiveTimeout,
+            operation,
+            f"not complete after {operation.timeout:g} s, the group's timeout; {missing}",
+        )
+
+    # ---- Collectives that differ -------------------------------------------------------------
+
+    def _report_difference(
+        self, watched: _Watched, others: dict[int, Optional[dict[str, Any]]]
+    ) -> bool:
+        exchange = watched.exchange
+        with exchange.lock:
+            own = dict(exchange.history)
+            operation = next(iter(exchange.unfinished.values()), None)
+        for rank, values in others.items():
+            for sequence, text in (values or {}).get("operations", []):
+                if own.get(sequence, text) != text and operation is not None:
+                    self._mismatch(watched, operation, rank, sequence, own[sequence], text)
+                    return True
+        return False
+
+    def _mismatch(
+        self,
+        watched: _Watched,
+        operation: Operation,
+        rank: int,
+        sequence: int,
+        own: str,
+        other: str,
+    ) -> None:
+        job = watched.exchange.job
+        self._end(
+            watched,
+            CollectiveMismatch,
+            operation,
+            f"ranks called different collectives as operation {sequence}: rank {job.rank} called "
+            f"{own}, rank {rank} called {other}",
+            rank,
+        )
+
+    def _differs(self, watched: _Watched, operation: Operation) -> None:
+        """The fingerprints of the ranks differ."""
+        with watched.lock:
+            if watched.explaining:
+                return
+            watched.explaining = True
+        watched.publish()
+        end = time.monotonic() + _PUBLISH_AFTER_S + 2.0
+        while time.monotonic() < end and watched.usable:
+            if self._report_difference(watched, watched.others()):
+                return
+            time.sleep(0.05)
+        self._end(
+            watched,
+            CollectiveMismatch,
+            operation,
+            f"ranks called different collectives as operation {operation.sequence}; rank "
+            f"{watched.exchange.job.rank} called {operation.text}",
+        )
+
+    # ---- Collectives that failed -------------------------------------------------------------
+
+    def _failed(self, watched: _Watched, operation: Operation, error: _errors.Error) -> None:
+        """The daemon, or this process's libphub, reports an error."""
+        if watched.explaining:
+            return
+        watched.publish()
+        # If another rank has failed first, its reason says more: it leaves the job afterwards.
+        end = time.monotonic() + (_DEAD_S if "died" in str(error) else _REASON_S)
+        notes: list[str] = []
+        while True:
+            others = watched.others()
+            if self._report_difference(watched, others):
+                return
+            notes = [
+                f"rank {rank}: {values['note']}"
+                for rank, values in others.items()
+                if values and values.get("note")
+            ]
+            if notes or not watched.usable or time.monotonic() > end:
+                break
+            time.sleep(0.05)
+        text = str(error) + "".join(f". {note}" for note in notes)
+        self._end(watched, CollectiveError, operation, text, error.rank)
+
+    def _end(
+        self,
+        watched: _Watched,
+        kind: type[CollectiveError],
+        operation: Operation,
+        text: str,
+        rank: Optional[int] = None,
+    ) -> None:
+        """Every collective of the group ends with this error, on this rank at once, and on the
+        others when this rank has left the job."""
+        exchange = watched.exchange
+        job = exchange.job
+        with watched.lock:
+            if watched.ended:
+                return
+            watched.ended = True
+        watched.publish(f"{_place(operation)}: {text}")
+        if kind is CollectiveMismatch:
+            # This process probably ends now. The others must have read what it called.
+            until = time.monotonic() + _REASON_S
+            while time.monotonic() < until and watched.usable:
+                if all(values and values.get("note") for values in watched.others().values()):
+                    break
+                time.sleep(0.05)
+        failed = exchange.fail(
+            kind(
+                f"rank {job.rank} of job {job.name}: {_place(operation)}: {text}",
+                job=job.name,
+                rank=job.rank if rank is None else rank,
+                own_rank=job.rank,
+                operation=operation.text,
+            )
+        )
+        if failed:
+            job._leave_quietly()
+
+
+def _place(operation: Operation) -> str:
+    return f"operation {operation.sequence}, {operation.text}"
+
+
+def _missing(operation: Operation, others: dict[int, Optional[dict[str, Any]]]) -> str:
+    """Who has not called the operation, as far as the ranks have published."""
+    absent = []
+    for rank, values in others.items():
+        operations = (values or {}).get("operations", [])
+        if not operations or operations[-1][0] < operation.sequence:
+            absent.append(rank)
+    if not absent:
+        return "all ranks have called it"
+    verb = "has" if len(absent) == 1 else "have"
+    return f"{_listed(absent)} {verb} not called it, as far as this rank knows"

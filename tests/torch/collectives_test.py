@@ -1,0 +1,28 @@
+"""Collectives of the backend "phub" of torch.distributed, against a real daemon."""
+
+import unittest
+
+from ranks import TorchTest, all_cases
+
+
+def cases(rank: int, size: int, module: str) -> list[str]:
+    return all_cases(module, rank, size)
+
+
+class Collectives(TorchTest):
+    def check(self, size: int, module: str) -> None:
+        for rank, errors in enumerate(self.run_ranks(size, cases, module)):
+            self.assertEqual(errors, [], f"rank {rank}")
+
+    def test_two_ranks(self) -> None:
+        self.check(2, "collective_cases")
+
+    def test_training(self) -> None:
+        self.check(2, "training_cases")
+
+    def test_three_ranks(self) -> None:
+        self.check(3, "collective_cases")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,275 @@
+"""What goes wrong: ranks that die, are late, leave or disagree, daemons that die, and no daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import unittest
+from typing import Any, Callable
+
+
+from ranks import CONTEXT, PATIENCE_S, Daemon, Failed, Run, TorchTest, initialize
+
+
+def described(error: BaseException) -> tuple[str, str]:
+    return type(error).__name__, str(error)
+
+
+def train_until_error(rank: int, size: int, started: Any) -> Any:
+    """Steps of DistributedDataParallel without an end. Returns the error."""
+    import torch
+
+    initialize()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 100))
+    try:
+        for step in range(1_000_000):
+            model(torch.ones(4, 100)).sum().backward()
+            if step == 5:
+                started.release()
+    except Exception as error:
+        return described(error)
+
+
+def different(rank: int, size: int, which: str) -> Any:
+    """Ranks call different collectives. Returns the error and how long it took."""
+    import torch
+    import torch.distributed as dist
+
+    dist.all_reduce(torch.ones(3))
+    first = rank == 0
+    calls: dict[str, Callable[[], Any]] = {
+        "shape": lambda: dist.all_reduce(torch.ones(10 if first else 11)),
+        "size": lambda: dist.all_reduce(torch.ones(10 if first else 100_000)),
+        "large": lambda: dist.all_reduce(torch.ones(2_000_000 if first else 2_000_001)),
+        "type": lambda: dist.all_reduce(
+            torch.ones(10, dtype=torch.int64 if first else torch.int32)
+        ),
+        "operation": lambda: dist.all_reduce(
+            torch.ones(10), dist.ReduceOp.MAX if first else dist.ReduceOp.SUM
+        ),
+        "collective": lambda: dist.all_reduce(torch.ones(10)) if first else dist.barrier(),
+        "root": lambda: dist.broadcast(torch.ones(10), 0 if first else 1),
+        "broadcast": lambda: dist.broadcast(torch.ones(10 if first else 12), 0),
+        "gather": lambda: dist.all_gather([torch.ones(n) for n in (5, 5)], torch.ones(5))
+        if first
+        else dist.all_gather([torch.ones(n) for n in (6, 6)], torch.ones(6)),
+    }
+
+    def order() -> None:
+        tensors = [torch.ones(10), torch.ones(50_000)]
+        for work in [
+            dist.all_reduce(each, async_op=True) for each in (tensors if first else tensors[::-1])
+        ]:
+            work.wait()
+
+    calls["order"] = order
+    begun = time.monotonic()
+    try:
+        calls[which]()
+        dist.barrier()  # the root of a broadcast does not see what the others called
+    except Exception as error:
+        return (*described(error), time.monotonic() - begun)
+    return None
+
+
+def differences(rank: int, size: int) -> dict[str, Any]:
+    """Each in a process group of its own, after the one before has failed."""
+    errors = {}
+    for which in DIFFERENCES:
+        dist = initialize()
+        errors[which] = different(rank, size, which)
+        dist.destroy_process_group()
+    return errors
+
+
+DIFFERENCES = ["shape", "size", "large", "type", "operation", "collective", "root", "broadcast"]
+DIFFERENCES += ["gather", "order"]
+
+
+def late(rank: int, size: int, seconds: float, timeout: float) -> Any:
+    import torch
+    import torch.distributed as dist
+
+    initialize(timeout)
+    dist.barrier()
+    if rank == 1:
+        time.sleep(seconds)
+    try:
+        dist.all_reduce(torch.ones(3))
+    except Exception as error:
+        return described(error)
+    return "complete"
+
+
+def leaves(rank: int, size: int, how: str) -> Any:
+    import torch
+    import torch.distributed as dist
+
+    initialize()
+    dist.all_reduce(torch.ones(3))
+    if rank == 1:
+        if how == "destroy":
+            dist.destroy_process_group()
+        if how == "in flight":
+            dist.all_reduce(torch.ones(3), async_op=True)
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return None
+    try:
+        for _ in range(3):
+            dist.all_reduce(torch.ones(3))
+    except Exception as error:
+        return described(error)
+
+
+def ends_at_once(rank: int, size: int, rounds: int) -> None:
+    """The last collective's result must reach every rank, though others leave at once."""
+    import torch
+    import torch.distributed as dist
+
+    for index in range(rounds):
+        initialize()
+        tensor = torch.full((200_000,), float(rank))
+        work = dist.all_reduce(tensor, async_op=True)
+        if rank == 1:
+            time.sleep(0.02 * (index % 3))
+        work.wait()
+        assert tensor[0] == sum(range(size))
+        dist.destroy_process_group()
+
+
+def two_groups(rank: int, size: int) -> None:
+    import torch
+    import torch.distributed as dist
+
+    for _ in range(2):
+        initialize()
+        gloo = dist.new_group(backend="gloo")
+        other = dist.new_group()
+        for group in (gloo, other, dist.group.WORLD):
+            tensor = torch.ones(5)
+            dist.all_reduce(tensor, group=group)
+            assert tensor[0] == size
+        dist.destroy_process_group()
+
+
+def by_url(rank: int, size: int, url: str, removed: list[str]) -> str:
+    import torch
+    import torch.distributed as dist
+
+    for name in removed:
+        os.environ.pop(name, None)
+    initialize(init_method=url)
+    tensor = torch.ones(5)
+    dist.all_reduce(tensor)
+    assert tensor[0] == dist.get_world_size() == 2
+    name = dist.group.WORLD.job_name
+    dist.destroy_process_group()
+    return str(name)
+
+
+def without_daemon(rank: int, size: int) -> Any:
+    try:
+        initialize()
+    except Exception as error:
+        return described(error)
+
+
+class Failures(TorchTest):
+    def expect(self, error: Any, *words: str) -> None:
+        self.assertIsNotNone(error)
+        for word in words:
+            self.assertIn(word, error[1])
+
+    def training(self, size: int, **options: Any) -> Run:
+        """Ranks that train."""
+        started = CONTEXT.Semaphore(0)
+        run = self.start(size, train_until_error, started, **options)
+        for _ in range(size):
+            self.assertTrue(started.acquire(timeout=PATIENCE_S), run.errors())
+        return run
+
+    def test_a_killed_rank_is_named(self) -> None:
+        begun = time.monotonic()
+        run = self.training(3)
+        run.kill(2)
+        for rank in range(2):
+            self.expect(run.result(rank), "rank 2", f"rank {rank} of job torch-", "died")
+        self.assertLess(time.monotonic() - begun, PATIENCE_S)
+
+    def test_a_stopped_rank_is_named(self) -> None:
+        run = self.training(2)
+        run.kill(1, signal.SIGSTOP)
+        self.expect(run.result(0), "rank 1", "job torch-")
+        run.kill(1)
+
+    def test_a_daemon_that_dies(self) -> None:
+        daemon = Daemon()
+        run = self.training(2, environment={"PHUB_ENDPOINT": daemon.endpoint})
+        daemon.stop()
+        for rank in range(2):
+            self.expect(run.result(rank), daemon.endpoint, f"rank {rank} of job torch-")
+
+    def test_ranks_that_disagree_are_named_with_both_operations(self) -> None:
+        both = self.run_ranks(2, differences)
+        for which in DIFFERENCES:
+            with self.subTest(which):
+                results = [errors[which] for errors in both]
+                for rank, error in enumerate(results):
+                    self.expect(error, "rank 0", "rank 1")
+                    self.assertLess(error[2], 10.0)
+                kinds = {error[0] for error in results}
+                self.assertIn("CollectiveMismatch", kinds, results)
+                self.assertTrue(
+                    any(error[1].count("called") >= 2 for error in results), results
+                )
+
+    def test_a_late_rank_is_reported_and_waited_for(self) -> None:
+        run = self.start(2, late, 7.0, 60.0)
+        self.assertEqual(run.results(), ["complete", "complete"])
+
+    def test_a_rank_that_never_calls_is_named_at_the_timeout(self) -> None:
+        error = self.start(2, late, 6.0, 2.0).result(0)
+        self.assertEqual(error[0], "CollectiveTimeout")
+        self.expect(error, "rank 1 has not called it", "all_reduce(SUM) of 3 float32", "2 s")
+
+    def test_ranks_that_leave_early_are_named(self) -> None:
+        for how in ("destroy", "exit", "in flight", "killed"):
+            with self.subTest(how):
+                run = self.start(2, leaves, how)
+                self.expect(run.result(0), "rank 1", "died" if how == "killed" else "left")
+
+    def test_the_last_collective_completes_everywhere(self) -> None:
+        self.run_ranks(2, ends_at_once, 12)
+
+    def test_two_groups_and_a_second_initialization(self) -> None:
+        self.run_ranks(2, two_groups)
+
+    def test_urls(self) -> None:
+        host = self.daemon.endpoint
+        store = ["MASTER_ADDR", "MASTER_PORT", "PHUB_ENDPOINT"]
+        for url, removed in (
+            (f"phub://{host}/digits?transport=tcp", ["PHUB_ENDPOINT"]),
+            (f"phub://{host}/digits", store),
+            ("phub://", []),
+        ):
+            with self.subTest(url):
+                names = self.run_ranks(2, by_url, url, removed)
+                self.assertEqual(names[0], names[1])
+                self.assertTrue(names[0].startswith("digits-" if "digits" in url else "torch-"))
+        run = self.start(
+            2, by_url, f"phub://{host}/x?colour=red", store
+        )
+        with self.assertRaisesRegex(Failed, "colour"):
+            run.results()
+
+    def test_no_daemon(self) -> None:
+        (error,) = self.run_ranks(
+            1, without_daemon, environment={"PHUB_ENDPOINT": "127.0.0.1:1"}
+        )
+        self.expect(error, "no phub daemon answers at 127.0.0.1:1", "phubd --listen 127.0.0.1:1")
+
+
+if __name__ == "__main__":
+    unittest.main()

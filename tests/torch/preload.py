@@ -1,0 +1,6 @@
+"""What every rank needs, imported once. phub itself must not be: its users cannot fork."""
+
+import numpy  # noqa: F401
+import torch  # noqa: F401
+import torch.distributed  # noqa: F401
+import torch.nn.parallel  # noqa: F401
