@@ -13,7 +13,11 @@
 namespace phub::client {
 namespace {
 
-constexpr std::size_t kMessageBytes = 1 << 20;  // limit of a message, and so of a piece
+constexpr std::size_t kMessageBytes = 1 << 20;   // limit of a message, and so of a piece
+constexpr std::size_t kPieceOverheadBytes = 32;  // a piece has at most this besides its elements
+// Daemons receive messages of up to 4 MiB. Older ones expect all keys in the first message.
+constexpr std::size_t kFirstMessageBytesMax = (4 << 20) - (64 << 10);
+constexpr int kKeysPerMessage = 4096;
 
 using Writer = grpc::ClientWriterInterface<v1::LoadStateRequest>;
 
@@ -79,7 +83,8 @@ class Sending {
     for (const v1::StateTensor tensor : StateTensors(key)) {
       const std::uint32_t element_bytes = TensorElementBytes(key, tensor);
       for (std::uint64_t sent = 0; sent < chunk.element_count;) {
-        const std::size_t room = kMessageBytes - bytes_;
+        const std::size_t used = bytes_ + kPieceOverheadBytes;
+        const std::size_t room = used < kMessageBytes ? kMessageBytes - used : 0;
         const std::uint64_t count =
             std::min<std::uint64_t>(chunk.element_count - sent, room / element_bytes);
         if (count == 0) {
@@ -96,7 +101,8 @@ class Sending {
             reader_.Read(TensorName(key, tensor), chunk.element_offset + sent,
                          std::as_writable_bytes(std::span(elements)));
         if (!status.ok()) return status;
-        bytes_ += elements.size();
+        bytes_ += elements.size() + kPieceOverheadBytes;
+        moved_ += elements.size();
         sent += count;
       }
     }
@@ -104,9 +110,10 @@ class Sending {
   }
   bool Flush() {
     const bool written = message_.pieces().empty() || writer_.Write(message_);
-    transfer_.Moved(bytes_);
+    transfer_.Moved(moved_);
     message_.Clear();
     bytes_ = 0;
+    moved_ = 0;
     return written;
   }
 
@@ -115,8 +122,25 @@ class Sending {
   Writer& writer_;
   Transfer& transfer_;
   v1::LoadStateRequest message_;
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0;  // in the message
+  std::size_t moved_ = 0;  // its elements' part
 };
+
+// The first messages: the keys, as many as fit into each.
+bool SendKeys(Writer& writer, v1::LoadStateRequest first, const v1::LoadedState& state) {
+  if (state.ByteSizeLong() + first.ByteSizeLong() <= kFirstMessageBytesMax) {
+    *first.mutable_keys() = state.keys();
+    return writer.Write(first);
+  }
+  int next = 0;
+  do {
+    for (int i = 0; i < kKeysPerMessage && next < state.keys_size(); ++i, ++next)
+      *first.add_keys() = state.keys(next);
+    if (!writer.Write(first)) return false;
+    first.Clear();
+  } while (next < state.keys_size());
+  return true;
+}
 
 // Sends everything once. A later call replaces what an earlier one has sent.
 absl::Status SendOnce(std::span<const CheckpointDaemon> daemons, std::span<const LoadKey> keys,
@@ -132,9 +156,8 @@ absl::Status SendOnce(std::span<const CheckpointDaemon> daemons, std::span<const
     v1::LoadStateRequest first;
     first.set_session_id(daemons[daemon].session_id);
     first.set_iteration(loaded.iteration);
-    *first.mutable_keys() = loaded.state.keys();
     *first.mutable_source() = WhereSaved(loaded.iteration, directory);
-    bool open = writer->Write(first);
+    bool open = SendKeys(*writer, std::move(first), loaded.state);
     Sending sending(reader, *writer, transfer);
     for (std::uint32_t key = 0; key < keys.size(); ++key) {
       if (!saved[key]->initialized) continue;

@@ -86,12 +86,16 @@ class Saving {
     v1::ReadSnapshotRequest question;
     ChooseRack(daemons_[daemon], question);
     question.set_snapshot_id(snapshots_[daemon].snapshot_id());
+    question.set_keys_in_parts(true);
     const std::unique_ptr<Reader> reader =
         daemons_[daemon].admin->ReadSnapshot(&transfer_.context(daemon), question);
     v1::SnapshotPart part;
-    if (!reader->Read(&part)) return Finish(*reader, daemon, "the snapshot is empty");
-    *snapshots_[daemon].mutable_keys() = part.keys();
-    transfer_.Moved(0);
+    snapshots_[daemon].clear_keys();  // an older daemon's, as they were before their targets
+    do {
+      if (!reader->Read(&part)) return Finish(*reader, daemon, "the snapshot is incomplete");
+      snapshots_[daemon].mutable_keys()->MergeFrom(part.keys());
+      transfer_.Moved(0);
+    } while (part.more_keys());
     if (absl::Status status = OpenWriter(); !status.ok()) return status;
     while (reader->Read(&part)) {
       for (const v1::StatePiece& piece : part.pieces()) {

@@ -67,6 +67,7 @@ absl::StatusOr<Snapshots> BeginSnapshots(Daemons daemons, const SaveRequest& req
                                          const TransferOptions& options) {
   v1::BeginSnapshotRequest question;
   question.set_saver(saver);
+  question.set_without_keys(true);
   question.set_tenant(request.tenant);
   question.set_job(request.job);
   question.set_incarnation(request.incarnation);

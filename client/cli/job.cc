@@ -60,12 +60,14 @@ std::string JobsTable(const v1::ListJobsResponse& response, bool wide) {
 }
 
 int ListJobs(const Options& options, const std::string& watch_text) {
-  v1::ListJobsRequest request;
-  request.set_tenant(options.tenant);
-  return ShowAnswer(options, watch_text, &v1::Admin::Stub::ListJobs, request,
-                    [&](const v1::ListJobsResponse& response) {
-                      return JobsTable(response, /*wide=*/options.output == Output::kWide);
-                    });
+  return ShowResponse<v1::ListJobsResponse>(
+      options, watch_text,
+      [&](v1::ListJobsResponse& response) {
+        return CallListJobs(options, options.tenant, response);
+      },
+      [&](const v1::ListJobsResponse& response) {
+        return JobsTable(response, /*wide=*/options.output == Output::kWide);
+      });
 }
 
 std::string WorkersTable(const v1::JobInfo& job) {

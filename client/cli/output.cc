@@ -56,6 +56,20 @@ std::string Table::Text() const {
   return text;
 }
 
+namespace {
+
+// phubctl merges the pages of an answer, so the empty token of the last page says nothing. Quotes
+// inside of strings are escaped, so the text is no part of a name.
+void EraseEmptyPageToken(std::string& json) {
+  for (const std::string_view token :
+       {",\"next_page_token\":\"\"", ",\n \"next_page_token\": \"\""}) {
+    const std::size_t at = json.rfind(token);
+    if (at != std::string::npos) json.erase(at, token.size());
+  }
+}
+
+}  // namespace
+
 std::string ToJson(const google::protobuf::Message& message, bool compact) {
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
@@ -65,6 +79,7 @@ std::string ToJson(const google::protobuf::Message& message, bool compact) {
   const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
   PHUB_CHECK(status.ok(), "type={}", message.GetTypeName());
   if (compact) json += '\n';  // otherwise protobuf adds the newline itself
+  EraseEmptyPageToken(json);
   return json;
 }
 

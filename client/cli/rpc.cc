@@ -17,6 +17,8 @@ constexpr std::string_view kUnixScheme = "unix:";
 constexpr int kDefaultPort = 7700;
 constexpr int kAnswerBytesMax = 64 << 20;  // as in the daemon: a description of many keys
 
+constexpr std::uint32_t kJobsPerPage = 32;
+
 }  // namespace
 
 std::string Target(const std::string& endpoint) {
@@ -46,6 +48,23 @@ grpc::Status Connect(const Options& options, std::shared_ptr<grpc::Channel>& cha
 void Prepare(grpc::ClientContext& context, const Options& options) {
   context.set_deadline(std::chrono::system_clock::now() +
                        std::chrono::nanoseconds(options.timeout));
+}
+
+grpc::Status CallListJobs(const Options& options, const std::string& tenant,
+                          v1::ListJobsResponse& response) {
+  v1::ListJobsRequest request;
+  request.set_tenant(tenant);
+  request.set_page_size(kJobsPerPage);
+  do {
+    v1::ListJobsResponse page;
+    if (grpc::Status status = Call(options, &v1::Admin::Stub::ListJobs, request, page);
+        !status.ok()) {
+      return status;
+    }
+    response.mutable_jobs()->MergeFrom(page.jobs());
+    request.set_page_token(page.next_page_token());  // a daemon without pages sends none
+  } while (!request.page_token().empty());
+  return grpc::Status::OK;
 }
 
 ExitCode ExitCodeOf(const grpc::Status& status) {

@@ -38,15 +38,17 @@ grpc::Status Call(const Options& options,
   return (stub.*method)(&context, request, &response);
 }
 
-// Makes one call and prints the answer, as JSON or as text(answer). Repeats this if `watch_text`
-// (AddWatch) is set. Returns the exit code.
-template <typename Stub, typename Request, typename Response, typename Text>
-int ShowAnswer(const Options& options, const std::string& watch_text,
-               grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-               const Request& request, Text text) {
+// Gets the jobs of a tenant (empty: every tenant's), page by page.
+grpc::Status CallListJobs(const Options& options, const std::string& tenant,
+                          v1::ListJobsResponse& response);
+
+// Gets an answer by ask(answer) and prints it, as JSON or as text(answer). Repeats this if
+// `watch_text` (AddWatch) is set. Returns the exit code.
+template <typename Response, typename Ask, typename Text>
+int ShowResponse(const Options& options, const std::string& watch_text, Ask ask, Text text) {
   return Show(WatchInterval(watch_text), [&]() -> Shown {
     Response answer;
-    const grpc::Status status = Call(options, method, request, answer);
+    const grpc::Status status = ask(answer);
     if (!status.ok()) return {Report(status, options), ""};
     if constexpr (requires { answer.warning(); }) PrintWarning(answer.warning());
     if (options.output == Output::kJson) {
@@ -54,6 +56,16 @@ int ShowAnswer(const Options& options, const std::string& watch_text,
     }
     return {kOk, text(answer)};
   });
+}
+
+// The same for one call.
+template <typename Stub, typename Request, typename Response, typename Text>
+int ShowAnswer(const Options& options, const std::string& watch_text,
+               grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+               const Request& request, Text text) {
+  return ShowResponse<Response>(
+      options, watch_text, [&](Response& answer) { return Call(options, method, request, answer); },
+      text);
 }
 
 }  // namespace phub::client::cli

@@ -75,10 +75,8 @@ grpc::Status TakeTopSample(const Options& options, const Clock& clock, TopSample
     daemon.status = member.status;
     daemon.server = member.server;
     if (!daemon.status.ok()) continue;
-    v1::ListJobsRequest request;
-    request.set_tenant(options.tenant);
     v1::ListJobsResponse jobs;
-    daemon.status = Call(member.options, &v1::Admin::Stub::ListJobs, request, jobs);
+    daemon.status = CallListJobs(member.options, options.tenant, jobs);
     if (!daemon.status.ok()) continue;
     AddJobs(jobs, sample);
     v1::GetStatsResponse stats;

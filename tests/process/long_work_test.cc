@@ -96,6 +96,72 @@ TEST(LongWork, ManyKeysAreAddedSavedAndLoadedBesideAnotherJob) {
   EXPECT_EQ(victim.Finish(), "");
 }
 
+// The values of the keys alone need more than one message.
+TEST(LongWork, KeysThatDoNotFitIntoOneMessageAreSavedAndLoaded) {
+  constexpr std::size_t kKeys = 65536;
+  DaemonProcess daemon({"--memory-max", "2GiB"});
+  const TemporaryFolder folder;
+  auto session = phub::Connect(daemon.endpoint());
+  ASSERT_TRUE(session.ok());
+  std::vector<KeySpec> specs;
+  for (std::size_t i = 0; i < kKeys; ++i) {
+    specs.push_back({.name = "encoder.norm." + std::to_string(i),
+                     .element_count = 1,
+                     .optimizer = AdamW{.learning_rate = 0.1,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.99,
+                                        .epsilon = 1e-7,
+                                        .weight_decay = 0.01,
+                                        .clip_value = 0.5}});
+  }
+  const std::string checkpoint = folder.path() + "/checkpoint";
+  std::vector<float> saved;
+  for (const bool load : {false, true}) {
+    auto job = JoinAlone(*session, load ? "loads" : "saves");
+    ASSERT_TRUE(job.ok()) << ToString(job.status());
+    auto keys = job->AddKeys(specs);
+    ASSERT_TRUE(keys.ok()) << ToString(keys.status());
+    if (load) {
+      const auto loaded = job->LoadCheckpoint(checkpoint);
+      ASSERT_TRUE(loaded.ok()) << ToString(loaded.status());
+      for (std::size_t i = 0; i < kKeys; ++i)
+        ASSERT_EQ((*keys)[i].parameters<float>()[0], saved[i]) << i;
+    } else {
+      std::vector<Handle> handles;
+      for (std::size_t i = 0; i < kKeys; ++i) {
+        (*keys)[i].gradients<float>()[0] = static_cast<float>(i % 97);
+        handles.push_back((*keys)[i].PushPull());
+      }
+      for (Handle& handle : handles) ASSERT_TRUE(handle.Wait().ok());
+      const auto done = job->SaveCheckpoint(checkpoint);
+      ASSERT_TRUE(done.ok()) << ToString(done.status());
+      for (std::size_t i = 0; i < kKeys; ++i) saved.push_back((*keys)[i].parameters<float>()[0]);
+    }
+    ASSERT_TRUE(job->Leave().ok());
+  }
+}
+
+TEST(LongWork, ManyJobsWithLongNamesAreListed) {
+  constexpr int kJobs = 70;
+  DaemonProcess daemon;
+  auto session = phub::Connect(daemon.endpoint());
+  ASSERT_TRUE(session.ok());
+  std::vector<phub::Job> jobs;
+  for (int i = 0; i < kJobs; ++i) {
+    auto job = JoinAlone(*session, std::string(250, 'n') + std::to_string(i));
+    ASSERT_TRUE(job.ok()) << ToString(job.status());
+    jobs.push_back(*std::move(job));
+  }
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"job", "list"},
+                                                    {"job", "list", "-o", "json"},
+                                                    {"top", "--once"}}) {
+    const Finished listed = daemon.Ask(arguments);
+    EXPECT_EQ(listed.exit, Exit::WithCode(0)) << listed.error;
+    for (int i = 0; i < kJobs && arguments[0] == "job"; ++i)
+      EXPECT_THAT(listed.output, ::testing::HasSubstr("n" + std::to_string(i)));
+  }
+}
+
 TEST(LongWork, ALargeStateIsSavedAndLoadedBesideAnotherJob) {
   constexpr std::uint64_t kBytes = std::uint64_t{256} << 20;
   DaemonProcess daemon({"--memory-max", "2GiB"});

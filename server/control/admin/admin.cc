@@ -1,6 +1,9 @@
 #include "server/control/admin/admin.h"
 
 #include <algorithm>
+#include <charconv>
+#include <utility>
+#include <vector>
 
 #include "common/wire/message.h"
 #include "server/control/checkpoint/checkpoints.h"
@@ -10,6 +13,12 @@
 #include "server/control/text.h"
 
 namespace phub::server {
+namespace {
+
+constexpr std::size_t kPageBytes = 256 << 10;
+constexpr std::size_t kListBytesMax = 16 << 20;  // without pages
+
+}  // namespace
 
 v1::ServerInfo Admin::DescribeServer() const {
   v1::ServerInfo info;
@@ -113,17 +122,44 @@ std::string Admin::ReasonOf(const Job& job, std::string_view lane) const {
          (first && required ? "; RDMA is not used because the tenant requires encryption" : "");
 }
 
+// A page ends at its number of jobs or when it has many bytes, so that a turn of control is short.
 void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer) {
-  v1::ListJobsResponse response;
-  const auto list = [&](const auto& all) {
+  std::uint64_t after = 0;  // the number of the last job of the page before
+  const std::string& token = request.page_token();
+  const char* const end = token.data() + token.size();
+  if (!token.empty() && std::from_chars(token.data(), end, after).ptr != end) {
+    return answer(absl::InvalidArgumentError("the page token is not from this daemon"), {});
+  }
+  std::vector<const Job*> wanted;
+  const auto want = [&](const auto& all) {
     for (const auto& job : all) {
-      if (!request.tenant().empty() && job->account.tenant != request.tenant()) continue;
-      *response.add_jobs() = DescribeJob(*job);
+      const bool is_its = request.tenant().empty() || job->account.tenant == request.tenant();
+      if (is_its && job->number > after) wanted.push_back(job.get());
     }
   };
-  list(jobs_.ended());
-  list(jobs_.jobs());
-  answer(absl::OkStatus(), response);
+  want(jobs_.ended());
+  want(jobs_.jobs());
+  std::ranges::sort(wanted, {}, &Job::number);
+  const bool in_pages = request.page_size() > 0;
+  v1::ListJobsResponse response;
+  std::size_t bytes = 0;
+  for (const Job* const job : wanted) {
+    const bool full = in_pages && (bytes >= kPageBytes ||
+                                   response.jobs_size() >= static_cast<int>(request.page_size()));
+    if (full) {
+      response.set_next_page_token(fmt::format("{}", after));
+      break;
+    }
+    v1::JobInfo& info = *response.add_jobs();
+    info = DescribeJob(*job);
+    bytes += info.ByteSizeLong();
+    after = job->number;
+    if (in_pages || bytes <= kListBytesMax) continue;
+    return answer(absl::ResourceExhaustedError(
+                      "the list of jobs is too long for one answer; request pages (page_size)"),
+                  {});
+  }
+  answer(absl::OkStatus(), std::move(response));
 }
 
 void Admin::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {

@@ -10,6 +10,7 @@
 #include "common/base/printable.h"
 #include "server/control/checkpoint/deal.h"
 #include "server/control/checkpoint/snapshots.h"
+#include "server/control/jobs/hyper_parameters.h"
 
 namespace phub::server {
 namespace {
@@ -27,11 +28,23 @@ auto FindIn(Job& job, std::string_view snapshot_id) {
 
 }  // namespace
 
+v1::SnapshotKey DescribeAtTarget(const Job& job, const SnapshotRun& run, std::uint32_t index) {
+  const KeyAtTarget& key = run.keys[index];
+  v1::SnapshotKey described;
+  *described.mutable_spec() = job.keys[index];
+  described.mutable_spec()->set_first_iteration(key.first_iteration);
+  described.set_key_index(index);
+  described.set_reductions(key.reductions);
+  described.set_applied(key.applied);
+  if (key.is_here) *described.mutable_hyper_parameters() = ToProto(key.hyper_parameters);
+  return described;
+}
+
 void NoteReadOut(Job& job) {
   const SnapshotRun& run = *job.checkpoints->snapshot;
   ReadOut read{.id = run.id, .begun_at = run.begun_at};
-  for (const v1::SnapshotKey& key : run.description.keys()) {
-    read.iteration = std::max(read.iteration, key.spec().first_iteration() + key.reductions());
+  for (const KeyAtTarget& key : run.keys) {
+    read.iteration = std::max(read.iteration, key.first_iteration + key.reductions);
   }
   job.checkpoints->read_outs.push_back(std::move(read));
   if (job.checkpoints->read_outs.size() > kReadOutsMax) job.checkpoints->read_outs.pop_front();

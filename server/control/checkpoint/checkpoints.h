@@ -7,6 +7,7 @@
 // The image is kept until then, even if no client needs it any more.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,6 +73,15 @@ struct FreeingImages {
   std::function<void()> freed;  // called once; may be empty
 };
 
+// A key at its target.
+struct KeyAtTarget {
+  std::uint64_t first_iteration = 0;
+  std::uint64_t reductions = 0;
+  std::uint64_t applied = 0;
+  bool is_here = false;  // this daemon has chunks of it, and the values above are theirs
+  wire::HyperParameters hyper_parameters = {};
+};
+
 struct SnapshotRun {
   enum class State : std::uint8_t {
     kMapping,    // waits for the pages of its images; the core loops do not know of it yet
@@ -94,15 +105,19 @@ struct SnapshotRun {
   bool versions_known = false;
   std::vector<bool> taken;  // [core]: every chunk is copied
   bool missed = false;
-  std::uint32_t key_count = 0;
-  v1::Snapshot description;
-  Answer<v1::Snapshot> begun;  // the answer to Begin; empty once given
+  std::vector<KeyAtTarget> keys;  // [key]
+  v1::Snapshot description;       // without the keys
+  bool begins_with_keys = false;  // the answer to Begin has the keys
+  Answer<v1::Snapshot> begun;     // the answer to Begin; empty once given
 
   // Reading.
   std::shared_ptr<SnapshotSink> reader;
-  bool reader_waits = false;  // ready for the next part
-  bool read = false;          // a client has read it or is reading it
-  bool keys_sent = false;
+  bool reader_waits = false;   // ready for the next part
+  bool read = false;           // a client has read it or is reading it
+  bool copied = false;         // every chunk: `keys` say what was copied
+  bool keys_in_parts = false;  // ReadSnapshotRequest
+  std::size_t key_next = 0;    // the keys before it were sent
+  bool keys_sent() const { return key_next == keys.size(); }
   std::vector<ChunkRef> chunks;    // all chunks whose home is this daemon
   std::size_t chunk_next = 0;      // what is sent next: this chunk,
   std::size_t tensor_next = 0;     // this tensor of the chunk,
@@ -122,6 +137,8 @@ struct NewestSave {
   v1::SavedState state;
   TimeNs at = 0;  // when its snapshot began or it was loaded; 0: none
 };
+// Describes a key for the reader.
+v1::SnapshotKey DescribeAtTarget(const Job& job, const SnapshotRun& run, std::uint32_t key);
 void NoteReadOut(Job& job);  // the job's snapshot was read completely
 // The newest checkpoint with its age as of `now`; nullopt if the job has none.
 std::optional<v1::SavedState> DescribeNewestSave(const Job& job, TimeNs now);
@@ -137,7 +154,8 @@ struct DeliveredCheckpoint {
   // [core]: the command after which the core loop uses it or, once it is replaced, no longer uses
   // it.
   std::vector<Ticket> tickets;
-  v1::LoadedState description;
+  // Does not change once the checkpoint is complete, so other threads may copy it then.
+  std::shared_ptr<v1::LoadedState> description = std::make_shared<v1::LoadedState>();
   // Key index and first iteration before the load, for every key that the load names.
   std::vector<std::pair<std::uint32_t, std::uint64_t>> iterations_before;
 };
@@ -153,15 +171,21 @@ struct CheckpointArrival {
   std::unique_ptr<DeliveredCheckpoint> state;
   bool accepts = false;          // the images have pages, or the load has failed
   std::function<void()> resume;  // called once when `accepts` is set; may be empty
+  bool began = false;            // the first part was taken; later ones may name further keys
   struct Part {
     ChunkRef place;
-    std::vector<std::uint32_t> elements_come;  // received so far; [tensor of TensorsOf]
+    std::uint8_t tensor_count = 0;
+    std::array<std::uint32_t, 4> elements_come = {};  // received so far; [tensor of TensorsOf]
   };
   // For a job that spans racks, one daemon receives the whole checkpoint and distributes it.
   std::vector<std::vector<ChunkRef>> dealt;  // [key], by offset; empty: not distributed
   std::map<std::uint32_t, v1::LoadStateRequest> for_racks;  // by rack: what to send there next
   std::vector<bool> named;                                  // [key]
-  std::vector<std::vector<Part>> parts;                     // [key], by offset
+  std::vector<Part> parts;                                  // of this home, by key and offset
+  std::vector<std::uint32_t> first_parts;                   // [key], and one more: their number
+  std::span<Part> PartsOf(std::uint32_t key) {
+    return std::span(parts).subspan(first_parts[key], first_parts[key + 1] - first_parts[key]);
+  }
   std::uint64_t elements_left = 0;  // missing elements of all named keys' tensors
 };
 

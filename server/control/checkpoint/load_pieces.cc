@@ -27,21 +27,50 @@ const char* NameOf(v1::StateTensor tensor) {
 
 }  // namespace
 
-// Records which keys the load names and counts the elements that this daemon must receive.
-absl::Status Loads::NameKeys(const Job& job, const v1::LoadStateRequest& first,
-                             CheckpointArrival& arrival) {
+// Makes room for the elements that this daemon must receive. The parts are put in order by counting
+// those of each key, without memory of its own for every key.
+void Loads::PrepareParts(const Job& job, CheckpointArrival& arrival) {
   arrival.named.assign(job.keys.size(), false);
-  std::vector<std::uint64_t> reductions(job.keys.size(), 0);
-  arrival.parts.resize(job.keys.size());
+  arrival.first_parts.assign(job.keys.size() + 1, 0);
   const std::vector<ChunkRef> chunks = ChunksOf(job);
   for (const ChunkRef& place : chunks) {
+    if (place.chunk->is_home) ++arrival.first_parts[place.chunk->key->key.value + 1];
+  }
+  for (std::size_t key = 0; key < job.keys.size(); ++key)
+    arrival.first_parts[key + 1] += arrival.first_parts[key];
+  arrival.parts.resize(arrival.first_parts.back());
+  std::vector<std::uint32_t> next = arrival.first_parts;
+  for (const ChunkRef& place : chunks) {
+    if (!place.chunk->is_home) continue;
     const ShardKey& key = *place.chunk->key;
     const auto& image = arrival.state->images.of_cores[place.core.value]->chunks[place.index];
-    if (!place.chunk->is_home) continue;
-    arrival.parts[key.key.value].push_back(
-        {place, std::vector<std::uint32_t>(TensorsOf(key, image).size(), 0)});
+    arrival.parts[next[key.key.value]++] = {
+        .place = place, .tensor_count = static_cast<std::uint8_t>(TensorsOf(key, image).size())};
   }
-  for (const v1::KeyStateInfo& info : first.keys()) {
+  for (std::uint32_t key = 0; key < job.keys.size(); ++key) {
+    std::ranges::sort(arrival.PartsOf(key), {}, [](const CheckpointArrival::Part& part) {
+      return part.place.chunk->element_offset;
+    });
+  }
+}
+
+// Chunks whose home is another daemon get no elements here, only the count of reductions.
+void Loads::CountReductionsElsewhere(const Job& job, CheckpointArrival& arrival) {
+  std::vector<std::uint64_t> reductions(job.keys.size(), 0);
+  for (const v1::KeyStateInfo& info : arrival.state->description->keys())
+    reductions[info.key_index()] = info.reductions();
+  for (const ChunkRef& place : ChunksOf(job)) {
+    const std::uint32_t key = place.chunk->key->key.value;
+    if (place.chunk->is_home || !arrival.named[key]) continue;
+    auto& image = arrival.state->images.of_cores[place.core.value]->chunks[place.index];
+    image.reductions = reductions[key];
+    image.ready.store(true, std::memory_order_release);
+  }
+}
+
+// Records which keys the load names and counts the elements that this daemon must receive.
+absl::Status Loads::NameKeys(const Job& job, const KeyInfos& keys, CheckpointArrival& arrival) {
+  for (const v1::KeyStateInfo& info : keys) {
     if (info.key_index() >= job.keys.size() || arrival.named[info.key_index()]) {
       return absl::InvalidArgumentError(fmt::format(
           "job {}: the checkpoint lists key number {}, which {}", job.name(), info.key_index(),
@@ -53,26 +82,26 @@ absl::Status Loads::NameKeys(const Job& job, const v1::LoadStateRequest& first,
                       job.name(), job.keys[info.key_index()].name()));
     }
     arrival.named[info.key_index()] = true;
-    for (const CheckpointArrival::Part& part : arrival.parts[info.key_index()]) {
-      arrival.elements_left +=
-          std::uint64_t{part.place.chunk->element_count} * part.elements_come.size();
+    for (const CheckpointArrival::Part& part : arrival.PartsOf(info.key_index())) {
+      auto& image = arrival.state->images.of_cores[part.place.core.value]->chunks[part.place.index];
+      image.reductions = info.reductions();
+      arrival.elements_left += std::uint64_t{part.place.chunk->element_count} * part.tensor_count;
     }
-    reductions[info.key_index()] = info.reductions();
-  }
-  for (const ChunkRef& place : chunks) {
-    const std::uint32_t key = place.chunk->key->key.value;
-    if (!arrival.named[key]) continue;
-    auto& image = arrival.state->images.of_cores[place.core.value]->chunks[place.index];
-    image.reductions = reductions[key];
-    // Chunks whose home is another daemon get no elements here, only the count of reductions.
-    if (!place.chunk->is_home) image.ready.store(true, std::memory_order_release);
-  }
-  for (auto& parts : arrival.parts) {
-    std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
-      return a.place.chunk->element_offset < b.place.chunk->element_offset;
-    });
   }
   return absl::OkStatus();
+}
+
+// Keys that did not fit into the first message.
+absl::Status Loads::NameMoreKeys(const Job& job, const v1::LoadStateRequest& part,
+                                 CheckpointArrival& arrival) {
+  if (part.keys().empty()) return absl::OkStatus();
+  if (job.rack_run != nullptr) {
+    return absl::InvalidArgumentError(
+        fmt::format("job {} spans racks, so the first message must list all keys of the checkpoint",
+                    job.name()));
+  }
+  arrival.state->description->mutable_keys()->MergeFrom(part.keys());
+  return NameKeys(job, part.keys(), arrival);
 }
 
 absl::Status Loads::TakePiece(const Job& job, CheckpointArrival& arrival,
@@ -91,7 +120,7 @@ absl::Status Loads::TakePiece(const Job& job, CheckpointArrival& arrival,
   if (piece.elements().empty() || piece.elements().size() > kPieceBytesMax) {
     return wrong(fmt::format("must have 1 to {} bytes", kPieceBytesMax));
   }
-  std::vector<CheckpointArrival::Part>& parts = arrival.parts[piece.key_index()];
+  const std::span<CheckpointArrival::Part> parts = arrival.PartsOf(piece.key_index());
   auto part = std::upper_bound(parts.begin(), parts.end(), piece.element_offset(),
                                [](std::uint64_t offset, const CheckpointArrival::Part& each) {
                                  return offset < each.place.chunk->element_offset;

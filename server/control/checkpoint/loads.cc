@@ -17,6 +17,7 @@
 namespace phub::server {
 namespace {
 
+constexpr int kPiecesAtOnceMax = 2048;           // in one turn of control
 constexpr std::size_t kSentenceBytesMax = 2048;  // far more than a daemon's fault message has
 
 // A worker's message, to be shown to other ranks and users.
@@ -37,7 +38,7 @@ Job* Loads::FindLoad(LoadId load) const {
   return nullptr;
 }
 
-absl::StatusOr<LoadId> Loads::BeginLoad(const v1::LoadStateRequest& first) {
+absl::StatusOr<LoadId> Loads::BeginLoad(v1::LoadStateRequest first) {
   const absl::StatusOr<Seating> seat = FindLoader(first);
   if (!seat.ok()) return seat.status();
   Job& job = *seat->job;
@@ -62,15 +63,18 @@ absl::StatusOr<LoadId> Loads::BeginLoad(const v1::LoadStateRequest& first) {
   auto images = MakeImages(context_, host_memory_, job);
   if (!images.ok()) return context_.Refuse(ControlCounter::loads_refused, images.status());
   arrival->state->images = *std::move(images);
-  arrival->state->description.set_iteration(first.iteration());
-  *arrival->state->description.mutable_keys() = first.keys();
-  v1::SavedState& source = *arrival->state->description.mutable_source();
+  v1::LoadedState& description = *arrival->state->description;
+  description.set_iteration(first.iteration());
+  description.mutable_keys()->Swap(first.mutable_keys());
+  v1::SavedState& source = *description.mutable_source();
   source = SaveAt(first.iteration(), first.source().directory(), first.source().host());
   source.set_loaded(true);
-  const absl::Status status = NameKeys(job, first, *arrival);
+  PrepareParts(job, *arrival);
+  const absl::Status status = NameKeys(job, description.keys(), *arrival);
+  if (status.ok() && job.rack_run != nullptr) CountReductionsElsewhere(job, *arrival);
   if (status.ok() && job.rack_run != nullptr && is_own) {
     DealOut(context_.options.racks_with_ranks(), RackIndex{context_.options.rack_index},
-            ChunksOf(job), arrival->state->description, *arrival);
+            ChunksOf(job), description, *arrival);
     for (auto& [rack, part] : arrival->for_racks) part.set_number(job.checkpoints->newest_load);
   }
   const LoadId id = arrival->id;
@@ -111,15 +115,30 @@ bool Loads::AcceptsParts(LoadId load, std::function<void()> resume) {
 }
 
 absl::Status Loads::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
+  int next = 0;
+  absl::Status status;
+  do {
+    status = LoadPieces(load, part, next);
+  } while (status.ok() && next < part.pieces_size());
+  return status;
+}
+
+absl::Status Loads::LoadPieces(LoadId load, const v1::LoadStateRequest& part, int& next) {
   Job* const job = FindLoad(load);
   if (job == nullptr) return Over();
   CheckpointArrival& arrival = *job->checkpoints->arrival;
   if (!arrival.failure.ok()) return arrival.failure;
-  if (arrival.is_refusal) return absl::OkStatus();
+  if (arrival.is_refusal) {
+    next = part.pieces_size();
+    return absl::OkStatus();
+  }
   PHUB_CHECK(arrival.accepts, "job={}", job->name());
   absl::Status status = CheckLoader(*job, arrival.session_id);
-  for (const v1::StatePiece& piece : part.pieces()) {
-    if (!status.ok()) break;
+  if (status.ok() && next == 0 && std::exchange(arrival.began, true))
+    status = NameMoreKeys(*job, part, arrival);
+  const int end = std::min(part.pieces_size(), next + kPiecesAtOnceMax);
+  for (; next < end && status.ok(); ++next) {
+    const v1::StatePiece& piece = part.pieces(next);
     context_.counters.Add(ControlCounter::load_bytes, piece.elements().size());
     if (arrival.dealt.empty()) {
       status = TakePiece(*job, arrival, piece);
@@ -136,6 +155,13 @@ absl::Status Loads::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
   }
   arrival.deadline = context_.clock.Now() + context_.options.transfer_timeout;
   return absl::OkStatus();
+}
+
+void Loads::Later(LoadId load, std::function<void()> then) {
+  Job* const job = FindLoad(load);
+  if (job == nullptr || context_.background == nullptr) return then();
+  context_.background->Run(
+      job->account.tenant, [] {}, std::move(then));
 }
 
 void Loads::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
@@ -170,9 +196,9 @@ void Loads::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
 void Loads::SendCheckpoint(Job& job) {
   const std::unique_ptr<CheckpointArrival> arrival = std::move(job.checkpoints->arrival);
   std::unique_ptr<DeliveredCheckpoint> state = std::move(arrival->state);
-  for (std::size_t key = 0; key < arrival->parts.size(); ++key) {
+  for (std::uint32_t key = 0; key < arrival->named.size(); ++key) {
     if (!arrival->named[key]) continue;
-    for (const CheckpointArrival::Part& part : arrival->parts[key]) {
+    for (const CheckpointArrival::Part& part : arrival->PartsOf(key)) {
       state->images.of_cores[part.place.core.value]->chunks[part.place.index].ready.store(
           true, std::memory_order_release);
     }
@@ -189,15 +215,15 @@ void Loads::SendCheckpoint(Job& job) {
   }
   job.checkpoints->loaded = std::move(state);
   job.checkpoints->load_refusal = absl::OkStatus();
-  TakeOverIterations(job, job.checkpoints->loaded->description);
-  NoteSave(job, job.checkpoints->loaded->description.source(), context_.clock.Now(),
+  TakeOverIterations(job, *job.checkpoints->loaded->description);
+  NoteSave(job, job.checkpoints->loaded->description->source(), context_.clock.Now(),
            context_.clock.Now());
   context_.counters.Add(ControlCounter::loads_brought);
   const std::string by =
       arrival->session_id.empty() ? "rack" : fmt::format("rank {}", arrival->rank.value);
   LogInfo("event=state_brought tenant={} job=\"{}\" by=\"{}\" iteration={} keys={}",
-          job.account.tenant, job.name(), by, job.checkpoints->loaded->description.iteration(),
-          job.checkpoints->loaded->description.keys_size());
+          job.account.tenant, job.name(), by, job.checkpoints->loaded->description->iteration(),
+          job.checkpoints->loaded->description->keys_size());
 }
 
 // The load failed. The core loops never saw its memory, which is therefore freed at once. The
@@ -232,7 +258,13 @@ void Loads::GetLoadedState(const v1::GetLoadedStateRequest& request,
   }
   job.pending.push_back(
       {job.checkpoints->loaded->tickets,
-       [answer, state = job.checkpoints->loaded->description] { answer(absl::OkStatus(), state); },
+       [this, answer, tenant = job.account.tenant, state = job.checkpoints->loaded->description] {
+         const auto copy = std::make_shared<v1::LoadedState>();
+         context_.RunLong(
+             static_cast<std::size_t>(state->keys_size()), tenant,
+             [copy, state] { *copy = *state; },
+             [copy, answer] { answer(absl::OkStatus(), std::move(*copy)); });
+       },
        [answer](const absl::Status& failed) { answer(failed, {}); }});
   pending_calls_.AnswerAcknowledged(job);
 }

@@ -34,9 +34,13 @@ class Loads final : public JobObserver {
   // too), FinishLoad when the client has sent everything; it answers the call. If a load has
   // failed, the next LoadPart returns the reason. LoadPart must wait until AcceptsParts; if that is
   // false, `resume` is called once it is true.
-  absl::StatusOr<LoadId> BeginLoad(const v1::LoadStateRequest& first);
+  absl::StatusOr<LoadId> BeginLoad(v1::LoadStateRequest first);
   bool AcceptsParts(LoadId load, std::function<void()> resume);
   absl::Status LoadPart(LoadId load, const v1::LoadStateRequest& part);
+  // The same for a few pieces from `next` on, which it advances: one turn of control. Later() calls
+  // `then` in another turn, after turns of other tenants.
+  absl::Status LoadPieces(LoadId load, const v1::LoadStateRequest& part, int& next);
+  void Later(LoadId load, std::function<void()> then);
   void FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer);
   void CancelLoad(LoadId load);  // ignored if it is over
   // To be called after each part of a load into a job that spans racks. Returns by rack what to
@@ -57,8 +61,12 @@ class Loads final : public JobObserver {
   Job* FindLoad(LoadId load) const;
   absl::StatusOr<Seating> FindLoader(const v1::LoadStateRequest& first);
   absl::Status CheckLoader(const Job& job, const std::string& session_id);
-  absl::Status NameKeys(const Job& job, const v1::LoadStateRequest& first,
-                        CheckpointArrival& arrival);
+  using KeyInfos = google::protobuf::RepeatedPtrField<v1::KeyStateInfo>;
+  static void PrepareParts(const Job& job, CheckpointArrival& arrival);
+  static void CountReductionsElsewhere(const Job& job, CheckpointArrival& arrival);
+  static absl::Status NameKeys(const Job& job, const KeyInfos& keys, CheckpointArrival& arrival);
+  static absl::Status NameMoreKeys(const Job& job, const v1::LoadStateRequest& part,
+                                   CheckpointArrival& arrival);
   absl::Status TakePiece(const Job& job, CheckpointArrival& arrival, const v1::StatePiece& piece);
   void NotePages(Job& job);
   static void SetAccepts(CheckpointArrival& arrival);

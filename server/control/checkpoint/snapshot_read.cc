@@ -14,6 +14,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "pieces carry little-endian elements");
 
 constexpr std::uint64_t kPartBytesMax = 1 << 20;  // a piece has at most as many bytes
+// Bound the work of one turn of control, and the overhead of many small pieces.
+constexpr int kPiecesPerPartMax = 2048;
+constexpr std::size_t kKeysPerPartMax = 1024;
 
 }  // namespace
 
@@ -45,20 +48,23 @@ absl::Status Snapshots::ReadSnapshot(const v1::ReadSnapshotRequest& request,
     return absl::OkStatus();
   }
   run.reader_waits = true;
+  run.keys_in_parts = request.keys_in_parts();
   AdvanceSnapshot(*job, context_.clock.Now());
   return absl::OkStatus();
 }
 
-// Fills and sends one part, or ends the snapshot after the last part.
-void Snapshots::SendSnapshotPart(Job& job) {
-  SnapshotRun& run = *job.checkpoints->snapshot;
-  v1::SnapshotPart part;
-  if (!run.keys_sent) {
-    run.keys_sent = true;
-    *part.mutable_keys() = run.description.keys();
-  }
-  std::uint64_t room = part.keys().empty() ? kPartBytesMax : 0;
-  while (room > 0 && run.chunk_next < run.chunks.size()) {
+// Adds the next keys. They are few enough for one turn of control, if the reader accepts parts.
+void Snapshots::FillKeys(const Job& job, SnapshotRun& run, v1::SnapshotPart& part) {
+  const std::size_t count = run.keys_in_parts ? kKeysPerPartMax : run.keys.size();
+  for (std::size_t i = 0; i < count && !run.keys_sent(); ++i, ++run.key_next)
+    *part.add_keys() = DescribeAtTarget(job, run, static_cast<std::uint32_t>(run.key_next));
+  part.set_more_keys(!run.keys_sent());
+}
+
+// Adds the next pieces. Returns the number of bytes.
+std::uint64_t Snapshots::FillPieces(const Job& job, SnapshotRun& run, v1::SnapshotPart& part) {
+  std::uint64_t room = kPartBytesMax;
+  while (part.pieces_size() < kPiecesPerPartMax && run.chunk_next < run.chunks.size()) {
     const ChunkRef& place = run.chunks[run.chunk_next];
     const Chunk& chunk = *place.chunk;
     const auto& copy = run.images.of_cores[place.core.value]->chunks[place.index];
@@ -83,13 +89,23 @@ void Snapshots::SendSnapshotPart(Job& job) {
     run.tensor_next = 0;
     ++run.chunk_next;
   }
+  return kPartBytesMax - room;
+}
+
+// Fills and sends one part, or ends the snapshot after the last part.
+void Snapshots::SendSnapshotPart(Job& job) {
+  SnapshotRun& run = *job.checkpoints->snapshot;
+  v1::SnapshotPart part;
+  if (!run.keys_sent()) {
+    FillKeys(job, run, part);
+  } else {
+    context_.counters.Add(ControlCounter::snapshot_bytes, FillPieces(job, run, part));
+  }
   if (part.keys().empty() && part.pieces().empty()) {
     context_.counters.Add(ControlCounter::snapshots_read);
     NoteReadOut(job);
     return DropSnapshot(job, absl::OkStatus());
   }
-  if (part.keys().empty())
-    context_.counters.Add(ControlCounter::snapshot_bytes, kPartBytesMax - room);
   run.reader_waits = false;
   run.deadline = context_.clock.Now() + context_.options.transfer_timeout;
   run.reader->Send(std::move(part));

@@ -21,16 +21,39 @@ constexpr std::size_t kSnapshotIdBytes = 16;
 // Describes each key by what the core loops copied at its target. Keys without a chunk here keep
 // their description.
 void DescribeCopied(SnapshotRun& run) {
-  std::vector<bool> seen(run.key_count, false);
+  std::vector<bool> seen(run.keys.size(), false);
   for (const ChunkRef& place : run.chunks) {
     const std::uint32_t index = place.chunk->key->key.value;
     const CheckpointImage& image = *run.images.of_cores[place.core.value];
     const CheckpointImage::ChunkImage& copy = image.chunks[place.index];
-    v1::SnapshotKey& key = *run.description.mutable_keys(static_cast<int>(index));
-    key.set_reductions(copy.reductions);
-    key.set_applied(seen[index] ? std::min(key.applied(), copy.applied.value) : copy.applied.value);
-    *key.mutable_hyper_parameters() = ToProto(image.keys[index].hyper_parameters);
+    KeyAtTarget& key = run.keys[index];
+    key.reductions = copy.reductions;
+    key.applied = seen[index] ? std::min(key.applied, copy.applied.value) : copy.applied.value;
+    key.is_here = true;
+    key.hyper_parameters = image.keys[index].hyper_parameters;
     seen[index] = true;
+  }
+  run.copied = true;
+}
+
+// Describes each key by the versions that core loops reported after they accepted the snapshot.
+void DescribeBegun(SnapshotRun& run, const VersionQuery& query) {
+  for (std::size_t i = 0; i < run.keys.size(); ++i) {
+    const VersionReport::Entry* least = nullptr;
+    std::uint64_t applied = 0;
+    std::uint64_t reductions = 0;
+    for (const auto& report : query.reports) {
+      const VersionReport::Entry& entry = report->keys[i];
+      if (entry.chunk_count == 0) continue;
+      if (least == nullptr || entry.applied_min < least->applied_min) least = &entry;
+      applied = std::max(applied, entry.applied_max.value);
+      reductions = std::max(reductions, entry.reductions_max);
+    }
+    if (least == nullptr) continue;
+    KeyAtTarget& key = run.keys[i];
+    key.applied = key.reductions + applied - reductions;
+    key.is_here = true;
+    key.hyper_parameters = least->hyper_parameters;
   }
 }
 
@@ -88,7 +111,8 @@ absl::Status Snapshots::TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& r
   run->begun_at = context_.clock.Now();
   run->deadline = kNever;
   run->taken.assign(context_.cores.size(), false);
-  run->key_count = static_cast<std::uint32_t>(job.keys.size());
+  run->begins_with_keys = !request.without_keys();
+  run->keys.resize(job.keys.size());
   run->chunks = ChunksOf(job);
   std::erase_if(run->chunks, [](const ChunkRef& place) { return !place.chunk->is_home; });
   v1::Snapshot& description = run->description;
@@ -96,14 +120,11 @@ absl::Status Snapshots::TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& r
   description.set_job(job.name());
   description.set_world_size(std::max(job.config.world_size, job.config.ranks_of_job));
   description.set_incarnation(job.account.incarnation.value);
-  for (std::uint32_t i = 0; i < run->key_count; ++i) {
-    v1::SnapshotKey& key = *description.add_keys();
-    *key.mutable_spec() = job.keys[i];
-    key.set_key_index(i);
+  for (std::size_t i = 0; i < run->keys.size(); ++i) {
+    run->keys[i].first_iteration = job.keys[i].first_iteration();
   }
   for (const v1::SnapshotTarget& target : request.targets()) {
-    const auto key = static_cast<int>(target.key_index());
-    description.mutable_keys(key)->set_reductions(target.reductions());
+    run->keys[target.key_index()].reductions = target.reductions();
     for (const auto& image : run->images.of_cores) {
       image->keys[target.key_index()].target = target.reductions();
     }
@@ -144,13 +165,7 @@ void Snapshots::StartSnapshot(Job& job) {
       [this, &job, id = run.id](const absl::Status& asked, VersionQuery& query) {
         if (job.checkpoints->snapshot == nullptr || job.checkpoints->snapshot->id != id) return;
         if (!asked.ok()) return DropSnapshot(job, asked);
-        const v1::GetVersionsResponse versions = versions_.DescribeVersions(job, query);
-        for (v1::SnapshotKey& key : *job.checkpoints->snapshot->description.mutable_keys()) {
-          const v1::KeyVersions& now = versions.keys(static_cast<int>(key.key_index()));
-          if (now.chunk_count() == 0) continue;
-          key.set_applied(key.reductions() + now.applied_max() - now.reductions_max());
-          *key.mutable_hyper_parameters() = now.hyper_parameters();
-        }
+        DescribeBegun(*job.checkpoints->snapshot, query);
         job.checkpoints->snapshot->versions_known = true;
       });
 }
@@ -221,7 +236,10 @@ void Snapshots::AdvanceSnapshot(Job& job, TimeNs now) {
   if (run->state == SnapshotRun::State::kAccepting && run->acknowledged && run->versions_known) {
     run->state = SnapshotRun::State::kTaking;
     run->deadline = now + context_.options.transfer_timeout;
-    std::exchange(run->begun, nullptr)(absl::OkStatus(), run->description);
+    v1::Snapshot begun = run->description;
+    for (std::uint32_t key = 0; key < run->keys.size() && run->begins_with_keys; ++key)
+      *begun.add_keys() = DescribeAtTarget(job, *run, key);
+    std::exchange(run->begun, nullptr)(absl::OkStatus(), std::move(begun));
   }
   if (now >= run->deadline) {
     const bool accepting = run->state == SnapshotRun::State::kAccepting;
@@ -234,10 +252,10 @@ void Snapshots::AdvanceSnapshot(Job& job, TimeNs now) {
                                      : context_.options.transfer_timeout))));
   }
   const auto is_taken = [](bool taken) { return taken; };
-  if (run->keys_sent || !run->reader_waits ||
+  if (run->copied || !run->reader_waits ||
       !std::all_of(run->taken.begin(), run->taken.end(), is_taken)) {
     // The reader has its own timeout.
-    if (run->reader != nullptr && !run->keys_sent) run->deadline = kNever;
+    if (run->reader != nullptr && !run->copied) run->deadline = kNever;
     return;
   }
   DescribeCopied(*run);

@@ -60,6 +60,8 @@ class Snapshots final : public JobObserver {
   absl::Status TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& request);
   void DropSnapshotOf(Job& job, const std::string& saver);
   void StartSnapshot(Job& job);
+  static void FillKeys(const Job& job, SnapshotRun& run, v1::SnapshotPart& part);
+  static std::uint64_t FillPieces(const Job& job, SnapshotRun& run, v1::SnapshotPart& part);
   void SendSnapshotPart(Job& job);
   void DropSnapshot(Job& job, absl::Status why);
   void FreeSnapshot(Job& job);

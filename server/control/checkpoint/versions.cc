@@ -55,7 +55,7 @@ void Versions::AnswerVersionsTo(Job& job, Rank asking, Answer<v1::GetVersionsRes
   AskForVersionsOf(job, asking, context_.options.report_timeout,
                    [this, &job, answer](const absl::Status& status, VersionQuery& query) {
                      if (!status.ok()) return answer(status, {});
-                     answer(absl::OkStatus(), DescribeVersions(job, query));
+                     DescribeVersions(job, query, answer);
                    });
 }
 
@@ -92,21 +92,38 @@ void Versions::CheckVersionQueries(Job& job, TimeNs now) {
   }
 }
 
-v1::GetVersionsResponse Versions::DescribeVersions(const Job& job,
-                                                   const VersionQuery& query) const {
-  v1::GetVersionsResponse response;
+// Describes a complete query without the lock, if there are many keys.
+void Versions::DescribeVersions(const Job& job, VersionQuery& query,
+                                const Answer<v1::GetVersionsResponse>& answer) {
+  struct Description {
+    std::vector<std::unique_ptr<VersionReport>> reports;
+    std::vector<std::uint64_t> first_iterations;  // [key]; they change under the lock
+    v1::GetVersionsResponse response;
+  };
+  const auto description = std::make_shared<Description>();
   // Keys that were added after the query began have no reports; the next query covers them.
-  for (std::size_t i = 0; i < query.reports[0]->keys.size(); ++i) {
-    v1::KeyVersions& key = *response.add_keys();
-    key.set_key_index(static_cast<std::uint32_t>(i));
-    key.set_first_iteration(job.keys[i].first_iteration());
-    for (const auto& report : query.reports) Merge(report->keys[i], key);
+  const std::size_t key_count = query.reports[0]->keys.size();
+  description->first_iterations.reserve(key_count);
+  for (std::size_t i = 0; i < key_count; ++i)
+    description->first_iterations.push_back(job.keys[i].first_iteration());
+  if (job.rack_run != nullptr) {
+    for (std::uint32_t rack = 0; rack < context_.options.racks_with_ranks(); ++rack)
+      description->response.add_racks(context_.options.racks[rack]);
   }
-  if (job.rack_run == nullptr) return response;
-  for (std::uint32_t rack = 0; rack < context_.options.racks_with_ranks(); ++rack) {
-    response.add_racks(context_.options.racks[rack]);
-  }
-  return response;
+  description->reports = std::move(query.reports);  // the core loops have answered
+  query.reports.clear();
+  query.answered_count = 0;  // still complete
+  context_.RunLong(
+      key_count, job.account.tenant,
+      [description] {
+        for (std::size_t i = 0; i < description->first_iterations.size(); ++i) {
+          v1::KeyVersions& key = *description->response.add_keys();
+          key.set_key_index(static_cast<std::uint32_t>(i));
+          key.set_first_iteration(description->first_iterations[i]);
+          for (const auto& report : description->reports) Merge(report->keys[i], key);
+        }
+      },
+      [description, answer] { answer(absl::OkStatus(), std::move(description->response)); });
 }
 
 absl::Status Versions::CheckQueryRoom(const Job& job) const {

@@ -30,7 +30,6 @@ class Versions final : public JobObserver {
   // query is complete or timed out, otherwise the job has ended.
   void AskForVersions(Job& job, DurationNs timeout,
                       std::function<void(const absl::Status&, VersionQuery&)> done);
-  v1::GetVersionsResponse DescribeVersions(const Job& job, const VersionQuery& query) const;
 
   void HandleVersionsReported(Job& job, CoreIndex core, const Event& event);
   void CheckVersionQueries(Job& job, TimeNs now);
@@ -44,6 +43,8 @@ class Versions final : public JobObserver {
                         std::function<void(const absl::Status&, VersionQuery&)> done);
   void AnswerVersionsTo(Job& job, Rank asking, Answer<v1::GetVersionsResponse> answer);
   void AnswerVersions(Job& job, Answer<v1::GetVersionsResponse> answer);
+  void DescribeVersions(const Job& job, VersionQuery& query,
+                        const Answer<v1::GetVersionsResponse>& answer);
 
   Context& context_;
   JobTable& jobs_;

@@ -177,6 +177,7 @@ struct Job {
   ShardConfig config;
   Rank created_by{};
   TimeNs created_at = 0;
+  std::uint64_t number = 0;     // in the order of creation, from 1
   std::vector<Member> members;  // [rank]
 
   KeyTable keys;              // [key index]; empty after the release

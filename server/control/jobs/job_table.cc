@@ -9,6 +9,7 @@
 namespace phub::server {
 
 Job* JobTable::Add(std::unique_ptr<Job> job) {
+  job->number = ++created_;
   for (JobObserver* each : observers_) each->OnCreated(*job);
   jobs_.push_back(std::move(job));
   return jobs_.back().get();

@@ -66,6 +66,7 @@ class JobTable {
   std::vector<JobObserver*> observers_;
   std::list<std::unique_ptr<Job>> jobs_;
   std::deque<std::unique_ptr<Job>> ended_;
+  std::uint64_t created_ = 0;
   std::unordered_map<const JobShard*, ShardOwner> shard_owners_;  // looked up, never iterated
 };
 

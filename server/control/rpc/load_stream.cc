@@ -18,7 +18,11 @@ LoadStream::LoadStream(ControlThread& thread, Caller caller, RackRelay* relay,
 absl::Status LoadStream::Take(Control& control) {
   if (!load_.has_value()) {
     if (absl::Status own = CheckLoad(control, caller_, part_); !own.ok()) return own;
-    const absl::StatusOr<LoadId> load = control.loads().BeginLoad(part_);
+    // Control takes over the keys, which may be many.
+    v1::LoadStateRequest first;
+    first.Swap(&part_);
+    part_.mutable_pieces()->Swap(first.mutable_pieces());
+    const absl::StatusOr<LoadId> load = control.loads().BeginLoad(std::move(first));
     if (!load.ok()) return load.status();
     load_ = *load;
     const auto resume = [this, alive = alive_] {
@@ -43,8 +47,18 @@ void LoadStream::Resume(Control& control) {
   Continue(control);
 }
 
+// Takes a part in several turns if it has many pieces.
 absl::Status LoadStream::TakePart(Control& control) {
-  if (absl::Status status = control.loads().LoadPart(*load_, part_); !status.ok()) return status;
+  absl::Status status = control.loads().LoadPieces(*load_, part_, next_piece_);
+  if (!status.ok()) return status;
+  if (next_piece_ < part_.pieces_size()) {
+    waiting_ = true;
+    control.loads().Later(*load_, [this, alive = alive_, &control] {
+      if (*alive) Resume(control);
+    });
+    return absl::OkStatus();
+  }
+  next_piece_ = 0;
   return PassOn(control);
 }
 

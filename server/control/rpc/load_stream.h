@@ -53,6 +53,7 @@ class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
   std::optional<LoadId> load_;                                  // set by the first message
   std::map<std::uint32_t, std::shared_ptr<LoadRelay>> relays_;  // by rack
   Incarnation job_;                                             // set if there are relays
+  int next_piece_ = 0;                                          // of part_
   bool reading_ = true;    // waiting for a part, or for the client to close its side
   bool waiting_ = false;   // the daemon does not accept part_ yet
   bool come_ = false;      // the client has sent everything

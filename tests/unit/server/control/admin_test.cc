@@ -92,6 +92,36 @@ TEST_F(AdminTest, EndedAndFailedJobsAreRememberedUpToALimit) {
   EXPECT_EQ(Barrier(first_session, 0)->code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(AdminTest, JobsAreListedInPages) {
+  std::vector<std::string> sessions;
+  for (int i = 0; i < 7; ++i) sessions.push_back(Enter(0, 1, "job" + std::to_string(i)));
+  Settle();
+  v1::ListJobsRequest request;
+  request.set_page_size(3);
+  std::vector<std::string> names;
+  int pages = 0;
+  do {
+    const auto page = ListJobs(request);
+    ASSERT_TRUE(page->ok()) << page->message();
+    EXPECT_LE(page->response.jobs_size(), 3);
+    for (const v1::JobInfo& job : page->response.jobs()) names.push_back(job.name());
+    // A job of this page ends, and a new one begins.
+    if (++pages == 1) {
+      Leave(sessions[1]);
+      Settle();
+      Enter(0, 1, "job7");
+    }
+    request.set_page_token(page->response.next_page_token());
+  } while (!request.page_token().empty());
+  EXPECT_EQ(pages, 3);
+  EXPECT_THAT(names, ::testing::ElementsAre("job0", "job1", "job2", "job3", "job4", "job5", "job6",
+                                            "job7"));
+  // Expect: without a page size everything comes at once.
+  EXPECT_EQ(ListJobs({})->response.jobs_size(), 8);
+  request.set_page_token("nonsense");
+  EXPECT_EQ(ListJobs(request)->code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(AdminTest, TheNewestRunOfANameIsDescribed) {
   const std::string session = Enter(0, 1);
   Leave(session);
