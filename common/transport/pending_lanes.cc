@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <utility>
 
 #include "common/base/check.h"
@@ -119,17 +120,44 @@ void PendingLanes::AcceptSome() {
   }
 }
 
-void PendingLanes::GivePlace(Descriptor socket, Origin origin) {
-  std::uint32_t of_origin = 0;
-  Place* place = nullptr;
-  for (Place& other : places_) {
-    if (!other.socket) {
-      if (place == nullptr) place = &other;
-    } else if (other.origin.key == origin.key) {
-      ++of_origin;
+// Returns a free place, which a silent peer may have just lost; null if there is none.
+PendingLanes::Place* PendingLanes::FindPlace(const Origin& origin) {
+  Peers own;
+  Place* free = nullptr;
+  for (Place& place : places_) {
+    if (!place.socket) {
+      if (free == nullptr) free = &place;
+    } else if (place.origin.key == origin.key) {
+      own.Add(place);
     }
   }
-  if (place == nullptr || of_origin >= options_.places_per_origin_max) {
+  const bool has_limit = own.count >= options_.places_per_origin_max;
+  if (!has_limit && free != nullptr) return free;
+  Place* const displaced = has_limit ? own.oldest : OldestOfLargest(own);
+  if (displaced == nullptr) return nullptr;
+  Count(counters_.over_capacity);
+  SendRefusal(TakeSocket(*displaced), wire::LaneRefusal::kCapacity);
+  return displaced;
+}
+
+// The oldest silent peer of the origin that has the most peers; a newcomer's own origin only if no
+// other has more.
+PendingLanes::Place* PendingLanes::OldestOfLargest(const Peers& own) {
+  std::map<std::array<std::byte, 16>, Peers> origins;
+  for (Place& place : places_) {
+    if (place.socket) origins[place.origin.key].Add(place);
+  }
+  const Peers* largest = &own;
+  for (const auto& [key, peers] : origins) {
+    if (peers.oldest == nullptr) continue;
+    if (largest->oldest == nullptr || peers.count > largest->count) largest = &peers;
+  }
+  return largest->oldest;
+}
+
+void PendingLanes::GivePlace(Descriptor socket, Origin origin) {
+  Place* const place = FindPlace(origin);
+  if (place == nullptr) {
     Count(counters_.over_capacity);
     SendRefusal(socket, wire::LaneRefusal::kCapacity);
     return;
@@ -143,6 +171,7 @@ void PendingLanes::GivePlace(Descriptor socket, Origin origin) {
   }
   place->socket = std::move(socket);
   place->origin = std::move(origin);
+  place->number = ++arrivals_;
   place->deadline = clock_.Now() + options_.request_timeout;
   place->have = 0;
   place->want = kRequestBytes;

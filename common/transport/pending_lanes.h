@@ -2,8 +2,11 @@
 // and limits how many peers wait and for how long.
 //
 // Limits for peers that are not authenticated yet: a peer has a deadline, one place in a table of
-// fixed size, and a buffer for one request. Peers of one origin (an address, a user) share a
-// limited number of places. With TLS, the first bytes are a ClientHello. It must prove that the
+// fixed size, and a buffer for one request. Peers of one origin (an address block, a user) share a
+// limited number of places. A newcomer that finds no place displaces the oldest silent peer: of its
+// own origin if that has its limit, otherwise of the origin that has the most. A peer is silent
+// until its first bytes are complete. So attackers displace each other, and a peer that sends its
+// request at once gets in. With TLS, the first bytes are a ClientHello. It must prove that the
 // sender has a lane's key before the daemon keeps any state: the first call of a handshake either
 // fails it or has verified the key. Off the data path: one thread of the daemon calls PollOnce in a
 // loop; any thread may read counters.
@@ -132,6 +135,7 @@ class PendingLanes {
   struct Place {
     Descriptor socket;  // empty: the place is free
     Origin origin;
+    std::uint64_t number = 0;  // in the order of arrival
     TimeNs deadline = 0;
     std::size_t have = 0;
     std::size_t want = kRequestBytes;
@@ -139,10 +143,22 @@ class PendingLanes {
     std::array<std::byte, kRequestBytesMax> bytes;
   };
 
+  struct Peers {  // of one origin
+    std::uint32_t count = 0;
+    Place* oldest = nullptr;  // among the silent ones
+    void Add(Place& place) {
+      ++count;
+      if (place.handshake != nullptr) return;
+      if (oldest == nullptr || place.number < oldest->number) oldest = &place;
+    }
+  };
+
   int WaitMilliseconds(DurationNs timeout) const;
   void WatchAccepting(bool on);
   void AcceptSome();
   void GivePlace(Descriptor socket, Origin origin);
+  Place* FindPlace(const Origin& origin);
+  Place* OldestOfLargest(const Peers& own);
   void Serve(Place& place);
   void Read(Place& place);
   void Advance(Place& place);
@@ -154,6 +170,7 @@ class PendingLanes {
   std::vector<Place> places_;
   SingleWriterNumber count_;
   std::uint32_t handshakes_ = 0;
+  std::uint64_t arrivals_ = 0;
   Descriptor listening_;
   Descriptor epoll_;
   TimeNs accept_paused_until_ = 0;  // 0: not paused

@@ -112,6 +112,9 @@ class OutageTest : public ::testing::Test {
     });
     done = true;
     trouble.join();
+    // Expect: the parameters are still there after every rank has left.
+    for (const std::optional<Trainer>& trainer : trainers)
+      EXPECT_EQ(trainer->Parameters(), calm.parameters);
     EXPECT_TRUE(daemon_.process().IsRunning()) << daemon_.process().Outputs();
   }
   static void InParallel(const std::function<Status(std::uint32_t rank)>& work) {

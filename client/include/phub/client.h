@@ -147,7 +147,10 @@ struct Tensor {
 };
 
 // A key of a job. A cheap reference: copies refer to the same key. Keeps the key's memory alive.
-// After the job failed or was left, pushes are refused, but the memory can still be read.
+// After the job failed or was left, pushes are refused, but the memory can still be read until the
+// last copy of the Key is destroyed; shared memory occupies the host until then. After Leave()
+// returned OK, parameters() are those of the last complete round, and nothing changes them any
+// more. After a failure, parts of them may already be those of the round that did not complete.
 class PHUB_API Key {
  public:
   ~Key();

@@ -171,7 +171,8 @@ PHUB_API void phub_job_options_init(phub_job_options* options, size_t struct_siz
 PHUB_API phub_result phub_session_join(phub_session* session, const phub_job_options* options,
                                        phub_job** job, phub_error** error);
 /* Waits for rounds in flight (at most leave_timeout), then leaves. Later calls are refused, except
- * phub_job_leave(), which returns the same result again. */
+ * phub_job_leave(), which returns the same result again. A key's parameters can still be read until
+ * the key is freed: they are those of the last complete round. */
 PHUB_API phub_result phub_job_leave(phub_job* job, phub_error** error);
 PHUB_API void phub_job_free(phub_job* job);
 

@@ -23,12 +23,14 @@ namespace {
 
 constexpr int kBacklog = 1024;
 
-// The address as an origin's key: an IPv6 address, or an IPv4 address mapped to IPv6.
+// The address block as an origin's key: the /64 of an IPv6 address, or an IPv4 address mapped to
+// IPv6. A host can use all addresses of its /64.
 std::array<std::byte, 16> KeyOf(const SocketAddress& address) {
   std::array<std::byte, 16> key{};
   if (address.storage.ss_family == AF_INET6) {
     const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
-    std::memcpy(key.data(), &v6->sin6_addr, key.size());
+    const std::size_t bytes = IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) ? key.size() : 8;
+    std::memcpy(key.data(), &v6->sin6_addr, bytes);
   } else {
     const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
     key[10] = key[11] = std::byte{0xFF};

@@ -25,9 +25,11 @@ wire::LaneRefusal ControlSharedMemoryGate::Admit(const wire::LaneHello& hello,
                                                  const transport::PeerCredentials& credentials) {
   const wire::LaneRefusal refusal = thread_.Run(
       [&](Control& control) { return control.lanes().AdmitLane(hello, ProcessOf(credentials)); });
-  if (refusal != wire::LaneRefusal::kNone) {
-    LogWarning("event=lane_refused reason={} rank={} core={} peer=\"{}\"", wire::ToString(refusal),
-               hello.rank.value, hello.core.value, transport::ToString(credentials));
+  if (refusal == wire::LaneRefusal::kNone) return refusal;
+  const std::string peer = transport::ToString(credentials);
+  if (const auto left_out = refusals_.Take(peer, SystemClock().Now())) {
+    LogWarning("event=lane_refused reason={} rank={} core={} peer=\"{}\" left_out={}",
+               wire::ToString(refusal), hello.rank.value, hello.core.value, peer, *left_out);
   }
   return refusal;
 }
@@ -55,10 +57,11 @@ wire::LaneRefusal ControlSharedMemoryGate::AdmitBatch(const wire::SharedBatchReq
   const wire::LaneRefusal refusal = thread_.Run({TurnKind::kLane, "gate"}, [&](Control& control) {
     return control.rank_memories().AdmitBatch(request, ProcessOf(credentials), memory);
   });
-  if (refusal != wire::LaneRefusal::kNone) {
-    LogWarning("event=batch_refused reason={} rank={} batch={} peer=\"{}\"",
-               wire::ToString(refusal), request.rank.value, request.batch,
-               transport::ToString(credentials));
+  if (refusal == wire::LaneRefusal::kNone) return refusal;
+  const std::string peer = transport::ToString(credentials);
+  if (const auto left_out = refusals_.Take(peer, SystemClock().Now())) {
+    LogWarning("event=batch_refused reason={} rank={} batch={} peer=\"{}\" left_out={}",
+               wire::ToString(refusal), request.rank.value, request.batch, peer, *left_out);
   }
   return refusal;
 }

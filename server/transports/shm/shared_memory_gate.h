@@ -8,6 +8,7 @@
 
 #include "common/transport/shm/shm_gate.h"
 #include "server/control/ports/control_thread.h"
+#include "server/transports/refusal_log.h"
 
 namespace phub::server {
 
@@ -29,6 +30,7 @@ class ControlSharedMemoryGate final : public transport::ShmGate {
  private:
   ControlThread& thread_;
   const std::uint8_t transport_index_;
+  RefusalLog refusals_;
 };
 
 }  // namespace phub::server

@@ -23,9 +23,11 @@ wire::LaneRefusal ControlLaneGate::Admit(const wire::LaneHello& hello,
                                          std::string_view peer_address) {
   const wire::LaneRefusal refusal = thread_.Run(
       [&](Control& control) { return control.lanes().AdmitLane(hello, std::nullopt, tls_); });
-  if (refusal != wire::LaneRefusal::kNone) {
-    LogWarning("event=lane_refused reason={} rank={} core={} peer={}", wire::ToString(refusal),
-               hello.rank.value, hello.core.value, peer_address);
+  if (refusal == wire::LaneRefusal::kNone) return refusal;
+  if (const auto left_out = refusals_.Take(std::string(peer_address), SystemClock().Now())) {
+    LogWarning("event=lane_refused reason={} rank={} core={} peer={} left_out={}",
+               wire::ToString(refusal), hello.rank.value, hello.core.value, peer_address,
+               *left_out);
   }
   return refusal;
 }

@@ -8,6 +8,7 @@
 
 #include "common/transport/tcp/lane_gate.h"
 #include "server/control/ports/control_thread.h"
+#include "server/transports/refusal_log.h"
 
 namespace phub::server {
 
@@ -27,6 +28,7 @@ class ControlLaneGate final : public transport::LaneGate {
   ControlThread& thread_;
   const std::uint8_t transport_index_;
   const bool tls_;
+  RefusalLog refusals_;
 };
 
 }  // namespace phub::server

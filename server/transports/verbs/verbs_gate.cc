@@ -38,9 +38,11 @@ wire::LaneRefusal ControlVerbsGate::Admit(const wire::LaneHello& hello,
   const wire::LaneRefusal refusal = thread_.Run({TurnKind::kLane, "gate"}, [&](Control& control) {
     return control.lanes().AdmitLane(hello);
   });
-  if (refusal != wire::LaneRefusal::kNone) {
-    LogWarning("event=lane_refused transport=verbs reason={} rank={} core={} peer={}",
-               wire::ToString(refusal), hello.rank.value, hello.core.value, peer_address);
+  if (refusal == wire::LaneRefusal::kNone) return refusal;
+  if (const auto left_out = refusals_.Take(std::string(peer_address), SystemClock().Now())) {
+    LogWarning("event=lane_refused transport=verbs reason={} rank={} core={} peer={} left_out={}",
+               wire::ToString(refusal), hello.rank.value, hello.core.value, peer_address,
+               *left_out);
   }
   return refusal;
 }

@@ -31,6 +31,7 @@
 #include "common/transport/verbs/verbs_gate.h"
 #include "server/control/jobs/memory_listener.h"
 #include "server/control/ports/control_thread.h"
+#include "server/transports/refusal_log.h"
 
 namespace phub::server {
 
@@ -110,6 +111,7 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
   const std::uint8_t transport_index_;
   const std::vector<std::shared_ptr<transport::VerbsQueue>> queues_;  // [core]
   const transport::VerbsLimits limits_;
+  RefusalLog refusals_;
   std::map<Incarnation, JobMemory> jobs_;
   const std::shared_ptr<WorkQueue> work_ = std::make_shared<WorkQueue>();
   std::thread registrar_;

@@ -85,10 +85,13 @@ inline wire::LaneHello HelloWith(const std::string& nonce) {
 
 class PlainClient {
  public:
-  explicit PlainClient(std::uint16_t port)
+  // `from`: its own address, in host order.
+  explicit PlainClient(std::uint16_t port, std::uint32_t from = INADDR_LOOPBACK)
       : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(from);
+    EXPECT_EQ(bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;

@@ -111,14 +111,14 @@ TEST_F(TcpDialTest, SilentListenerMeetsTheDeadline) {
   EXPECT_LT(clock.Now() - before, 3 * kSecond);
 }
 
-TEST_F(TcpDialTest, OverCapacityIsToldToTheDialler) {
+TEST_F(TcpDialTest, ADiallerGetsInWhereSilentPeersHaveAllPlaces) {
   TcpListenerOptions options;
   options.pending_per_address_max = 1;
   Start(options);
   PlainClient silent(listener->port());
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const auto dialled = DialTcp("127.0.0.1", listener->port(), HelloWith("k"), 5 * kSecond);
-  EXPECT_EQ(dialled.status().code(), absl::StatusCode::kResourceExhausted) << dialled.status();
+  EXPECT_TRUE(dialled.ok()) << dialled.status();
 }
 
 }  // namespace

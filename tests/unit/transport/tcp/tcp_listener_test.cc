@@ -166,11 +166,16 @@ TEST_F(TcpListenerTest, OneAddressHasOnlySoManyPlaces) {
   std::vector<std::unique_ptr<PlainClient>> silent;
   for (int i = 0; i < 3; ++i) silent.push_back(std::make_unique<PlainClient>(listener->port()));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  PlainClient refused(listener->port());
+  // Receive a fourth one. Expect: it displaces the oldest.
+  PlainClient newcomer(listener->port());
   wire::LaneWelcome welcome;
-  ASSERT_TRUE(refused.ReceiveWelcome(welcome));
+  ASSERT_TRUE(silent[0]->ReceiveWelcome(welcome));
   EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kCapacity);
   EXPECT_EQ(counters().over_capacity, 1u);
+  EXPECT_TRUE(Eventually([&] { return listener->pending_count() == 3u; }));
+  ASSERT_TRUE(newcomer.SendHello(HelloWith("k9")));
+  ASSERT_TRUE(newcomer.ReceiveWelcome(welcome));
+  EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kNone);
   // Expect: a place is free again when its client leaves or its hello is complete.
   silent.pop_back();
   ASSERT_TRUE(Eventually([&] { return counters().closed_early == 1; }));
@@ -187,13 +192,41 @@ TEST_F(TcpListenerTest, TableOfPendingConnectionsIsBounded) {
   TcpListenerOptions options;
   options.pending_max = 2;
   Start(options);
-  PlainClient a(listener->port());
+  PlainClient oldest(listener->port());
   PlainClient b(listener->port());
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  PlainClient refused(listener->port());
+  PlainClient newcomer(listener->port());
   wire::LaneWelcome welcome;
-  ASSERT_TRUE(refused.ReceiveWelcome(welcome));
+  ASSERT_TRUE(oldest.ReceiveWelcome(welcome));
   EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kCapacity);
+  EXPECT_TRUE(Eventually([&] { return listener->pending_count() == 2u; }));
+}
+
+TEST_F(TcpListenerTest, ANewcomerDisplacesTheOldestOfTheAddressWithTheMost) {
+  TcpListenerOptions options;
+  options.pending_max = 4;
+  Start(options);
+  constexpr std::uint32_t kCrowd = INADDR_LOOPBACK + 1;
+  constexpr std::uint32_t kOther = INADDR_LOOPBACK + 2;
+  PlainClient alone(listener->port(), kOther);
+  std::vector<std::unique_ptr<PlainClient>> crowd;
+  for (int i = 0; i < 3; ++i) {
+    crowd.push_back(std::make_unique<PlainClient>(listener->port(), kCrowd));
+    ASSERT_TRUE(
+        Eventually([&] { return listener->pending_count() == 2u + static_cast<unsigned>(i); }));
+  }
+  PlainClient newcomer(listener->port());
+  wire::LaneWelcome welcome;
+  ASSERT_TRUE(crowd[0]->ReceiveWelcome(welcome));
+  EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kCapacity);
+  // Expect: the others of the table keep their places.
+  ASSERT_TRUE(newcomer.SendHello(HelloWith("k1")));
+  ASSERT_TRUE(alone.SendHello(HelloWith("k2")));
+  for (PlainClient* const client : {&alone, &newcomer}) {
+    ASSERT_TRUE(client->ReceiveWelcome(welcome));
+    EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kNone);
+  }
+  EXPECT_EQ(counters().over_capacity, 1u);
 }
 
 TEST_F(TcpListenerTest, BindErrorsSayWhereAndWhy) {

@@ -209,7 +209,7 @@ TEST_F(TlsListenerTest, HandshakesAtOnceAreBounded) {
   EXPECT_LE(listener->pending_count(), 256u);
 }
 
-TEST_F(TlsListenerTest, WhoFindsNoPlaceIsTold) {
+TEST_F(TlsListenerTest, AWorkerGetsInAmongSilentPeersOfItsAddress) {
   Start({.pending_per_address_max = 4});
   const wire::LaneHello hello = HelloWith("k1");
   gate.Give(hello);
@@ -217,11 +217,8 @@ TEST_F(TlsListenerTest, WhoFindsNoPlaceIsTold) {
   for (int i = 0; i < 4; ++i) crowd.push_back(std::make_unique<PlainClient>(listener->port()));
   ASSERT_TRUE(Eventually([&] { return listener->pending_count() == 4; }));
   const absl::Status status = Dial(hello).status();
-  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(Eventually([&] { return counters().over_capacity == 1u; }));
-  crowd.clear();
-  ASSERT_TRUE(Eventually([&] { return listener->pending_count() == 0; }));
-  EXPECT_TRUE(Dial(hello).ok());
 }
 
 // --- A server that is not the daemon ----------------------------------------------------------
