@@ -17,7 +17,7 @@ EXIT_SKIPPED = 77  # this host cannot run the smoke test; ctest reports it as sk
 # run(context) -> list[Result]. A bench whose results make a picture also has
 # draw(context, results, path).
 BENCHES = ("exchange", "latency", "kernels", "network", "overlap", "probe", "racks", "scale",
-           "tenants", "verbs")
+           "tenants", "torch", "verbs")
 
 
 def available() -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import functools
+import os
+import sys
 from typing import Any, Optional
 
 import torch
@@ -28,6 +30,30 @@ def operation_of(options: Any, default: Any) -> Any:
     if options is None:
         return default
     return getattr(options, "reduceOp", options)
+
+
+_FRAMES = 8
+_OWN_FOLDER = os.path.dirname(__file__)
+
+
+def called_in_backward() -> bool:
+    """True if C++ called this group during the backward pass, with no other Python between.
+
+    That is DistributedDataParallel, which takes its gradients from the future's result, or a
+    functional collective, which waits for the Work. A hook in Python would be in between; it may
+    expect its tensor to be changed.
+    """
+    frame = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame is None:
+            return True  # a thread of autograd
+        code = frame.f_code
+        if not code.co_filename.startswith(_OWN_FOLDER):
+            return code.co_name in ("_engine_run_backward", "backward") and (
+                os.path.basename(os.path.dirname(code.co_filename)) == "autograd"
+            )
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def collective(method: Any) -> Any:

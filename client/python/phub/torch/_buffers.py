@@ -91,6 +91,11 @@ class Buffer:
         """The elements, seen as `dtype` (default: the tensor's type)."""
         return self.bytes.view(dtype or self.dtype)
 
+    @property
+    def is_own(self) -> bool:
+        """`flat` is the tensor's own memory."""
+        return self._back is None
+
     def give_back(self) -> None:
         """Copies the memory into the caller's tensor, if it is a copy."""
         if self._back is not None:

@@ -9,11 +9,18 @@ from typing import Any, Optional, Sequence
 import torch
 import torch.distributed as dist
 
-from ._arguments import Together, collective, list_of, operation_of, seconds_of
+from ._arguments import (
+    Together,
+    called_in_backward,
+    collective,
+    list_of,
+    operation_of,
+    seconds_of,
+)
 from ._buffers import Buffer, all_of
 from ._errors import NotServed
 from ._membership import Membership
-from ._work import work_of
+from ._work import PYTHON_WORK, work_of
 
 
 class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
@@ -112,7 +119,11 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _reduce_all(self, name: str, tensors: Any, opts: Any, timeout: Any) -> Any:
         return self._work(
             self._collectives().all_reduce(
-                name, list_of(tensors), operation_of(opts, "SUM"), seconds_of(timeout or opts)
+                name,
+                list_of(tensors),
+                operation_of(opts, "SUM"),
+                seconds_of(timeout or opts),
+                PYTHON_WORK and name == "all_reduce" and called_in_backward(),
             )
         )
 

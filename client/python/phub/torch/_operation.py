@@ -43,6 +43,8 @@ class Operation:
         self.in_flight = 0
         self.last_stage = False
         self.error: Optional[CollectiveError] = None
+        # Copies the result into the caller's tensor, for callers that do not use `result`.
+        self.copy_back: Optional[Callable[[], None]] = None
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._future: Any = None
@@ -76,6 +78,10 @@ class Operation:
         if self.error is not None:
             # A new object each time: a traceback must not grow with every waiter.
             raise self.error.with_traceback(None)
+        with self._lock:
+            copy_back, self.copy_back = self.copy_back, None
+            if copy_back is not None:
+                copy_back()
         return True
 
     def _value(self, _: Any) -> list[Any]:

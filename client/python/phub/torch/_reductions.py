@@ -97,9 +97,19 @@ class Reductions(Submitter):
         return transfers, finish
 
     def all_reduce(
-        self, name: str, tensors: Sequence[Any], op: Any, timeout: Optional[float]
+        self,
+        name: str,
+        tensors: Sequence[Any],
+        op: Any,
+        timeout: Optional[float],
+        takes_result: bool = False,
     ) -> Operation:
+        """takes_result: the caller uses the result of the future, or waits for the Work."""
         buffers = [Buffer(each, name) for each in tensors]
+        if takes_result and len(buffers) == 1 and buffers[0].is_own:
+            how = reduction(op, buffers[0].dtype, name)
+            if how.is_plain(buffers[0].dtype) and buffers[0].bytes.numel() >= PIECE_MIN:
+                return self._reduce_into_result(name, tensors[0], buffers[0].flat(), how, timeout)
         transfers: list[Transfer] = []
         finishes: list[Callable[[], None]] = []
         text = ""
@@ -116,6 +126,21 @@ class Reductions(Submitter):
         details = f"({text}) of {sizes_of(tensors)}"
         result, finish_all = list(tensors), in_order(finishes)
         return self._submit(name, details, once(transfers), result, finish_all, timeout)
+
+    def _reduce_into_result(
+        self, name: str, tensor: Any, flat: Any, how: Reduction, timeout: Optional[float]
+    ) -> Operation:
+        target = receivers.take(how.dtype, flat.numel())
+        transfers = [reduce(how.operation, flat, target)]
+        details = f"({how.name}) of {sizes_of([tensor])}"
+        result = [target.view(tensor.shape)]
+        operation = self._submit(name, details, once(transfers), result, None, timeout)
+
+        def copy_back() -> None:
+            flat.copy_(target)
+
+        operation.copy_back = copy_back
+        return operation
 
     def reduce(
         self, name: str, tensor: Any, root: int, op: Any, timeout: Optional[float]

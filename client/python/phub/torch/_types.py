@@ -67,6 +67,10 @@ class Reduction:
     parity: bool = False  # the result is the lowest bit
     gather: Optional[str] = None  # not reduced by phub: each rank combines all inputs by itself
 
+    def is_plain(self, dtype: Any) -> bool:
+        """True if tensors of this type are reduced as they are."""
+        return self.dtype == dtype and self.factor is None and self.gather is None
+
 
 def operation_name(op: Any) -> str:
     """"SUM" for a ReduceOp, a ReduceOp.RedOpType or a name."""

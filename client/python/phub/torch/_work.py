@@ -14,7 +14,7 @@ from ._operation import Operation
 c10d: Any = torch._C._distributed_c10d
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 # From here on C++ keeps a Work in Python alive; the tests run with 2.13.
-_PYTHON_WORK = VERSION >= (2, 7)
+PYTHON_WORK = VERSION >= (2, 7)
 
 
 class Work(c10d.Work):  # type: ignore[misc]
@@ -62,6 +62,6 @@ class Work(c10d.Work):  # type: ignore[misc]
 
 
 def work_of(operation: Operation) -> Any:
-    if _PYTHON_WORK:
+    if PYTHON_WORK:
         return Work(operation)
     return c10d._create_work_from_future(operation.future())

@@ -1,0 +1,138 @@
+"""Trains models with PyTorch's DistributedDataParallel, with gloo and with phub.
+
+All backends are process groups of the same processes and take turns, block by block, in a random
+order. "alone" is the same step without any exchange, the limit. The share of communication is the
+part of a step that "alone" does not need. The ratio of communication is phub's over gloo's, with
+the 95 % interval of a bootstrap over blocks.
+
+Needs an interpreter with torch: --python, or PHUB_TORCH_PYTHON, or /usr/bin/python3.
+"""
+
+import argparse
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+from collections.abc import Sequence
+
+from .block import Block
+from .context import Context, counts, listed
+from .daemon import Daemon
+from .failure import BenchFailure, NotPossibleHere
+from .processes import Command, run_together
+from .results import Result, seconds_text, summarized
+from .workload import ROOT
+
+SUMMARY = "train with PyTorch's DistributedDataParallel, with gloo and with phub"
+BATCHES = {"mlp": 32, "gpt": 4, "resnet18": 8, "resnet50": 4}
+SYSTEMS = ("gloo", "phub")
+RESAMPLES = 2000
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", type=listed(tuple(BATCHES)), default=list(BATCHES),
+                        metavar="MODELS",
+                        help="mlp (25 million parameters), gpt (10 million), resnet18, resnet50")
+    parser.add_argument("--workers", type=counts(2, 8), default=[2, 4], metavar="COUNTS",
+                        help="numbers of workers, separated by commas (default 2,4)")
+    parser.add_argument("--transport", type=listed(("shm", "tcp")), default=["shm"],
+                        metavar="LIST", help="phub's transports: shm, tcp (default shm)")
+    parser.add_argument("--batch", type=int, default=0, metavar="N",
+                        help="examples per worker and step (default: 32 for mlp, 8 for resnet18, "
+                        "4 for gpt and resnet50)")
+    parser.add_argument("--blocks", type=int, default=8, metavar="N",
+                        help="blocks of each backend (default 8)")
+    parser.add_argument("--steps", type=int, default=4, metavar="N",
+                        help="steps of a block (default 4)")
+    parser.add_argument("--python", default=os.environ.get("PHUB_TORCH_PYTHON", "/usr/bin/python3"),
+                        help="interpreter with torch (default: PHUB_TORCH_PYTHON, "
+                        "or /usr/bin/python3)")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def train(context: Context, daemon: Daemon, name: str, workers: int, transport: str,
+          batch: int) -> dict[str, list[Block]]:
+    """The blocks of each backend."""
+    options = context.options
+    output = context.scratch / "torch.json"
+    output.unlink(missing_ok=True)
+    blocks, steps = (2, 1) if context.smoke else (options.blocks, options.steps)
+    environment = {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(workers),
+        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "client" / "python"),
+        "PHUB_LIBRARY": str(context.build.folder / "client" / "libphub.so.0")}
+    program = [options.python, str(ROOT / "bench" / "peers" / "torch_training.py"),
+               "--model", name, "--batch", str(batch), "--systems", ",".join(SYSTEMS),
+               "--blocks", str(blocks), "--steps", str(steps), "--transport", transport,
+               "--daemon-pid", str(daemon.pid), "--endpoint", daemon.endpoint,
+               "--output", str(output)]
+    run_together([Command(program, context.scratch / f"rank-{rank}.log",
+                          environment | {"RANK": str(rank)}) for rank in range(workers)], 600)
+    if not output.is_file():
+        raise BenchFailure("rank 0 wrote no results")
+    found: dict[str, list[Block]] = {}
+    for block in json.loads(output.read_text())["blocks"]:
+        found.setdefault(block["system"], []).append(
+            Block([block["step_s"]], block["cpu_s"], block["cpu_s"]))
+    return found
+
+
+def ratio_of_communication(blocks: dict[str, list[Block]]) -> tuple[float, float, float]:
+    """phub's over gloo's, and its 95 % interval."""
+    times = {name: [block.times_s[0] for block in each] for name, each in blocks.items()}
+
+    def ratio(chosen: Sequence[int]) -> float:
+        middle = {name: statistics.median(each[i] for i in chosen)
+                  for name, each in times.items()}
+        other = middle["gloo"] - middle["alone"]
+        return (middle["phub"] - middle["alone"]) / other if other > 0 else float("nan")
+
+    count = len(times["alone"])
+    generator = random.Random(1)
+    samples = sorted(ratio([generator.randrange(count) for _ in range(count)])
+                     for _ in range(RESAMPLES))
+    return (ratio(range(count)), samples[int(0.025 * RESAMPLES)],
+            samples[int(0.975 * RESAMPLES) - 1])
+
+
+def run(context: Context) -> list[Result]:
+    options = context.options
+    has_torch = [options.python, "-c", "import torch, numpy, torch.distributed"]
+    if subprocess.run(has_torch, capture_output=True, check=False).returncode != 0:
+        raise NotPossibleHere(f"{options.python} has no torch; see --python")
+    measured = []
+    for name in ["mlp"] if context.smoke else options.model:
+        for workers in [2] if context.smoke else options.workers:
+            for transport in options.transport:
+                batch = 2 if context.smoke else options.batch or BATCHES[name]
+                case = f"{name}, {workers} workers, {transport}, batch {batch}"
+                context.progress(case)
+                with Daemon(context.build, context.scratch) as daemon:
+                    blocks = train(context, daemon, name, workers, transport, batch)
+                context.progress_done()
+                measured += report(context, case, blocks)
+    return measured
+
+
+def report(context: Context, case: str, blocks: dict[str, list[Block]]) -> list[Result]:
+    alone_s = statistics.median(block.times_s[0] for block in blocks["alone"])
+    context.say(f"{case}: a step without exchange {seconds_text(alone_s)}")
+    results = []
+    for name in SYSTEMS:
+        result = summarized(case, name, blocks[name], alone_s)
+        result.more["communication_share"] = share = 1 - alone_s / result.median_s
+        context.say(f"  {name:5} {seconds_text(result.median_s):>8} a step, "
+                    f"{100 * share:3.0f} % communication, CPU {seconds_text(result.cpu_s)}")
+        results.append(result)
+    ratio, low, high = ratio_of_communication(blocks)
+    context.say(f"  phub's communication takes {ratio:.2f} of gloo's (95 %: {low:.2f} to "
+                f"{high:.2f})")
+    results[-1].more["communication_of_gloo"] = [ratio, low, high]
+    return results

@@ -1,0 +1,166 @@
+"""Trains one model as one rank, with DistributedDataParallel on several backends in turns.
+
+All backends are process groups of the same processes, and take turns block by block in a random
+order, so that the host's other load falls on all of them alike. "alone" is a step without exchange.
+Writes a JSON file: seconds and CPU seconds per step of every block.
+"""
+
+import argparse
+import copy
+import datetime
+import json
+import os
+import random
+import resource
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Residual(nn.Module):
+    """A block of ResNet: two convolutions of 3x3, or a bottleneck."""
+
+    def __init__(self, inputs: int, width: int, stride: int, bottleneck: bool) -> None:
+        super().__init__()
+        outputs = width * 4 if bottleneck else width
+        shapes = [(inputs, width, 3, stride), (width, outputs, 3, 1)]
+        if bottleneck:
+            shapes = [(inputs, width, 1, 1), (width, width, 3, stride), (width, outputs, 1, 1)]
+        layers: list[nn.Module] = []
+        for source, target, size, step in shapes:
+            layers += [nn.Conv2d(source, target, size, step, size // 2, bias=False),
+                       nn.BatchNorm2d(target), nn.ReLU()]
+        self.main = nn.Sequential(*layers[:-1])
+        self.short: nn.Module = nn.Identity()
+        if inputs != outputs or stride != 1:
+            self.short = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                       nn.BatchNorm2d(outputs))
+        self.outputs = outputs
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.main(x) + self.short(x))
+
+
+def resnet(depths: tuple[int, ...], bottleneck: bool) -> nn.Module:
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    inputs = 64
+    for stage, depth in enumerate(depths):
+        for index in range(depth):
+            stride = 2 if stage > 0 and index == 0 else 1
+            block = Residual(inputs, 64 << stage, stride, bottleneck)
+            layers.append(block)
+            inputs = block.outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 100))
+
+
+class Gpt(nn.Module):
+    """A causal transformer of about 10 million parameters."""
+
+    def __init__(self, words: int = 4096, width: int = 320, depth: int = 6,
+                 length: int = 64) -> None:
+        super().__init__()
+        self.word = nn.Embedding(words, width)
+        self.place = nn.Parameter(torch.zeros(length, width))
+        layer = nn.TransformerEncoderLayer(width, 8, 4 * width, 0.0, batch_first=True,
+                                           norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
+        self.out = nn.Linear(width, words, bias=False)
+        self.mask = nn.Transformer.generate_square_subsequent_mask(length)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.layers(self.word(x) + self.place, mask=self.mask)).flatten(0, 1)
+
+
+def workload(name: str, batch: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """The model, inputs and targets."""
+    torch.manual_seed(1)
+    if name == "mlp":  # 25 million parameters
+        model = nn.Sequential(nn.Linear(784, 3072), nn.ReLU(), nn.Linear(3072, 3840), nn.ReLU(),
+                              nn.Linear(3840, 2816), nn.ReLU(), nn.Linear(2816, 10))
+        return model, torch.randn(batch, 784), torch.randint(10, (batch,))
+    if name == "gpt":
+        x = torch.randint(4096, (batch, 64))
+        return Gpt(), x, x.roll(-1, 1).flatten()
+    model = resnet((2, 2, 2, 2), False) if name == "resnet18" else resnet((3, 4, 6, 3), True)
+    return model, torch.randn(batch, 3, 32, 32), torch.randint(100, (batch,))
+
+
+def cpu_seconds(daemon: int) -> float:
+    """Of this rank, and of the daemon, whose time is counted once."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    own = usage.ru_utime + usage.ru_stime
+    if dist.get_rank() == 0:
+        fields = Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()
+        own += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--systems", required=True)
+    parser.add_argument("--blocks", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--daemon-pid", type=int, required=True)
+    parser.add_argument("--endpoint", required=True)
+    parser.add_argument("--transport", required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    options = parser.parse_args()
+    import phub.torch
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
+    rank = dist.get_rank()
+    model, x, y = workload(options.model, options.batch)
+    trained: dict[str, nn.Module] = {"alone": copy.deepcopy(model)}
+    for system in options.systems.split(","):
+        given = (phub.torch.Options(endpoint=options.endpoint, transport=options.transport)
+                 if system == "phub" else None)
+        group = dist.new_group(backend=system, pg_options=given)
+        trained[system] = DistributedDataParallel(copy.deepcopy(model), process_group=group)
+    optimizers = {name: torch.optim.SGD(each.parameters(), lr=1e-3)
+                  for name, each in trained.items()}
+
+    def steps(name: str, count: int) -> None:
+        for _ in range(count):
+            optimizers[name].zero_grad()
+            nn.functional.cross_entropy(trained[name](x), y).backward()
+            optimizers[name].step()
+
+    for name in trained:  # buckets are rebuilt after the first step; phub adds its keys
+        steps(name, 3)
+    order = random.Random(7)
+    blocks = []
+    for _ in range(options.blocks):
+        names = list(trained)
+        order.shuffle(names)  # the same on every rank
+        for name in names:
+            dist.barrier()
+            begun, cpu = time.monotonic(), cpu_seconds(options.daemon_pid)
+            steps(name, options.steps)
+            elapsed = time.monotonic() - begun
+            used = torch.tensor([elapsed, cpu_seconds(options.daemon_pid) - cpu])
+            slowest = used.clone()
+            dist.all_reduce(slowest, dist.ReduceOp.MAX)
+            dist.all_reduce(used)
+            blocks.append({"system": name, "step_s": slowest[0].item() / options.steps,
+                           "cpu_s": used[1].item() / options.steps})
+    systems = [name for name in trained if name != "alone"]
+    reference = [each.detach() for each in trained[systems[0]].parameters()]
+    for name in systems[1:]:
+        for ours, theirs in zip(trained[name].parameters(), reference):
+            torch.testing.assert_close(ours.detach(), theirs, rtol=1e-2, atol=1e-3)
+    if rank == 0:
+        count = sum(each.numel() for each in model.parameters())
+        options.output.write_text(json.dumps({"parameters": count, "blocks": blocks}))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
