@@ -10,6 +10,7 @@ Needs an interpreter with torch: --python, or PHUB_TORCH_PYTHON, or /usr/bin/pyt
 
 import argparse
 import json
+import math
 import os
 import random
 import socket
@@ -84,8 +85,9 @@ def train(context: Context, daemon: Daemon, name: str, workers: int, transport: 
     return found
 
 
-def ratio_of_communication(blocks: dict[str, list[Block]]) -> tuple[float, float, float]:
-    """phub's over gloo's, and its 95 % interval."""
+def ratio_of_communication(
+        blocks: dict[str, list[Block]]) -> tuple[float, float, float] | None:
+    """phub's over gloo's, and its 95 % interval. None: gloo's is lost in the noise."""
     times = {name: [block.times_s[0] for block in each] for name, each in blocks.items()}
 
     def ratio(chosen: Sequence[int]) -> float:
@@ -96,8 +98,11 @@ def ratio_of_communication(blocks: dict[str, list[Block]]) -> tuple[float, float
 
     count = len(times["alone"])
     generator = random.Random(1)
-    samples = sorted(ratio([generator.randrange(count) for _ in range(count)])
-                     for _ in range(RESAMPLES))
+    samples = [ratio([generator.randrange(count) for _ in range(count)])
+               for _ in range(RESAMPLES)]
+    if any(math.isnan(sample) for sample in (ratio(range(count)), *samples)):
+        return None
+    samples.sort()
     return (ratio(range(count)), samples[int(0.025 * RESAMPLES)],
             samples[int(0.975 * RESAMPLES) - 1])
 
@@ -131,7 +136,11 @@ def report(context: Context, case: str, blocks: dict[str, list[Block]]) -> list[
         context.say(f"  {name:5} {seconds_text(result.median_s):>8} a step, "
                     f"{100 * share:3.0f} % communication, CPU {seconds_text(result.cpu_s)}")
         results.append(result)
-    ratio, low, high = ratio_of_communication(blocks)
+    compared = ratio_of_communication(blocks)
+    if compared is None:
+        context.say("  gloo's communication is lost in noise; use more --blocks or an idle host")
+        return results
+    ratio, low, high = compared
     context.say(f"  phub's communication takes {ratio:.2f} of gloo's (95 %: {low:.2f} to "
                 f"{high:.2f})")
     results[-1].more["communication_of_gloo"] = [ratio, low, high]

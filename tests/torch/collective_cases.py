@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import unittest
 
 import torch
@@ -320,6 +321,20 @@ def case_groups(rank: int, size: int) -> None:
     same(first, torch.full((500_000,), float(size)))
     same(second, torch.full((500_000,), float(size)))
     dist.destroy_process_group(everyone)
+
+
+def case_groups_that_come_and_go(rank: int, size: int) -> None:
+    counts = []
+    for _ in range(6):
+        group = dist.new_group()
+        tensor = torch.ones(300_000)
+        dist.all_reduce(tensor, group=group)
+        same(tensor, torch.full((300_000,), float(size)))
+        dist.destroy_process_group(group)
+        del group
+        counts.append(len(os.listdir("/proc/self/fd")))
+    if VERSION >= (2, 0):  # 1.13 leaves a group's job when the group is collected
+        assert counts[-1] <= counts[0] + 8, counts
 
 
 def case_functional(rank: int, size: int) -> None:

@@ -5,13 +5,15 @@ import unittest
 from ranks import TorchTest, all_cases
 
 
-def cases(rank: int, size: int, module: str) -> list[str]:
-    return all_cases(module, rank, size)
+def cases(rank: int, size: int, module: str, transport: str = "auto") -> list[str]:
+    import phub.torch
+
+    return all_cases(module, rank, size, pg_options=phub.torch.Options(transport=transport))
 
 
 class Collectives(TorchTest):
-    def check(self, size: int, module: str) -> None:
-        for rank, errors in enumerate(self.run_ranks(size, cases, module)):
+    def check(self, size: int, module: str, transport: str = "auto") -> None:
+        for rank, errors in enumerate(self.run_ranks(size, cases, module, transport)):
             self.assertEqual(errors, [], f"rank {rank}")
 
     def test_two_ranks(self) -> None:
@@ -19,6 +21,9 @@ class Collectives(TorchTest):
 
     def test_training(self) -> None:
         self.check(2, "training_cases")
+
+    def test_two_ranks_over_tcp(self) -> None:
+        self.check(2, "collective_cases", "tcp")
 
     def test_three_ranks(self) -> None:
         self.check(3, "collective_cases")

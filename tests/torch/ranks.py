@@ -186,11 +186,11 @@ def initialize(timeout: float = 30.0, **options: Any) -> Any:
     return dist
 
 
-def all_cases(module: str, rank: int, size: int) -> list[str]:
+def all_cases(module: str, rank: int, size: int, **options: Any) -> list[str]:
     """Runs all functions case_* of a module in one group. Returns the errors."""
     import importlib
 
-    dist = initialize()
+    dist = initialize(**options)
     errors = []
     cases = importlib.import_module(module)
     for name in sorted(vars(cases)):
