@@ -227,7 +227,12 @@ class Failures(TorchTest):
 
     def test_a_late_rank_is_reported_and_waited_for(self) -> None:
         run = self.start(2, late, 7.0, 60.0)
-        self.assertEqual(run.results(), ["complete", "complete"])
+        self.assertEqual([run.result(rank) for rank in range(2)], ["complete", "complete"])
+        self.assertRegex(
+            run.errors(),
+            r"phub: rank 0 of job torch-\S+ has waited \d+ s in operation 2, all_reduce\(SUM\) of 3 "
+            r"float32; rank 1 has not called it",
+        )
 
     def test_a_rank_that_never_calls_is_named_at_the_timeout(self) -> None:
         error = self.start(2, late, 6.0, 2.0).result(0)
