@@ -230,8 +230,8 @@ class Failures(TorchTest):
         self.assertEqual([run.result(rank) for rank in range(2)], ["complete", "complete"])
         self.assertRegex(
             run.errors(),
-            r"phub: rank 0 of job torch-\S+ has waited \d+ s in operation 2, all_reduce\(SUM\) of 3 "
-            r"float32; rank 1 has not called it",
+            r"phub: rank 0 of job torch-\S+ has waited \d+ s in operation 2, all_reduce\(SUM\) of "
+            r"3 float32; rank 1 has not called it",
         )
 
     def test_a_rank_that_never_calls_is_named_at_the_timeout(self) -> None:
