@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client/layout.h"
+#include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/transport/transport.h"
 #include "common/wire/message.h"
@@ -58,6 +59,7 @@ struct Command {
                           // push is version + 1. REQUIRES: the key was never pushed.
     kSetHyperParameters,  // key, hyper_parameters: used from the next push on
     kCancel,              // key, ticket
+    kCloseSilentLane,     // lane: the daemon has been silent on it for too long
     kStop,                // closes every lane. After OnStopped the engine uses no memory of callers
   };
   Kind kind = Kind::kNone;
@@ -104,7 +106,8 @@ struct LaneClosed {
   LaneFault fault = LaneFault::kNone;  // not kNone: the reason why the engine closed the lane
   transport::TransportError error = transport::TransportError::kNone;
   transport::ProtocolError protocol_error = transport::ProtocolError::kNone;
-  ChunkIndex chunk{};  // with a fault: chunk and iteration in the message
+  DurationNs silence = 0;  // not 0: closed because the daemon was silent for that long
+  ChunkIndex chunk{};      // with a fault: chunk and iteration in the message
   Iteration iteration{};
   transport::Connection* connection = nullptr;  // may be destroyed now
 };

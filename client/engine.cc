@@ -35,10 +35,13 @@ Engine::Impl::Impl(const EngineConfig& config_in, const Clock& clock_in,
       commands(kCommandsMax),
       lanes(config.lane_count),
       lane_of_connection(transports.size()),
+      timer(config.liveness_timeout),
+      silences(std::make_unique<std::atomic<DurationNs>[]>(config.lane_count)),
       sender(config, counters),
       gate(config.restart),
       decider(config, counters) {
   for (Lane& lane : lanes) lane.free_slots.reserve(config.slots_per_lane);
+  for (std::uint32_t l = 0; l < config.lane_count; ++l) silences[l] = kNotWatched;
 }
 
 Engine::Engine(const EngineConfig& config, const Clock& clock,
@@ -48,6 +51,10 @@ Engine::~Engine() = default;
 
 bool Engine::Submit(const Command& command) { return impl_->commands.TryPush(command); }
 bool Engine::CommandsEmpty() const { return impl_->commands.Empty(); }
+TimeNs Engine::NextTimer() const { return impl_->timer.next(); }
+DurationNs Engine::Silence(std::uint32_t lane) const {
+  return impl_->silences[lane].load(std::memory_order_relaxed);
+}
 const EngineCounters& Engine::counters() const { return impl_->counters; }
 std::uint64_t Engine::job_iteration() const { return impl_->gate.iteration(); }
 IterationDecider::Outcome Engine::outcome() const { return impl_->decider.outcome(); }
@@ -62,6 +69,7 @@ bool Engine::RunOnce() {
     impl_->transports[t]->Tick(now);
     busy |= impl_->PollTransport(t);
   }
+  if (impl_->timer.IsDue(now)) impl_->LookAtLanes(now);
   busy |= impl_->SendAll();
   return busy;
 }
@@ -110,6 +118,7 @@ void Engine::Impl::Execute(const Command& command) {
       key(command.key).wanted_values = command.hyper_parameters;
       break;
     case Command::Kind::kCancel: Cancel(command); break;
+    case Command::Kind::kCloseSilentLane: CloseSilentLane(lanes[command.lane]); break;
     case Command::Kind::kStop: Stop(); break;
   }
 }
@@ -131,6 +140,7 @@ void Engine::Impl::AttachLane(const Command& command) {
     return;
   }
   lane.state = Lane::State::kOpen;
+  lane.owned->silence_meter().Begin(transports[lane.transport_index]->ActivityOf(lane.connection));
   decider.OnAttached(lane);
   auto& table = lane_of_connection[command.transport_index];
   if (table.size() <= lane.connection.index) table.resize(lane.connection.index + 1, 0);
@@ -173,6 +183,7 @@ void Engine::Impl::Take(std::size_t transport_index, const transport::Completion
 }
 
 void Engine::Impl::TakeMessage(Lane& lane, const wire::MessageHeader& header) {
+  if (header.kind == wire::MessageKind::kKeepAlive) return;
   const Received received = Receive(config, lane, keys, header, counters);
   if (received.fault != LaneFault::kNone) {
     lane.why.fault = received.fault;
@@ -187,12 +198,36 @@ void Engine::Impl::TakeMessage(Lane& lane, const wire::MessageHeader& header) {
 
 void Engine::Impl::CloseLane(Lane& lane) {
   lane.state = Lane::State::kClosing;
+  silences[lane.why.lane].store(kNotWatched, std::memory_order_relaxed);
   transports[lane.transport_index]->Close(lane.connection);
+}
+
+void Engine::Impl::CloseSilentLane(Lane& lane) {
+  if (lane.state != Lane::State::kOpen) return;
+  lane.why.silence = lane.owned->silence_meter().silence();
+  CloseLane(lane);
+}
+
+// Measures how long the daemon has been silent on each lane, and shows it that this worker lives.
+void Engine::Impl::LookAtLanes(TimeNs now) {
+  const DurationNs step = timer.Take(now);
+  const bool keep_alive = timer.TakeKeepAlive(now);
+  for (std::uint32_t l = 0; l < config.lane_count; ++l) {
+    const Lane& lane = lanes[l];
+    if (lane.state != Lane::State::kOpen || !lane.owned->keeps_alive()) continue;
+    transport::Transport& transport = *transports[lane.transport_index];
+    transport::SilenceMeter& meter = lane.owned->silence_meter();
+    meter.Look(transport.ActivityOf(lane.connection), step);
+    silences[l].store(meter.silence(), std::memory_order_relaxed);
+    if (keep_alive && meter.silence() <= timer.echo_limit())
+      transport.SendKeepAlive(lane.connection);
+  }
 }
 
 void Engine::Impl::TakeClosed(Lane& lane, const transport::Completion& completion) {
   lane.why.error = completion.error;
   lane.why.protocol_error = completion.protocol_error;
+  silences[lane.why.lane].store(kNotWatched, std::memory_order_relaxed);
   lane.state = Lane::State::kDetached;
   lane.connection = {};
   lane.owned = nullptr;

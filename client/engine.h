@@ -50,6 +50,13 @@ class Engine {
   // Before blocking: sets how many messages the transports gather before they wake this thread.
   void AwaitReplies();
 
+  // When to run again even if nothing arrives. The maximum if never.
+  TimeNs NextTimer() const;
+  // How long the daemon has been silent on a lane; kNotWatched if the lane is not open, or if the
+  // daemon sends no keep-alives. Any thread. Judged by SilenceJudge.
+  static constexpr DurationNs kNotWatched = -1;
+  DurationNs Silence(std::uint32_t lane) const;
+
   const EngineCounters& counters() const;
   // The minimum over all keys of first_iteration + completed reductions. Any thread. Never older
   // than the last event of a RoundListener.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -14,6 +15,7 @@
 #include "client/push/sender.h"
 #include "common/base/check.h"
 #include "common/base/spsc_queue.h"
+#include "common/transport/silence_meter.h"
 
 namespace phub::client {
 
@@ -37,6 +39,8 @@ struct Engine::Impl {
   void TakeMessage(Lane& lane, const wire::MessageHeader& header);
   void TakeClosed(Lane& lane, const transport::Completion& completion);
   void CloseLane(Lane& lane);
+  void CloseSilentLane(Lane& lane);
+  void LookAtLanes(TimeNs now);
   bool SendAll();
 
   // engine_rounds.cc
@@ -66,6 +70,8 @@ struct Engine::Impl {
   // [transport][connection index]: the lane. Take() compares the whole connection id.
   std::vector<std::vector<std::uint32_t>> lane_of_connection;
   EngineCounters counters;
+  transport::LookTimer timer;
+  const std::unique_ptr<std::atomic<DurationNs>[]> silences;  // [lane]
   Sender sender;
   IterationGate gate;
   IterationDecider decider;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client/commands.h"
+#include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/mapped_memory.h"
 #include "common/transport/transport.h"
@@ -24,6 +25,8 @@ struct EngineConfig {
   double clip_norm = 0.0;
   bool skip_nonfinite = false;
   bool restart = false;  // pushes of an iteration wait for all replies of the previous one
+  // The shortest of the job's daemons. 0: lanes are neither kept alive nor watched for silence.
+  DurationNs liveness_timeout = 0;
 };
 
 // A key and its round. Invariant: active if and only if chunks_left > 0.

@@ -23,10 +23,10 @@ struct CoreUnit {
   std::uint64_t runs_seen = 0;         // by Daemon::MakesProgress
 
   CoreUnit(CoreIndex core, const Clock& clock,
-           std::vector<std::unique_ptr<transport::Transport>> given)
+           std::vector<std::unique_ptr<transport::Transport>> given, DurationNs liveness_timeout)
       : owned_transports(std::move(given)),
         transports(Pointers(owned_transports)),
-        loop(core, clock, transports) {}
+        loop(core, clock, transports, liveness_timeout) {}
 
   // Control's end of the loop; must not outlive this.
   CoreHandle Handle() {

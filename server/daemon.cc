@@ -113,7 +113,8 @@ void Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
   std::vector<CoreHandle> handles;
   for (std::size_t i = 0; i < plan.loop_count(); ++i) {
     const CoreIndex core{static_cast<std::uint32_t>(i)};
-    cores.push_back(std::make_unique<CoreUnit>(core, clock, transports.MakeTransports(core)));
+    cores.push_back(std::make_unique<CoreUnit>(core, clock, transports.MakeTransports(core),
+                                               settings.liveness_timeout));
     handles.push_back(cores.back()->Handle());
   }
   control = std::make_unique<Control>(

@@ -86,7 +86,8 @@ Received Receive(const EngineConfig& config, Lane& lane, std::span<EngineKey* co
     case wire::MessageKind::kDecision:
     case wire::MessageKind::kGradient:
     case wire::MessageKind::kHyperParameters:
-    case wire::MessageKind::kPull: break;
+    case wire::MessageKind::kPull:
+    case wire::MessageKind::kKeepAlive: break;  // the engine has taken it
   }
   return {.fault = LaneFault::kUnexpectedKind};
 }

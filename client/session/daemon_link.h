@@ -5,6 +5,7 @@
 // only `channel` and `regions`, which synchronize themselves.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "client/session/control_channel.h"
 #include "client/session/endpoint.h"
+#include "common/base/clock.h"
 #include "common/transport/shm/shared_regions.h"
 #include "phub/v1/session.pb.h"
 
@@ -45,6 +47,13 @@ using DaemonLinks = std::vector<std::unique_ptr<DaemonLink>>;
 
 inline std::uint32_t LaneCount(const DaemonLinks& links) {
   return links.back()->first_lane + links.back()->lane_count();
+}
+// The shortest liveness_timeout among the daemons.
+inline DurationNs ShortestLivenessTimeout(const DaemonLinks& links) {
+  DurationNs shortest = links.front()->joined.liveness_timeout_ns();
+  for (const std::unique_ptr<DaemonLink>& link : links)
+    shortest = std::min<DurationNs>(shortest, link->joined.liveness_timeout_ns());
+  return shortest;
 }
 inline DaemonLink& LinkOfLane(const DaemonLinks& links, std::uint32_t lane) {
   std::size_t i = 0;

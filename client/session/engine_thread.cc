@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t kYieldsBeforeSleep = 16;
 // A yield that took this long ran another thread, so no core is idle: stop yielding.
 constexpr DurationNs kYieldToOthers = 20 * kMicrosecond;
-// A safety net only: every event wakes the thread.
+// A safety net only: every event wakes the thread, and keep-alives have a timer.
 constexpr DurationNs kSleepMax = 500 * kMillisecond;
 
 std::vector<transport::Transport*> ListOf(
@@ -99,9 +99,11 @@ void EngineThread::Sleep(const transport::Transport* lingering, DurationNs linge
                                          [lingering](transport::Transport* transport) {
                                            return transport == lingering || transport->Arm();
                                          });
-  if (nothing_to_do)
-    waiter_.Wait(lingering != nullptr ? linger : kSleepMax,
+  if (nothing_to_do) {
+    const DurationNs longest = lingering != nullptr ? linger : kSleepMax;
+    waiter_.Wait(std::clamp<DurationNs>(engine_.NextTimer() - clock_.Now(), 0, longest),
                  lingering != nullptr ? lingering->descriptor() : -1);
+  }
   sleeping_.exchange(false, std::memory_order_acq_rel);
   // A submitter that saw the flag may ring late. The next sleep then ends at once and clears it.
   if (nothing_to_do && waiter_.IsReadable(doorbell_.descriptor())) doorbell_.Clear();

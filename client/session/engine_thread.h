@@ -26,6 +26,7 @@ class EngineThread {
   EngineThread& operator=(const EngineThread&) = delete;
 
   IterationDecider::Outcome outcome() const { return engine_.outcome(); }
+  DurationNs Silence(std::uint32_t lane) const { return engine_.Silence(lane); }
   // Any thread except the engine's. Waits while the queue is full; the engine never blocks while it
   // empties the queue. After Quit() it does nothing.
   void Submit(const Command& command);

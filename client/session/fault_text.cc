@@ -69,6 +69,26 @@ Status DaemonSilent(const Endpoint& daemon, DurationNs age, std::string_view job
                             daemon.ToString(), Seconds(age), job, rank));
 }
 
+Status LanesSilent(const Endpoint& daemon, DurationNs silence, bool control_answers,
+                   std::string_view job, std::uint32_t rank) {
+  return Status(
+      StatusCode::kUnavailable,
+      fmt::format("daemon {} has been silent on all lanes for {}{} (job {}, rank {})",
+                  daemon.ToString(), Seconds(silence),
+                  control_answers ? ", although its control plane answers: the network to its data "
+                                    "ports probably fails"
+                                  : "",
+                  job, rank));
+}
+
+Status LaneSilent(const Endpoint& daemon, std::uint32_t core, DurationNs silence,
+                  std::string_view job, std::uint32_t rank) {
+  return Status(StatusCode::kUnavailable,
+                fmt::format("daemon {} has been silent on the lane to core {} for {} (job {}, "
+                            "rank {})",
+                            daemon.ToString(), core, Seconds(silence), job, rank));
+}
+
 Status SessionUnknown(const Endpoint& daemon, std::string_view job, std::uint32_t rank) {
   return Status(StatusCode::kAborted,
                 fmt::format("daemon {} no longer knows this worker: the daemon was restarted and "
@@ -100,6 +120,7 @@ Status LaneLost(const Endpoint& daemon, std::uint32_t core, const LaneClosed& cl
         fmt::format("daemon {} violated the lane protocol on core {}: {} (job {}, rank {})",
                     daemon.ToString(), core, transport::ToString(closed.protocol_error), job,
                     rank));
+  if (closed.silence > 0) return LaneSilent(daemon, core, closed.silence, job, rank);
   const std::string trouble = closed.connection != nullptr ? closed.connection->Trouble() : "";
   return Status(StatusCode::kUnavailable,
                 fmt::format("daemon {} died or is unreachable (lane to core {}: {}{}{}; job {}, "

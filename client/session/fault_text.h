@@ -24,6 +24,12 @@ Status FaultStatus(const v1::Fault& fault);
 // The daemon has not answered heartbeats for `age`.
 Status DaemonSilent(const Endpoint& daemon, DurationNs age, std::string_view job,
                     std::uint32_t rank);
+// All lanes to the daemon have been silent for `silence`. control_answers: its heartbeats arrive.
+Status LanesSilent(const Endpoint& daemon, DurationNs silence, bool control_answers,
+                   std::string_view job, std::uint32_t rank);
+// The lane to that core has been silent for `silence`, although other lanes to the daemon work.
+Status LaneSilent(const Endpoint& daemon, std::uint32_t core, DurationNs silence,
+                  std::string_view job, std::uint32_t rank);
 // The daemon answers but no longer knows this worker (NOT_FOUND): it was restarted.
 Status SessionUnknown(const Endpoint& daemon, std::string_view job, std::uint32_t rank);
 // The control stream ended although this rank was not leaving.

@@ -114,6 +114,10 @@ class JobImpl final : public EngineListener,
     Fail(std::move(verdict), key, &from);
   }
   void OnSavedState(const v1::SavedState& state) override;
+  DurationNs LaneSilence(std::uint32_t lane) const override { return engine_->Silence(lane); }
+  void CloseSilentLane(std::uint32_t lane) override {
+    Submit({.kind = Command::Kind::kCloseSilentLane, .lane = lane});
+  }
   void OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
                     transport::Connection& connection) override;
 

@@ -92,7 +92,8 @@ void JobImpl::StartThreads() {
                    .apply_iteration = applies_iterations(),
                    .clip_norm = options.clip_norm,
                    .skip_nonfinite = options.skip_nonfinite,
-                   .restart = options.restart},
+                   .restart = options.restart,
+                   .liveness_timeout = ShortestLivenessTimeout(calls_.links())},
       clock_, *this, std::move(transports));
   watch_->Start();
 }

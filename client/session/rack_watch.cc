@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "client/session/fault_text.h"
@@ -219,15 +220,18 @@ void RackWatch::Pulse() {
 
 DurationNs RackWatch::LookAt(Watched& watched, TimeNs now) {
   if (over()) return liveness_timeout_;
-  const Finding control = LookAtControl(watched, now);
-  const Finding lanes = LookAtLanes(watched, now);
-  const Status& verdict = control.verdict.ok() ? lanes.verdict : control.verdict;
-  if (verdict.ok()) return std::max<DurationNs>(std::min(control.look_again, lanes.look_again), 1);
-  owner_.OnVerdict(Decorate(watched, verdict), {}, watched.link);
+  bool vouched = false;
+  Finding all = LookAtSilence(watched, now, vouched);
+  for (Finding& one : std::array{LookAtControl(watched, now, vouched), LookAtLanes(watched, now)}) {
+    if (all.verdict.ok()) all.verdict = std::move(one.verdict);
+    all.look_again = std::min(all.look_again, one.look_again);
+  }
+  if (all.verdict.ok()) return std::max<DurationNs>(all.look_again, 1);
+  owner_.OnVerdict(Decorate(watched, all.verdict), {}, watched.link);
   return liveness_timeout_;
 }
 
-RackWatch::Finding RackWatch::LookAtControl(Watched& watched, TimeNs now) {
+RackWatch::Finding RackWatch::LookAtControl(Watched& watched, TimeNs now, bool vouched) {
   const DaemonLink& link = watched.link;
   const DurationNs timeout = link.joined.liveness_timeout_ns();
   const std::lock_guard lock(mutex_);
@@ -235,11 +239,14 @@ RackWatch::Finding RackWatch::LookAtControl(Watched& watched, TimeNs now) {
   const bool silent = watched.attended && age >= timeout;
   if (silent) {
     Status silence = DaemonSilent(link.endpoint, age, settings_.job, settings_.rank);
-    if (!settings_.wait) return {.verdict = std::move(silence)};
+    // When lanes close after an outage of control, the stream opens soon and says why.
+    if (!settings_.wait && now - watched.vouched_at >= timeout)
+      return {.verdict = std::move(silence)};
     if (watched.silent_at == 0) watched.silent_at = now;
     watched.must_reconnect = true;
     NoteLoss(watched, now, std::move(silence));
   }
+  if (vouched) watched.silent_at = 0;
   DurationNs left = silent || !watched.attended ? timeout : timeout - age;
   if (watched.silent_at != 0) {
     const DurationNs waited = now - watched.silent_at;

@@ -4,11 +4,17 @@
 //
 //   failure                    policy fail                    policy wait
 //   stream ended               open the stream again          open the stream again
-//   silent, liveness_timeout   verdict at once                replace the connection
+//   lanes silent               verdict at once                close and reopen the lanes
+//   only control silent        replace its connection         replace its connection
 //   lane lost                  verdict after liveness_timeout reopen the lane
 //   all lanes lost, no control verdict after kDeathGrace      reopen the lanes
 //   session unknown            verdict at once                verdict at once
 //   lane protocol violated     verdict                        verdict
+//
+// Lanes show that a daemon is alive: its core loops send keep-alives, and the engine measures how
+// long each lane has been silent (common/transport/silence_meter.h). While the lanes work, control
+// may be stuck or unreachable for any time. Only until all lanes are open, and for older daemons, a
+// daemon whose control is silent for liveness_timeout counts as silent.
 //
 // The end of a stream shows nothing about the daemon: training continues on the lanes, and the
 // stream is opened again with growing, random pauses for as long as that takes. A dead daemon is
@@ -60,6 +66,10 @@ class RackWatch {
     virtual void OnVerdict(Status verdict, const std::string& key, const DaemonLink& from) = 0;
     // A daemon reports that a checkpoint of the job is on disk. The channels' threads.
     virtual void OnSavedState(const v1::SavedState& state) = 0;
+    // See Engine::Silence. The heartbeat thread, like the next one.
+    virtual DurationNs LaneSilence(std::uint32_t lane) const = 0;
+    // Policy wait: the daemon is silent on the lane, which is to be closed and opened again.
+    virtual void CloseSilentLane(std::uint32_t lane) = 0;
     // A lane was opened again. The reconnecting thread.
     virtual void OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
                               transport::Connection& connection) = 0;
@@ -97,6 +107,7 @@ class RackWatch {
     bool answered = false;        // the stream has had an event
     bool must_reconnect = false;  // the stream is open, but its connection is dead
     TimeNs attended_at = 0;       // when the stream was opened
+    TimeNs vouched_at = 0;        // when its lanes last showed that it is alive
     TimeNs unreachable_at = 0;    // the last attempt to open it that reached nobody; 0: none
     TimeNs lost_at = 0;           // 0: control answers
     Status why;                   // reason of the loss
@@ -125,7 +136,9 @@ class RackWatch {
   void SendHeartbeat(const Watched& watched);
   void NoteLoss(Watched& watched, TimeNs now, Status why);  // holding mutex_
   void Pulse();                                             // the heartbeat thread
-  Finding LookAtControl(Watched& watched, TimeNs now);
+  // vouched: set to true if the daemon's lanes show that it is alive.
+  Finding LookAtSilence(Watched& watched, TimeNs now, bool& vouched);
+  Finding LookAtControl(Watched& watched, TimeNs now, bool vouched);
   Finding LookAtLanes(const Watched& watched, TimeNs now);
   bool IsUnreachable(const Watched& watched) const;  // holding mutex_
   DurationNs LookAt(Watched& watched, TimeNs now);

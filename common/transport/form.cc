@@ -1,5 +1,7 @@
 #include "common/transport/form.h"
 
+#include <array>
+
 namespace phub::transport {
 
 ProtocolError FromDecodeError(wire::DecodeError error) {
@@ -15,6 +17,16 @@ ProtocolError FromDecodeError(wire::DecodeError error) {
     case wire::DecodeError::kPayloadBytes: return ProtocolError::kPayloadBytes;
   }
   return ProtocolError::kMagic;
+}
+
+std::span<const std::byte, wire::kHeaderBytes> KeepAliveHeader() {
+  static const std::array<std::byte, wire::kHeaderBytes> header = [] {
+    std::array<std::byte, wire::kHeaderBytes> bytes;
+    wire::EncodeHeader({.version = wire::kKeepAliveVersion, .kind = wire::MessageKind::kKeepAlive},
+                       bytes);
+    return bytes;
+  }();
+  return header;
 }
 
 }  // namespace phub::transport

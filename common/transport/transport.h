@@ -33,6 +33,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/single_writer_number.h"
+#include "common/transport/silence_meter.h"
 #include "common/wire/message.h"
 
 namespace phub::transport {
@@ -122,6 +123,19 @@ class Connection {
   // Bytes that must precede a landing slot of this end, in the same memory: the size of the header,
   // if one write transfers header and payload. Otherwise 0.
   virtual std::uint32_t slot_header_bytes() const { return 0; }
+
+  // The lane version that both ends agreed on. Its creator sets it before the lane is adopted.
+  void SetVersion(std::uint8_t version) { version_ = version; }
+  std::uint8_t version() const { return version_; }
+  // The peer sends keep-alives, so its silence means something.
+  bool keeps_alive() const { return version_ >= wire::kKeepAliveVersion; }
+  // How long the peer has been silent. The thread that serves the lane measures, any thread reads.
+  SilenceMeter& silence_meter() { return silence_meter_; }
+  const SilenceMeter& silence_meter() const { return silence_meter_; }
+
+ private:
+  std::uint8_t version_ = wire::kLaneVersionMin;
+  SilenceMeter silence_meter_;
 };
 
 // A number that a transport counts: its metric is phub_<name>_total. One thread writes it.
@@ -158,6 +172,12 @@ class Transport {
   // unread. The sender notices when buffers fill up. Sending and closing continue. A transport that
   // does not support this ignores the call.
   virtual void Hold(ConnectionId /*connection*/, bool /*held*/) {}
+  // Shows the peer that this end is alive, unless something was sent since the last call or waits
+  // to be sent. Sends at once, so it may be called during work that keeps the owner from Poll. A
+  // peer over shared memory is not woken.
+  virtual void SendKeepAlive(ConnectionId /*connection*/) {}
+  // What the connection has received so far, for a SilenceMeter.
+  virtual Activity ActivityOf(ConnectionId /*connection*/) const { return {}; }
   // Ends the loan of received messages; other kinds of completions are ignored.
   virtual void Release(std::span<const Completion> completions) = 0;
 

@@ -53,6 +53,22 @@ class TurnTransport : public Transport {
     if (!held) table_.MakeReady(*entry);
   }
 
+  void SendKeepAlive(ConnectionId connection) final {
+    owner_.AssertOwned();
+    Entry* entry = OpenToPost(connection);
+    if (entry == nullptr || entry->forgotten) return;
+    KeepAlive(*entry);
+    if (CanProgress(*entry)) table_.MakeReady(*entry);
+  }
+
+  Activity ActivityOf(ConnectionId connection) const final {
+    const Entry* entry = table_.Live(connection);
+    if (entry == nullptr || entry->ends() || entry->forgotten) return {};
+    Activity activity = Observe(*entry);
+    if (entry->held || entry->starved) activity.read_all = false;
+    return activity;
+  }
+
   [[nodiscard]] std::size_t Post(std::span<const SendRequest> requests) final {
     owner_.AssertOwned();
     std::size_t taken = 0;
@@ -138,6 +154,10 @@ class TurnTransport : public Transport {
   virtual bool CanPost(const Entry& entry) const = 0;
   virtual void Push(Entry& entry, std::span<const std::byte, wire::kHeaderBytes> header,
                     const SendRequest& request) = 0;
+  // See SendKeepAlive. Does not call End.
+  virtual void KeepAlive(Entry& entry) = 0;
+  // See ActivityOf; need not consider `held` and `starved`.
+  virtual Activity Observe(const Entry& entry) const = 0;
   // Whether Send could make progress now.
   virtual bool CanSend(const Entry& entry) const = 0;
   // Sends at most turn_bytes and subtracts what it has sent. May call End.

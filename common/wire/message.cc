@@ -40,7 +40,8 @@ bool KindIsKnown(MessageKind kind) {
     case MessageKind::kHyperParameters:
     case MessageKind::kPull:
     case MessageKind::kSummed:
-    case MessageKind::kDecision: return true;
+    case MessageKind::kDecision:
+    case MessageKind::kKeepAlive: return true;
   }
   return false;
 }
@@ -61,7 +62,8 @@ std::uint32_t PayloadBytesMax(MessageKind kind) {
     case MessageKind::kCredit:
     case MessageKind::kPull:
     case MessageKind::kSummed:
-    case MessageKind::kDecision: return 0;
+    case MessageKind::kDecision:
+    case MessageKind::kKeepAlive: return 0;
     case MessageKind::kHyperParameters: return kInlineBytesMax;
   }
   return 0;
@@ -91,7 +93,8 @@ std::uint8_t FlagsOf(MessageKind kind) {
     case MessageKind::kParameters:
     case MessageKind::kCredit:
     case MessageKind::kHyperParameters:
-    case MessageKind::kPull: return 0;
+    case MessageKind::kPull:
+    case MessageKind::kKeepAlive: return 0;
   }
   return 0;
 }
@@ -145,6 +148,9 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   }
   decoded.kind = static_cast<MessageKind>(LoadLittleEndian<std::uint8_t>(at + kKindAt));
   if (!KindIsKnown(decoded.kind)) return DecodeError::kKind;
+  if (decoded.kind == MessageKind::kKeepAlive && decoded.version < kKeepAliveVersion) {
+    return DecodeError::kKind;
+  }
   decoded.operation =
       static_cast<RoundOperation>(LoadLittleEndian<std::uint8_t>(at + kOperationAt));
   if (!OperationIsKnown(decoded.operation)) return DecodeError::kOperation;

@@ -29,8 +29,10 @@
 namespace phub::wire {
 
 inline constexpr std::uint16_t kMessageMagic = 0x4850;  // "PH" in memory
-inline constexpr std::uint8_t kLaneVersion = 1;         // the version of this build
+inline constexpr std::uint8_t kLaneVersion = 2;         // the version of this build
 inline constexpr std::uint8_t kLaneVersionMin = 1;      // the oldest supported (N-1 from N=2 on)
+// Since this version both ends of a lane send keep-alives. A peer of an older version sends none.
+inline constexpr std::uint8_t kKeepAliveVersion = 2;
 inline constexpr std::size_t kHeaderBytes = 64;
 // Payloads of kHyperParameters are inline: delivered together with the header, not into a slot.
 inline constexpr std::size_t kInlineBytesMax = 96;
@@ -49,6 +51,8 @@ enum class MessageKind : std::uint8_t {
                   // its staging slot is free. `value`: the squared norm of the sum.
   kDecision = 7,  // worker -> server. Every chunk of the job is summed; this core loop must apply
                   // its sums, scaled by `value`. `iteration`: the decision's number, from 1.
+  // Both directions, since kKeepAliveVersion:
+  kKeepAlive = 8,  // The sender is alive. The receiver ignores the other fields.
 };
 
 // What a round does with the payloads that the ranks push. All ranks of a round must agree.
@@ -65,7 +69,7 @@ inline constexpr std::uint8_t kFlagNonFinite = 2;  // kSummed: the sum contains 
 std::uint8_t FlagsOf(MessageKind kind);
 
 struct MessageHeader {
-  std::uint8_t version = kLaneVersion;
+  std::uint8_t version = kLaneVersionMin;  // the oldest lane version that has this message
   MessageKind kind{};
   RoundOperation operation = RoundOperation::kReduce;
   // The type of the payload's elements. kGradient without payload: the type of the root's elements.

@@ -164,9 +164,7 @@ void Control::Count(ControlCounter counter, std::uint64_t value) {
   parts_->context.counters.Add(counter, value);
 }
 
-void Control::SetBackground(Background& background) {
-  parts_->context.background = &background;
-}
+void Control::SetBackground(Background& background) { parts_->context.background = &background; }
 
 void Control::NoteTurn(TurnKind kind, DurationNs held) {
   parts_->context.turn_times[static_cast<std::size_t>(kind)].Add(held);
@@ -287,7 +285,9 @@ TimeNs Control::NextTimer(const Job& job) const {
   }
   for (const Member& member : job.members) {
     if (!member.present()) continue;
-    if (!member.silent) {
+    if (member.lanes_kept) {
+      next = std::min(next, parts_->liveness.next_look());
+    } else if (!member.silent) {
       next = std::min(next, member.last_heard + context.options.liveness_timeout);
     }
     if (member.state == Member::State::kLost) next = std::min(next, member.awaited_until);

@@ -16,7 +16,8 @@ namespace phub::server {
   X(keys_refused_mismatch) X(keys_refused_capacity) X(lanes_granted) X(lanes_admitted)           \
   X(lanes_refused_nonce) X(lanes_refused_job) X(lanes_refused_busy) X(lanes_dropped)             \
   X(barriers) X(barriers_refused) X(leaves) X(heartbeats) X(streams_attached)                    \
-  X(streams_detached) X(workers_silent) X(lanes_lost) X(core_faults) X(stall_reports)            \
+  X(streams_detached) X(workers_silent) X(lanes_silent) X(lanes_lost) X(core_faults)        \
+  X(stall_reports)                                                                               \
   X(sessions_unknown) X(silence_forgiven) X(joins_refused_rack) X(jobs_superseded) X(commits)    \
   X(calls_uncommitted) X(reservations_lapsed) X(reservations_returned) X(jobs_ended_elsewhere)   \
   X(keys_refused_region) X(batches_granted) X(batches_fetched) X(batches_refused_job)            \

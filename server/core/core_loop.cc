@@ -2,10 +2,12 @@
 // state is in loop/. rounds/ turns gradients into rounds, and rounds into versions.
 #include "server/core/core_loop.h"
 
+#include <algorithm>
 #include <array>
 
 #include "common/base/owner_thread.h"
 #include "server/core/exchange/exchange_invariants.h"
+#include "server/core/loop/keep_alives.h"
 #include "server/core/loop/lanes.h"
 #include "server/core/loop/outbox.h"
 #include "server/core/loop/reports.h"
@@ -34,14 +36,16 @@ constexpr std::size_t kOutboxMax =
 
 // The parts of a loop, each after the parts that it uses.
 struct CoreLoop::Impl {
-  Impl(CoreIndex core, const Clock& clock, std::span<transport::Transport* const> transports)
-      : loop(core, clock, transports) {}
+  Impl(CoreIndex core, const Clock& clock, std::span<transport::Transport* const> transports,
+       DurationNs liveness_timeout)
+      : loop(core, clock, transports), keep_alives(loop, liveness_timeout) {}
 
   void BeginRun();
   template <typename OnMessage>
   bool Poll(OnMessage&& on_message);
   template <typename OnMessage>
   bool PollTransport(std::uint8_t transport_index, OnMessage& on_message);
+  void FinishRound(JobShard& shard, Chunk& chunk);
   bool FlushBacklogs();
   void TellIdle();
   void CheckTouched(const JobShard& shard, LaneOwner from, ChunkIndex chunk) const;
@@ -58,17 +62,20 @@ struct CoreLoop::Impl {
   Intake intake{rounds.stages()};
   Reports reports{loop, outbox};
   Orders orders{loop, queues.commands, outbox, lanes, turns, reports};
+  KeepAlives keep_alives;
   OwnerThread owner;
   bool busy = false;  // the run before this one had work
   std::array<Completion, kCompletionsPerPoll> completions;
 };
 
 CoreLoop::CoreLoop(CoreIndex core, const Clock& clock,
-                   std::span<transport::Transport* const> transports)
-    : impl_(std::make_unique<Impl>(core, clock, transports)) {}
+                   std::span<transport::Transport* const> transports, DurationNs liveness_timeout)
+    : impl_(std::make_unique<Impl>(core, clock, transports, liveness_timeout)) {}
 CoreLoop::~CoreLoop() = default;
 void CoreLoop::CountBlock() { impl_->loop.counters.Add(CoreCounter::loop_blocks); }
-TimeNs CoreLoop::NextTimer() const { return impl_->turns.next_refill(); }
+TimeNs CoreLoop::NextTimer() const {
+  return std::min(impl_->turns.next_refill(), impl_->keep_alives.next());
+}
 CoreIndex CoreLoop::core() const { return impl_->loop.core; }
 CoreQueues& CoreLoop::queues() { return impl_->queues; }
 const CoreCounters& CoreLoop::counters() const { return impl_->loop.counters; }
@@ -86,14 +93,15 @@ bool CoreLoop::RunOnce() {
     const ingest::Verdict verdict = loop.intake.Ingest(shard, rank, message);
     Chunk* const whole = loop.intake.Aggregate(shard, rank, verdict, message);
     if (whole == nullptr || loop.turns.PutOff(shard, *whole)) return;  // schedule
-    loop.rounds.Finish(shard, *whole);  // (exchange,) optimize, reply
+    loop.FinishRound(shard, *whole);  // (exchange,) optimize, reply
   });
   worked |= loop.turns.FinishDue([&](JobShard& shard, Chunk& chunk) {  // rounds that were queued
-    loop.rounds.Finish(shard, chunk);
+    loop.FinishRound(shard, chunk);
   });
   loop.intake.RelieveAfterLosses();
   worked |= loop.FlushBacklogs();  // replies that found no room before
   worked |= loop.reports.AdvanceSnapshots();
+  loop.keep_alives.EndRun();
   loop.orders.RetireEndedShards();
   loop.outbox.Flush();
   if (!worked) {
@@ -150,6 +158,10 @@ bool CoreLoop::Impl::PollTransport(std::uint8_t transport_index, OnMessage& on_m
     if (completion.kind == CompletionKind::kReceived) {
       if (!shard.live()) continue;
       const LaneOwner from = place->owner;
+      if (completion.message->header.kind == wire::MessageKind::kKeepAlive) {
+        turns.ChargeIngress(shard, 0);
+        continue;
+      }
       on_message(shard, from, *completion.message);
       if constexpr (kCheckedBuild) CheckTouched(shard, from, completion.message->header.chunk);
     } else if (place->owner.is_rack()) {
@@ -160,6 +172,12 @@ bool CoreLoop::Impl::PollTransport(std::uint8_t transport_index, OnMessage& on_m
   }
   transport.Release({completions.data(), count});
   return count > 0;
+}
+
+void CoreLoop::Impl::FinishRound(JobShard& shard, Chunk& chunk) {
+  rounds.Finish(shard, chunk);
+  keep_alives.NoteWork(std::uint64_t{shard.config.world_size} *
+                       chunk.Bytes(chunk.key->gradient_type));
 }
 
 bool CoreLoop::Impl::FlushBacklogs() {

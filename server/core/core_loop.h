@@ -28,8 +28,10 @@ struct CoreQueues {
 
 class CoreLoop {
  public:
-  // The references must outlive the loop.
-  CoreLoop(CoreIndex core, const Clock& clock, std::span<transport::Transport* const> transports);
+  // The references must outlive the loop. liveness_timeout: lanes are kept alive and watched for
+  // peers that are silent for that long; 0: they are not.
+  CoreLoop(CoreIndex core, const Clock& clock, std::span<transport::Transport* const> transports,
+           DurationNs liveness_timeout = 0);
   ~CoreLoop();
   CoreLoop(const CoreLoop&) = delete;
   CoreLoop& operator=(const CoreLoop&) = delete;
@@ -37,8 +39,8 @@ class CoreLoop {
   // Does the work that is available, in bounded time. True if there was any.
   bool RunOnce();
 
-  // When to call RunOnce() again even if no input arrives, because a throttled tenant may continue
-  // then. The maximum if never.
+  // When to call RunOnce() again even if no input arrives: a throttled tenant may continue then, or
+  // keep-alives are due. The maximum if never.
   TimeNs NextTimer() const;
 
   // Counts a block. The thread calls it before it blocks.

@@ -184,6 +184,7 @@ struct Lane {
   bool departed = false;  // the rank left normally
   std::uint8_t transport_index = 0;
   transport::ConnectionId connection{};
+  transport::Connection* peer = nullptr;        // kOpen: the connection, owned by control
   std::vector<transport::LandingSlot> landing;  // [slot], in the lane's staging memory
   std::vector<ChunkIndex> slot_chunk;           // [slot]: the chunk staged there, or Max()
   std::uint32_t slots_used = 0;

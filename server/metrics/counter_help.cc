@@ -99,6 +99,7 @@ constexpr Help kHelp[] = {
     {"events_replaced", "Events for workers that a newer one replaced before it was sent."},
     {"sessions_unknown", "Calls that named an unknown session."},
     {"workers_silent", "Workers that sent nothing for liveness_timeout."},
+    {"lanes_silent", "Lanes on which a worker sent nothing, although its other lanes work."},
     {"silence_forgiven",
      "Times that the daemon itself was delayed and extended workers' deadlines."},
     {"ranks_lost", "Lost ranks that a job waits for (on_loss=wait)."},

@@ -93,7 +93,7 @@ TEST_F(KillTest, AKilledWorkerIsNamedByEverySurvivor) {
 TEST_F(KillTest, ASilentWorkerIsNamedByEverySurvivor) {
   StartWorkers();
   workers_[3].Signal(SIGSTOP);
-  ExpectVerdict(3, {"rank 3", "digits"});
+  ExpectVerdict(3, {"rank 3", "digits", "has been silent on"});
   ExpectMemoryBack();
   workers_[3].Signal(SIGCONT);
   // Expect: the worker learns that another process took its place, and does not hang.

@@ -58,6 +58,7 @@ Cluster::Cluster(Layout layout, std::uint64_t seed, oracle::Order order)
   if (layout_ == Layout::kOneRack) {
     BuildRack();
     DrawJobs();
+    DrawOutages();
   } else {
     BuildRacks();
     DrawRackJobs();
@@ -225,6 +226,7 @@ void Cluster::Advance() {
     }
   }
   BringFates();
+  BringOutage();
   for (const SimWorker* worker : workers) {
     if (!worker->mistake().empty()) problem_ = worker->mistake();
   }

@@ -26,6 +26,8 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(streams_broken)                   \
   X(several_daemons)                  \
   X(crashes)                          \
+  X(control_outages)                  \
+  X(rounds_without_control)           \
   X(seats_taken_over)                 \
   X(keys_resumed)                     \
   X(keys_resumed_back)                \

@@ -54,7 +54,8 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
   if (script.fate == Fate::kCompletes) return fmt::format("failed: {}", worker.Describe());
   if (script.loses_daemon()) return JudgeLostDaemon(job, worker);
   if (script.fate == Fate::kRacksCut) return JudgeCut(job, worker);
-  const DurationNs patience = script.fate == Fate::kNeverReturns ? script.wait_timeout : 0;
+  const DurationNs patience =
+      (script.fate == Fate::kNeverReturns ? script.wait_timeout : 0) + outage_time_;
   if (job.crashed_at != 0 && worker.verdict_at() > job.crashed_at + kNoticeLimit + patience) {
     return fmt::format("noticed after {} ms: {}",
                        (worker.verdict_at() - job.crashed_at) / kMillisecond, worker.Describe());
@@ -175,6 +176,8 @@ Coverage Cluster::Measure() const {
   coverage.several_daemons = rack_.size() > 1;
   coverage.daemons_lost = daemon_died_at_ != 0;
   coverage.crashes = crashes_;
+  coverage.control_outages = outages_;
+  coverage.rounds_without_control = rounds_without_control_;
   return coverage;
 }
 

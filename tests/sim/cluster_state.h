@@ -60,6 +60,11 @@ class Cluster {
     }
   }
 
+  // Defined in cluster_outages.cc.
+  void DrawOutages();
+  bool AllTrain() const;
+  void BringOutage();
+
   // Defined in cluster_racks.cc.
   void BuildRacks();
   void DrawRackJobs();
@@ -98,6 +103,10 @@ class Cluster {
   std::array<std::uint32_t, 2> cut_{};  // the daemons whose lanes are cut, by index into rack_
   TimeNs racks_cut_at_ = 0;
   std::uint64_t crashes_ = 0;
+  std::uint32_t outages_left_ = 0;  // of control
+  std::uint64_t outages_ = 0;
+  DurationNs outage_time_ = 0;
+  std::uint64_t rounds_without_control_ = 0;
   std::string problem_;
 };
 

@@ -74,10 +74,9 @@ SimControlChannel::SimControlChannel(SimNetwork& network, SimDaemon& daemon, std
 SimControlChannel::~SimControlChannel() { wire_->cut = true; }
 
 void SimControlChannel::AtDaemon(std::function<void(server::Control&)> what) {
-  wire_->network.Schedule(wire_->network.clock().Now() + wire_->delay,
-                          [wire = wire_, what = std::move(what)] {
-                            if (wire->daemon.alive()) what(wire->daemon.control());
-                          });
+  wire_->network.Schedule(
+      wire_->network.clock().Now() + wire_->delay,
+      [wire = wire_, what = std::move(what)] { wire->daemon.CallControl(what); });
 }
 
 template <typename Response>
@@ -147,12 +146,14 @@ void SimControlChannel::Attend(Observer& observer) {
       if (daemon.closed()) Wire::EndStream(wire, number, absl::UnavailableError("refused"));
       return;
     }
-    auto stream = daemon.control().liveness().AttachStream(wire->session_id,
-                                                           std::make_shared<Sink>(wire, number));
-    if (!stream.ok()) return Wire::EndStream(wire, number, stream.status());
-    wire->stream = *stream;
-    wire->attached = wire->attends == number && wire->open;
-    if (!wire->attached) daemon.control().liveness().DetachStream(wire->session_id, wire->stream);
+    daemon.CallControl([wire, number](server::Control& control) {
+      auto stream =
+          control.liveness().AttachStream(wire->session_id, std::make_shared<Sink>(wire, number));
+      if (!stream.ok()) return Wire::EndStream(wire, number, stream.status());
+      wire->stream = *stream;
+      wire->attached = wire->attends == number && wire->open;
+      if (!wire->attached) control.liveness().DetachStream(wire->session_id, wire->stream);
+    });
   });
 }
 

@@ -1,5 +1,7 @@
 #include "tests/sim/sim_daemon.h"
 
+#include <utility>
+
 #include "common/transport/shm/ring.h"
 
 namespace phub::sim {
@@ -21,8 +23,8 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
       transports_.push_back(std::make_unique<transport::ShmTransport>(256));
       transports.push_back(transports_.back().get());
     }
-    loops_.push_back(
-        std::make_unique<server::CoreLoop>(CoreIndex{core}, network.clock(), transports));
+    loops_.push_back(std::make_unique<server::CoreLoop>(
+        CoreIndex{core}, network.clock(), transports, server::ControlOptions().liveness_timeout));
     handles.push_back({&loops_.back()->queues(), &loops_.back()->counters(), {}});
   }
   server::ControlOptions control;
@@ -61,9 +63,20 @@ bool SimDaemon::RunCore(std::uint32_t core) {
 }
 
 void SimDaemon::RunControl() {
-  if (!alive_) return;
+  if (!alive_ || control_is_stuck()) return;
+  RunWaitingCalls();
   control_->Poll();
   control_->CheckInvariants();
+}
+
+void SimDaemon::CallControl(std::function<void(server::Control&)> call) {
+  if (!alive_) return;
+  waiting_calls_.push_back(std::move(call));
+  if (!control_is_stuck()) RunWaitingCalls();
+}
+
+void SimDaemon::RunWaitingCalls() {
+  for (const auto& call : std::exchange(waiting_calls_, {})) call(*control_);
 }
 
 std::uint64_t SimDaemon::Count(server::CoreCounter counter) const {

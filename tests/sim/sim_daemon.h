@@ -54,6 +54,11 @@ class SimDaemon final : private server::Surveyor {
   server::Control& control() { return *control_; }
   bool RunCore(std::uint32_t core);  // one RunOnce; true if it did any work
   void RunControl();                 // one Poll
+  // Runs a call of control, as gRPC's threads do. While control is stuck, the call waits.
+  void CallControl(std::function<void(server::Control&)> call);
+  // Control neither runs nor answers calls until then, as if its thread stood still with the lock.
+  void StickControl(TimeNs until) { stuck_until_ = until; }
+  bool control_is_stuck() const { return network_.clock().Now() < stuck_until_; }
   std::uint64_t Count(server::CoreCounter counter) const;
   std::uint64_t CountOfControl(const std::string& name) const;
 
@@ -66,6 +71,7 @@ class SimDaemon final : private server::Surveyor {
 
  private:
   void Begin() override;
+  void RunWaitingCalls();
 
   SimNetwork& network_;
   Random& random_;
@@ -73,6 +79,8 @@ class SimDaemon final : private server::Surveyor {
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<std::unique_ptr<server::CoreLoop>> loops_;
   std::unique_ptr<server::Control> control_;
+  TimeNs stuck_until_ = 0;
+  std::vector<std::function<void(server::Control&)>> waiting_calls_;
   bool alive_ = true;
   bool closed_ = false;
   std::vector<std::function<void()>> on_closed_;

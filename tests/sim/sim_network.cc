@@ -81,8 +81,12 @@ SimNetwork::ConnectionPair SimNetwork::Connect(NodeId a, NodeId b) {
   link->ends[1].node = b;
   for (Direction& direction : link->directions) direction.ring.resize(options_.pipe_bytes);
   links_.push_back(std::move(link));
-  return {std::make_unique<Connection>(*this, index, std::uint8_t{0}, options_.limits),
-          std::make_unique<Connection>(*this, index, std::uint8_t{1}, options_.limits)};
+  ConnectionPair pair = {
+      std::make_unique<Connection>(*this, index, std::uint8_t{0}, options_.limits),
+      std::make_unique<Connection>(*this, index, std::uint8_t{1}, options_.limits)};
+  pair.first->SetVersion(wire::kLaneVersion);
+  pair.second->SetVersion(wire::kLaneVersion);
+  return pair;
 }
 
 SimNetwork::Connection::~Connection() { network_.DestroyEnd(link_, end_); }

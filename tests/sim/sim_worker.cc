@@ -98,6 +98,9 @@ void SimWorker::Dial(std::uint32_t lane, const wire::LaneHello& hello) {
     }
     return After(kSecond, [this, &link, lane] { OpenLanes(link, {lane}); });
   }
+  if (link.daemon.control_is_stuck()) {  // the listener waits for the lock
+    return After(kMillisecond, [this, lane, hello] { Dial(lane, hello); });
+  }
   server::Control& control = link.daemon.control();
   const server::PeerProcess process{.pid = node_, .uid = 0};
   const wire::LaneRefusal refusal =
@@ -203,13 +206,29 @@ void SimWorker::LookAt(Link& link) {
   if (state_ == State::kStopping || state_ == State::kLeaving || done()) return;
   const TimeNs now = network_.clock().Now();
   const DurationNs age = now - link.last_heard;
+  const transport::SilenceJudge judge = JudgeOf(link);
+  const auto verdict = judge.Judge(liveness_timeout_);
+  if (verdict != transport::SilenceJudge::Verdict::kAlive) {
+    if (!script_.wait_policy) {
+      return Fail(client::LanesSilent(EndpointOf(link), judge.most(), age < liveness_timeout_,
+                                      script_.name, rank_)
+                      .message(),
+                  &link);
+    }
+    CloseSilentLanes(link);
+  }
+  const bool vouched = judge.count() > 0 && verdict == transport::SilenceJudge::Verdict::kAlive;
+  if (vouched) link.vouched_at = now;
   if (link.attended && age >= liveness_timeout_) {
     const phub::Status silence = client::DaemonSilent(EndpointOf(link), age, script_.name, rank_);
-    if (!script_.wait_policy) return Fail(silence.message(), &link);
+    if (!script_.wait_policy && now - link.vouched_at >= liveness_timeout_) {
+      return Fail(silence.message(), &link);
+    }
     if (link.silent_at == 0) link.silent_at = now;
     link.why = silence;
     link.channel->Reconnect();
   }
+  if (vouched) link.silent_at = 0;
   if (link.silent_at != 0 && now - link.silent_at >= script_.wait_timeout) {
     return Fail(client::WaitedInVain(link.why, now - link.silent_at).message(), &link);
   }
@@ -222,6 +241,30 @@ void SimWorker::LookAt(Link& link) {
     Fail(client::ControlLostToo(link.lane_why, absl::UnavailableError("refused")).message(), &link);
   } else if (waited >= liveness_timeout_) {
     Fail(link.lane_why.message(), &link);
+  }
+}
+
+// Empty if some lane is not open.
+transport::SilenceJudge SimWorker::JudgeOf(const Link& link) const {
+  transport::SilenceJudge judge;
+  if (engine_ == nullptr || !lanes_opened_) return {};
+  for (int i = 0; i < link.joined.cores_size(); ++i) {
+    const std::uint32_t lane = link.first_lane + static_cast<std::uint32_t>(i);
+    const DurationNs silence = engine_->Silence(lane);
+    if (silence == client::Engine::kNotWatched) return {};
+    judge.Add(lane, silence);
+  }
+  return judge;
+}
+
+void SimWorker::CloseSilentLanes(const Link& link) {
+  for (int i = 0; i < link.joined.cores_size(); ++i) {
+    const std::uint32_t lane = link.first_lane + static_cast<std::uint32_t>(i);
+    if (engine_->Silence(lane) < liveness_timeout_) continue;
+    Command close;
+    close.kind = Command::Kind::kCloseSilentLane;
+    close.lane = lane;
+    Submit(close);
   }
 }
 
@@ -268,7 +311,7 @@ void SimWorker::Fail(const std::string& verdict, const Link* from) {
     v1::LeaveRequest request;
     request.set_session_id(link->joined.session_id());
     request.set_verdict(verdict);
-    link->channel->Call<rpc::Leave>(request, kLeaveTimeout, [](const auto&) {});
+    link->channel->Call<rpc::Leave>(request, LeaveTimeout(), [](const auto&) {});
   }
   if (engine_ == nullptr) {
     state_ = State::kFailed;
@@ -297,10 +340,10 @@ void SimWorker::LeaveInOrder() {
   state_ = State::kLeaving;
   CallAll<v1::LeaveResponse>(
       "leave",
-      [](Link& link, auto done) {
+      [this](Link& link, auto done) {
         v1::LeaveRequest request;
         request.set_session_id(link.joined.session_id());
-        link.channel->Call<rpc::Leave>(request, kLeaveTimeout, std::move(done));
+        link.channel->Call<rpc::Leave>(request, LeaveTimeout(), std::move(done));
       },
       [](Link&, const v1::LeaveResponse&) {}, [this] { Stop(); });
 }

@@ -27,6 +27,7 @@ namespace phub::sim {
 struct SimJob {
   JobScript script;
   std::uint32_t joined_count = 0;  // ranks that have joined
+  bool control_outages = false;    // control may be stuck; calls wait for it
 };
 
 class SimWorker final : public client::EngineListener {
@@ -97,6 +98,7 @@ class SimWorker final : public client::EngineListener {
     std::shared_ptr<transport::SharedRegions> regions;
     bool attended = false;
     TimeNs last_heard = 0;
+    TimeNs vouched_at = 0;  // when its lanes last showed that it is alive
     TimeNs lost_at = 0;     // when the stream was lost; 0: it has had an event since
     TimeNs silent_at = 0;   // policy wait: when the daemon fell silent; 0: it answers
     phub::Status why;       // why it was lost
@@ -153,6 +155,8 @@ class SimWorker final : public client::EngineListener {
   void Attend(Link& link);
   void Heartbeat();
   void LookAt(Link& link);
+  transport::SilenceJudge JudgeOf(const Link& link) const;
+  void CloseSilentLanes(const Link& link);
   bool HasLanes(const Link& link) const;
   void OnEvent(Link& link, const v1::SessionEvent& event);
   void OnAttendClosed(Link& link, const absl::Status& status);
@@ -161,8 +165,12 @@ class SimWorker final : public client::EngineListener {
   void Refused(const char* what, const Link& link, const absl::Status& status);
   // Control calls without an answer end after these timeouts. Across racks, a call may be held
   // until an unresponsive daemon is detected.
-  static constexpr DurationNs kLeaveTimeout = 2 * kSecond;
-  DurationNs CallTimeout() const { return (script_.racks > 1 ? 10 : 2) * kSecond; }
+  DurationNs LeaveTimeout() const { return job_.control_outages ? kOutagePatience : 2 * kSecond; }
+  DurationNs CallTimeout() const {
+    if (job_.control_outages) return kOutagePatience;
+    return (script_.racks > 1 ? 10 : 2) * kSecond;
+  }
+  static constexpr DurationNs kOutagePatience = 60 * kSecond;
   // Calls every daemon, then `done` when all have answered OK. The first refusal is the verdict.
   template <typename Response>
   void CallAll(const char* what,

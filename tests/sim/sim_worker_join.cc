@@ -121,7 +121,7 @@ void SimWorker::GiveBack(const Link& refused, const absl::Status& why, bool run_
     const client::Endpoint endpoint = EndpointOf(refused);
     request.set_verdict(std::string(client::NamedCallStatus("join", endpoint, why).message()));
     request.set_run_is_over(run_is_over);
-    link->channel->Call<rpc::Leave>(request, kLeaveTimeout, [](const auto&) {});
+    link->channel->Call<rpc::Leave>(request, LeaveTimeout(), [](const auto&) {});
     link->joined.Clear();
     link->attended = false;
   }
@@ -141,6 +141,7 @@ void SimWorker::Begin() {
   config_.apply_iteration = script_.apply_iteration;
   config_.clip_norm = script_.clip_norm;
   config_.skip_nonfinite = script_.skip_nonfinite;
+  config_.liveness_timeout = liveness_timeout_;
   std::uint32_t lane_count = 0;
   for (const auto& link : links_) {
     link->first_lane = lane_count;

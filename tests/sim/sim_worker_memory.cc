@@ -80,6 +80,7 @@ std::unique_ptr<transport::Connection> SimWorker::AttachShared(Link& link,
   auto mine =
       transport::AcceptShmLane(std::move(workers), shape, packet, link.regions, link.daemon.shm());
   PHUB_CHECK(mine.ok(), "error={}", mine.status().ToString());
+  (*mine)->SetVersion(wire::kLaneVersion);
   control.lanes().AttachLane(hello, *std::move(theirs), kShmTransportIndex, "shm",
                              fmt::format("node{}", node_));
   return *std::move(mine);

@@ -64,6 +64,8 @@ struct RingIndices {
   // A receiver that sleeps need not be rung before this many records are written (the low bits of
   // RingPosition::records). A sender that becomes idle rings earlier.
   std::uint32_t receiver_awaits;
+  // Since wire::kKeepAliveVersion: the sender counts here, now and then, while it is alive.
+  std::uint32_t sender_alive;
 };
 static_assert(sizeof(RingIndices) == 3 * kIndexAlignment);
 

@@ -209,6 +209,12 @@ void RingReceiver::Sleep(std::uint32_t messages) {
 
 void RingReceiver::WakeUp() { SetSleeps(ring_.indices->receiver_sleeps, false); }
 
+std::uint64_t RingReceiver::PeersActivity() const {
+  const RingPosition written = PeersPosition();
+  return written.records + written.bytes +
+         LoadShared(ring_.indices->sender_alive, std::memory_order_relaxed);
+}
+
 RingPosition RingReceiver::PeersPosition() const { return LoadPosition(ring_.indices->written); }
 
 void RingReceiver::Release(const ReceivedMessage* message) {

@@ -73,6 +73,8 @@ class RingReceiver {
 
   // The position that the peer has published; unchecked.
   RingPosition PeersPosition() const;
+  // Changes whenever the peer has written anything, or shows that it is alive; unchecked.
+  std::uint64_t PeersActivity() const;
 
  private:
   ProtocolError Start(std::span<const LandingSlot> landing, std::size_t& budget_bytes);

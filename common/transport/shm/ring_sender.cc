@@ -150,6 +150,10 @@ bool RingSender::HasWhatIsAwaited() const {
   return static_cast<std::int32_t>(static_cast<std::uint32_t>(published_.records) - awaited) >= 0;
 }
 
+void RingSender::KeepAlive() {
+  StoreShared(ring_.indices->sender_alive, ++alive_, std::memory_order_relaxed);
+}
+
 void RingSender::SetSleeps(bool sleeps) {
   transport::SetSleeps(ring_.indices->sender_sleeps, sleeps);
 }

@@ -54,6 +54,8 @@ class RingSender {
 
   // Announces whether this end sleeps until there is room.
   void SetSleeps(bool sleeps);
+  // Shows the peer, when it looks, that this end is alive.
+  void KeepAlive();
 
   // Returns the next request with notify_sent that was sent completely. Also forgets sent requests
   // without notify_sent, so call it until it returns false.
@@ -96,6 +98,7 @@ class RingSender {
   RingPosition taken_{};      // what the peer has read; may be outdated
   bool blocked_ = false;      // the last Flush found no room
   bool unannounced_ = false;  // published since the peer was last rung or was found awake
+  std::uint32_t alive_ = 0;   // the last published count of KeepAlive
 };
 
 }  // namespace phub::transport

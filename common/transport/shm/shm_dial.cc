@@ -57,6 +57,7 @@ absl::StatusOr<Descriptor> ConnectTo(const std::string& name, const std::string&
 }
 
 struct Answer {
+  std::uint8_t version = 0;  // the lane's
   Descriptor socket;
   ReceivedPacket packet;
   std::array<std::byte, kAnswerBytesMax> bytes;
@@ -104,6 +105,7 @@ absl::Status Ask(const std::string& name, std::span<const std::byte> request, Ve
   const auto version = JudgeWelcome(
       std::span(answer.bytes).first(fits ? wire::kLaneWelcomeBytes : 0), offer, peer, what);
   if (!version.ok()) return version.status();
+  answer.version = *version;
   answer.rest =
       std::span(answer.bytes).subspan(wire::kLaneWelcomeBytes, bytes - wire::kLaneWelcomeBytes);
   return absl::OkStatus();
@@ -144,6 +146,7 @@ absl::StatusOr<std::unique_ptr<Connection>> DialShm(const std::string& name,
   auto connection =
       AcceptShmLane(std::move(answer.socket), shape, answer.packet, std::move(regions), limits);
   if (!connection.ok()) return connection.status();
+  (*connection)->SetVersion(answer.version);
   return std::unique_ptr<Connection>(*std::move(connection));
 }
 

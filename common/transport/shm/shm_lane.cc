@@ -46,15 +46,18 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> OfferShmLane(Descriptor& socket,
   [[maybe_unused]] const bool sent =
       SendPacket(socket.get(), bytes, std::span(descriptors).first(count));
   rings->CloseDescriptor();
-  return std::make_unique<ShmConnection>(ShmEnd::kDaemon,
-                                         ShmConnection::Parts{.socket = std::move(socket),
-                                                              .doorbell = std::move(doorbell),
-                                                              .rings = *std::move(rings),
-                                                              .staging = memory.staging,
-                                                              .slot_count = memory.slot_count,
-                                                              .slot_bytes = memory.slot_bytes,
-                                                              .regions = memory.regions},
-                                         limits);
+  auto connection = std::make_unique<ShmConnection>(
+      ShmEnd::kDaemon,
+      ShmConnection::Parts{.socket = std::move(socket),
+                           .doorbell = std::move(doorbell),
+                           .rings = *std::move(rings),
+                           .staging = memory.staging,
+                           .slot_count = memory.slot_count,
+                           .slot_bytes = memory.slot_bytes,
+                           .regions = memory.regions},
+      limits);
+  connection->SetVersion(welcome.version);
+  return connection;
 }
 
 absl::StatusOr<std::unique_ptr<ShmConnection>> AcceptShmLane(

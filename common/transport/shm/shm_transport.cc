@@ -77,6 +77,11 @@ void ShmTransport::Push(ShmEntry& entry, std::span<const std::byte, wire::kHeade
                       request.notify_sent);
 }
 
+Activity ShmTransport::Observe(const ShmEntry& entry) const {
+  const RingReceiver& receiver = entry.connection->receiver_;
+  return {.received = receiver.PeersActivity(), .read_all = !receiver.HasMore()};
+}
+
 void ShmTransport::Send(ShmEntry& entry, std::size_t& turn_bytes) {
   if (!entry.sender().Flush(turn_bytes)) {
     End(entry, TransportError::kProtocol, ProtocolError::kRing);

@@ -74,6 +74,8 @@ class ShmTransport final : public TurnTransport<ShmEntry> {
   bool CanPost(const ShmEntry& /*entry*/) const override { return true; }
   void Push(ShmEntry& entry, std::span<const std::byte, wire::kHeaderBytes> header,
             const SendRequest& request) override;
+  void KeepAlive(ShmEntry& entry) override { entry.sender().KeepAlive(); }
+  Activity Observe(const ShmEntry& entry) const override;
   bool CanSend(const ShmEntry& entry) const override { return entry.sender().CanFlush(); }
   void Send(ShmEntry& entry, std::size_t& turn_bytes) override;
   const ReceivedMessage* Receive(ShmEntry& entry, std::size_t& turn_bytes) override;

@@ -94,7 +94,7 @@ bool StreamReceiver::ReadPayload(ByteStream& stream, bool& readable, std::size_t
 }
 
 bool StreamReceiver::Account(const IoResult& io, bool& readable, std::size_t& budget_bytes,
-                             Result& ended) const {
+                             Result& ended) {
   if (io.status == IoStatus::kReset) {
     ended = Ended(TransportError::kReset, ProtocolError::kNone);
     return false;
@@ -106,6 +106,7 @@ bool StreamReceiver::Account(const IoResult& io, bool& readable, std::size_t& bu
     return false;
   }
   if (io.status == IoStatus::kDrained) readable = false;
+  received_bytes_ += io.bytes;
   budget_bytes -= std::min(budget_bytes, io.bytes);
   return true;
 }

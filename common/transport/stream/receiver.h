@@ -58,6 +58,7 @@ class StreamReceiver {
   // Whether a message is partly received, so that its rest, or the end of the stream, must follow.
   bool inside_message() const { return message_ != nullptr; }
   std::uint32_t lent_count() const { return pool_.lent_count(); }
+  std::uint64_t received_bytes() const { return received_bytes_; }
 
  private:
   static constexpr std::size_t kStashBytes = 8 * wire::kHeaderBytes;  // behind a payload
@@ -66,7 +67,7 @@ class StreamReceiver {
   std::size_t stash_size() const { return stash_end_ - stash_begin_; }
   bool ReadHeader(ByteStream& stream, bool& readable, std::size_t& budget_bytes, Result& ended);
   bool ReadPayload(ByteStream& stream, bool& readable, std::size_t& budget_bytes, Result& ended);
-  bool Account(const IoResult& io, bool& readable, std::size_t& budget_bytes, Result& ended) const;
+  bool Account(const IoResult& io, bool& readable, std::size_t& budget_bytes, Result& ended);
   ProtocolError StartMessage(std::span<const LandingSlot> landing);
   ProtocolError CheckLanding(std::span<const LandingSlot> landing) const;
   void TakeStashedPayload();
@@ -78,6 +79,7 @@ class StreamReceiver {
   std::byte* payload_ = nullptr;  // destination of its payload
   std::size_t payload_have_ = 0;
 
+  std::uint64_t received_bytes_ = 0;
   std::size_t stash_begin_ = 0;
   std::size_t stash_end_ = 0;
   std::array<std::byte, kFirstBytes> stash_;

@@ -29,6 +29,7 @@ class StreamSender {
   bool full() const { return tail_ - reported_ == capacity_; }
   bool has_unsent() const { return written_ != tail_; }
   bool has_unreported() const { return reported_ != written_; }
+  std::uint64_t pushed_count() const { return tail_; }  // requests so far
 
   // Requires !full(). `head` is the encoded header. `inline_payload` is copied behind it. `payload`
   // is lent until the request is reported.

@@ -1,5 +1,7 @@
 #include "common/transport/stream/stream_transport.h"
 
+#include "common/transport/form.h"
+
 namespace phub::transport {
 
 // One system call can send a whole turn.
@@ -30,6 +32,21 @@ void StreamTransport::Push(StreamEntry& entry,
   const bool is_inline = request.header.kind == wire::MessageKind::kHyperParameters;
   entry.sender().Push(header, is_inline ? request.payload : none,
                       is_inline ? none : request.payload, request.cookie, request.notify_sent);
+}
+
+void StreamTransport::KeepAlive(StreamEntry& entry) {
+  StreamSender& sender = entry.sender();
+  const bool quiet = !sender.has_unsent() && sender.pushed_count() == entry.pushed_before;
+  if (quiet && !sender.full()) {
+    sender.Push(KeepAliveHeader(), {}, {}, /*cookie=*/0, /*notify_sent=*/false);
+    std::size_t bytes = wire::kHeaderBytes;
+    Send(entry, bytes);
+  }
+  entry.pushed_before = sender.pushed_count();
+}
+
+Activity StreamTransport::Observe(const StreamEntry& entry) const {
+  return {.received = entry.connection->receiver_.received_bytes(), .read_all = entry.receive_idle};
 }
 
 void StreamTransport::Send(StreamEntry& entry, std::size_t& turn_bytes) {

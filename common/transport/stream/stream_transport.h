@@ -42,11 +42,12 @@ class StreamConnection : public Connection, public ByteStream {
 };
 
 struct StreamEntry : ConnectionEntry<StreamConnection> {
-  bool readable = true;          // the stream may have bytes
-  bool writable = true;          // the stream may have room
-  bool receive_idle = false;     // cannot receive until the stream is readable
-  bool write_failed = false;     // the next read reports why
-  std::uint64_t flowing_in = 0;  // value of interval_ when it last received part of a payload
+  bool readable = true;             // the stream may have bytes
+  bool writable = true;             // the stream may have room
+  bool receive_idle = false;        // cannot receive until the stream is readable
+  bool write_failed = false;        // the next read reports why
+  std::uint64_t flowing_in = 0;     // value of interval_ when it last received part of a payload
+  std::uint64_t pushed_before = 0;  // requests pushed before the last KeepAlive
 
   StreamSender& sender() const { return connection->sender_; }
   void CheckInvariants() const {
@@ -89,6 +90,8 @@ class StreamTransport : public TurnTransport<StreamEntry> {
   bool CanPost(const StreamEntry& entry) const override { return !entry.write_failed; }
   void Push(StreamEntry& entry, std::span<const std::byte, wire::kHeaderBytes> header,
             const SendRequest& request) override;
+  void KeepAlive(StreamEntry& entry) override;
+  Activity Observe(const StreamEntry& entry) const override;
   bool CanSend(const StreamEntry& entry) const override {
     return entry.writable && entry.sender().has_unsent();
   }

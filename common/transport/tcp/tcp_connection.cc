@@ -32,7 +32,8 @@ msghdr MessageOf(std::span<const iovec> parts) {
 // tcp_wmem). Does not set keepalive or a user timeout, because the control plane detects silent
 // peers and closes their lanes.
 TcpConnection::TcpConnection(Descriptor socket, std::uint8_t version, const StreamLimits& limits)
-    : StreamConnection(limits), socket_(std::move(socket)), version_(version) {
+    : StreamConnection(limits), socket_(std::move(socket)) {
+  SetVersion(version);
   PHUB_CHECK(socket_, "a connection needs a socket");
   const int flags = fcntl(socket_.get(), F_GETFL);
   PHUB_CHECK(flags >= 0 && fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK) == 0, "errno={}",

@@ -20,7 +20,6 @@ class TcpConnection : public StreamConnection {
   void Shutdown() override;
 
   int socket() const { return socket_.get(); }
-  std::uint8_t version() const { return version_; }  // lane version that both ends agreed on
   // The kernel has reported that the peer sends no more, or that the socket failed. From now on, a
   // short read may have reached the end of the stream, so reading must continue.
   void NoteHangup() { hangup_ = true; }
@@ -30,7 +29,6 @@ class TcpConnection : public StreamConnection {
 
  private:
   Descriptor socket_;
-  std::uint8_t version_;
   bool hangup_ = false;
 };
 

@@ -145,6 +145,7 @@ void VerbsAcceptor::Serve(Request request) {
     SendRefusal(request.socket, wire::LaneRefusal::kCapacity);
     return GiveRoom(hello.incarnation);
   }
+  (*connection)->SetVersion(request.version);
   std::array<std::byte, wire::kLaneWelcomeBytes + wire::kVerbsOfferBytes> bytes;
   wire::EncodeLaneWelcome(WelcomeOf(request.version),
                           std::span(bytes).first<wire::kLaneWelcomeBytes>());

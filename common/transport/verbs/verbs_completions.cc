@@ -18,8 +18,8 @@
 namespace phub::transport {
 namespace {
 
-// A peer that sends more kTaken messages in a row without new values only keeps this end awake, and
-// is disconnected.
+// A peer that sends more kTaken messages without new values between two checks only keeps this end
+// awake, and is disconnected. Some of them are keep-alives.
 constexpr std::uint32_t kEmptyTellsMax = 256;
 constexpr std::string_view kDeviceLost =
     "the device is lost: it was unplugged, or its driver was unloaded or reset; see the kernel's "
@@ -141,6 +141,7 @@ void VerbsTransport::SayKeys(VerbsEntry& entry) {
 
 void VerbsTransport::TakeArrival(VerbsEntry& entry, const ibv_wc& completion) {
   VerbsConnection& connection = *entry.connection;
+  ++entry.arrivals;
   if (entry.breach != ProtocolError::kNone) return;
   const bool expected = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM &&
                         (completion.wc_flags & IBV_WC_WITH_IMM) != 0;
@@ -216,6 +217,7 @@ void VerbsTransport::Tick(TimeNs now) {
 // peer is alive but posts no receives, or the device is broken without reporting it.
 void VerbsTransport::CheckProgress(VerbsEntry& entry, TimeNs now) {
   if (entry.ends() || entry.failed != TransportError::kNone) return;
+  entry.empty_tells = 0;
   const VerbsConnection& connection = *entry.connection;
   if (connection.queue_->lost()) return FailForLoss(entry);
   const std::uint64_t done = entry.sender().done();

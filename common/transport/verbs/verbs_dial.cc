@@ -13,10 +13,10 @@
 namespace phub::transport {
 namespace {
 
-// Sends the request and reads the daemon's offer.
+// Sends the request, and reads the lane's version and the daemon's offer.
 absl::Status Ask(const Descriptor& socket, const std::string& peer, wire::LaneHello hello,
                  const wire::VerbsOffer& ours, const DialDeadline& deadline,
-                 wire::VerbsOffer& theirs) {
+                 wire::VerbsOffer& theirs, std::uint8_t& lane_version) {
   const VersionOffer versions = OfferVersions(hello);
   std::array<std::byte, wire::kLaneHelloBytes + wire::kVerbsOfferBytes> request;
   wire::EncodeVerbsHello(hello, std::span(request).first<wire::kLaneHelloBytes>());
@@ -34,6 +34,7 @@ absl::Status Ask(const Descriptor& socket, const std::string& peer, wire::LaneHe
   if (!status.ok()) return status;
   const auto version = JudgeWelcome(welcome_bytes, versions, peer, DescribeLane(hello));
   if (!version.ok()) return version.status();
+  lane_version = *version;
   if (!sent) return absl::UnavailableError(fmt::format("cannot send the lane hello to {}", peer));
   std::array<std::byte, wire::kVerbsOfferBytes> offer_bytes;
   status = ReadAll(socket.get(), offer_bytes, peer, deadline);
@@ -58,7 +59,9 @@ absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(
   absl::StatusOr<Descriptor> socket = DialSocket(host, port, deadline);
   if (!socket.ok()) return socket.status();
   wire::VerbsOffer theirs;
-  absl::Status status = Ask(*socket, peer, hello, (*connection)->Offer(), deadline, theirs);
+  std::uint8_t version = 0;
+  absl::Status status =
+      Ask(*socket, peer, hello, (*connection)->Offer(), deadline, theirs, version);
   if (status.ok()) status = (*connection)->Connect(theirs);
   if (!status.ok()) return status;
   if (!SendAll(socket->get(), {&wire::kVerbsReady, 1}, deadline)) {
@@ -66,6 +69,7 @@ absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(
         "cannot confirm the lane over verbs to {}: the connection of the handshake failed", peer));
   }
   (*connection)->SetSocket(*std::move(socket), peer);
+  (*connection)->SetVersion(version);
   return std::unique_ptr<Connection>(*std::move(connection));
 }
 

@@ -100,6 +100,7 @@ class VerbsSender {
   bool SendTaken(ibv_qp* queue_pair, std::uint64_t work_request_id, std::uint32_t immediate,
                  VerbsCounters& counters, WorkRequestObserver* observer);
   // The number of completed work requests, and whether others are in flight.
+  std::uint64_t posted_count() const { return posted_; }  // work requests so far
   std::uint64_t done() const { return done_; }
   bool has_posted() const { return posted_ != done_; }
   bool CanSendTaken() const { return posted_ - done_ < limits_.requests; }

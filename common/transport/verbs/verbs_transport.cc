@@ -122,11 +122,33 @@ void VerbsTransport::Push(VerbsEntry& entry, std::span<const std::byte, wire::kH
   entry.sender().Push(header, request);
 }
 
+// A kTaken message with the present totals, in the room that is reserved for them. At most one is
+// under way, so a peer that posts no receives is not flooded.
+void VerbsTransport::KeepAlive(VerbsEntry& entry) {
+  VerbsSender& sender = entry.sender();
+  const bool quiet = !sender.has_posted() && sender.posted_count() == entry.posted_before;
+  if (quiet && MaySend(entry) && sender.CanSendTaken()) {
+    const ConnectionId id = table_.IdOf(entry);
+    if (!sender.SendTaken(entry.connection->queue_pair_, WorkRequestId(id, Half::kSend),
+                          entry.receiver().TellTaken(), counters_, observer_)) {
+      Fail(entry, TransportError::kReset, "cannot post requests to the queue pair");
+    }
+  }
+  entry.posted_before = sender.posted_count();
+}
+
+Activity VerbsTransport::Observe(const VerbsEntry& entry) const {
+  return {.received = entry.arrivals, .read_all = !entry.receiver().HasMore() && queues_drained_};
+}
+
+// The daemon's end sends nothing before it has received the peer's first message.
+bool VerbsTransport::MaySend(const VerbsEntry& entry) const {
+  const bool ready = entry.connection->peer_ready_ || entry.connection->end() != VerbsEnd::kDaemon;
+  return ready && entry.failed == TransportError::kNone;
+}
+
 bool VerbsTransport::CanSend(const VerbsEntry& entry) const {
-  // The daemon's end sends nothing before it has received the peer's first message.
-  const bool may_send =
-      entry.connection->peer_ready_ || entry.connection->end() != VerbsEnd::kDaemon;
-  return may_send && entry.failed == TransportError::kNone && entry.sender().CanFlush();
+  return MaySend(entry) && entry.sender().CanFlush();
 }
 
 void VerbsTransport::Send(VerbsEntry& entry, std::size_t& turn_bytes) {

@@ -30,7 +30,9 @@ namespace phub::transport {
 
 struct VerbsEntry : ConnectionEntry<VerbsConnection> {
   std::uint32_t region_hint = 0;
-  std::uint32_t empty_tells = 0;
+  std::uint32_t empty_tells = 0;    // since the last useful kTaken, or the last check
+  std::uint64_t arrivals = 0;       // messages of any kind that have arrived
+  std::uint64_t posted_before = 0;  // work requests posted before the last KeepAlive
   // If set, the connection ends after the messages that have arrived were received.
   TransportError failed = TransportError::kNone;
   std::uint64_t done_seen = 0;  // completed work requests at progress_at
@@ -85,11 +87,14 @@ class VerbsTransport final : public TurnTransport<VerbsEntry> {
   void Breach(VerbsEntry& entry, ProtocolError error);
   void Fail(VerbsEntry& entry, TransportError error, std::string_view what);
   void CheckProgress(VerbsEntry& entry, TimeNs now);
+  bool MaySend(const VerbsEntry& entry) const;
 
   void Notice() override;
   bool CanPost(const VerbsEntry& /*entry*/) const override { return true; }
   void Push(VerbsEntry& entry, std::span<const std::byte, wire::kHeaderBytes> header,
             const SendRequest& request) override;
+  void KeepAlive(VerbsEntry& entry) override;
+  Activity Observe(const VerbsEntry& entry) const override;
   bool CanSend(const VerbsEntry& entry) const override;
   void Send(VerbsEntry& entry, std::size_t& turn_bytes) override;
   const ReceivedMessage* Receive(VerbsEntry& entry, std::size_t& turn_bytes) override;

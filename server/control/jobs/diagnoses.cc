@@ -119,6 +119,8 @@ void Diagnoses::ConcludeDiagnosis(Job& job) {
   const char* code = kWorkerSilent;
   std::string what = fmt::format("{} sent no heartbeat for {} (liveness_timeout {})", who, age,
                                  FormatAge(context_.options.liveness_timeout));
+  if (!diagnosis.loss.empty()) what = fmt::format("{} {}", who, diagnosis.loss);
+  if (diagnosis.cause == Diagnosis::Cause::kLaneSilent) code = ToString(FaultCode::kLaneLost);
   if (diagnosis.cause == Diagnosis::Cause::kLaneLost) {
     const std::string lane = fmt::format("lane to core {}", diagnosis.core.value);
     if (EndedTogether(member, diagnosis, context_.options.diagnosis_timeout)) {

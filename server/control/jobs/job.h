@@ -97,6 +97,8 @@ struct Member {
   TimeNs stream_ended_at = 0;  // its last stream; 0: it has one, or never had one
   bool committed = false;      // it has committed its place, so losing it affects the job
   bool silent = false;         // policy wait: no heartbeat for liveness_timeout
+  bool lanes_kept = false;     // judged by its lanes (ranks/lane_liveness.h), not by heartbeats
+  std::string lane_silence;    // policy wait: how its lanes are silent; empty: they are not
   TimeNs lost_since = 0;       // kLost
   TimeNs awaited_until = 0;    // kLost
   std::string absence;         // kLost: why
@@ -152,11 +154,12 @@ struct StallQuery {
 
 // A lost rank, while control still queries which key waits for it.
 struct Diagnosis {
-  enum class Cause : std::uint8_t { kSilent, kLaneLost, kAwaitedInVain };
+  enum class Cause : std::uint8_t { kSilent, kLaneSilent, kLaneLost, kAwaitedInVain };
   Cause cause{};
   Rank rank{};
-  CoreIndex core{};  // kLaneLost: the core loop of the lane
-  std::string loss;  // kLaneLost: why
+  CoreIndex core{};  // kLaneLost, kLaneSilent: the core loop of the lane
+  // kLaneLost: why. kSilent, kLaneSilent: completes "rank 2 ..."; empty: heartbeats are missing.
+  std::string loss;
   TimeNs deadline = 0;
   TimeNs begun_at = 0;
   TimeNs stream_grace = 0;  // kLaneLost: until then its stream may end or return

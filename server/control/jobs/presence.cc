@@ -11,6 +11,7 @@ namespace {
 std::string AbsenceOf(const Member& member) {
   if (member.session_id.empty()) return "the process that was to replace it gave up";
   if (member.silent) return "its heartbeats stopped";
+  if (!member.lane_silence.empty()) return fmt::format("it {}", member.lane_silence);
   for (std::size_t core = 0; core < member.lanes.size(); ++core) {
     const LanePlace& place = member.lanes[core];
     if (place.lost) return fmt::format("its lane to core {} was lost ({})", core, place.loss);

@@ -1,9 +1,10 @@
-// Tracks ranks that are lost and may return (LOSS_POLICY_WAIT). A rank is lost while its heartbeats
-// are missing, or a lane that it had is missing. The end of its Attend stream alone is no loss: the
-// process attends again. The other ranks are notified of a loss, and wait_timeout starts. The same
-// process returns when it sends heartbeats and opens its lanes again. With restart, a new process
-// may take over the rank by joining (ranks/seats.h). In jobs that span racks, each rack tracks its
-// own ranks and notifies the other racks. Owned by Control; under control's lock.
+// Tracks ranks that are lost and may return (LOSS_POLICY_WAIT). A rank is lost while its lanes are
+// silent, a lane that it had is missing, or (before it has lanes) its heartbeats are missing. The
+// end of its Attend stream alone is no loss: the process attends again. The other ranks are
+// notified of a loss, and wait_timeout starts. The same process returns when it sends heartbeats
+// and opens its lanes again. With restart, a new process may take over the rank by joining
+// (ranks/seats.h). In jobs that span racks, each rack tracks its own ranks and notifies the other
+// racks. Owned by Control; under control's lock.
 #pragma once
 
 #include "server/control/context.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/cpu_topology.h"
 #include "common/base/log.h"
 
 namespace phub::server {
@@ -70,6 +71,7 @@ void ControlThread::RunDeferred(Deferred& deferred) {
 }
 
 void ControlThread::Loop() {
+  NameThisThread("control");
   constexpr TimeNs kAwake = std::numeric_limits<TimeNs>::min();
   Waiter waiter;
   waiter.Add(doorbell_.descriptor());

@@ -75,11 +75,12 @@ void Liveness::DetachStream(std::string_view session_id, StreamId stream) {
 }
 
 void Liveness::CheckLiveness(TimeNs now) {
+  lanes_.Check(now);
   for (const auto& job : jobs_.jobs()) {
     for (std::uint32_t rank = 0; rank < job->members.size(); ++rank) {
       if (!job->running() || job->diagnosis) break;
       Member& member = job->members[rank];
-      if (!member.present() || member.silent ||
+      if (!member.present() || member.silent || member.lanes_kept ||
           now - member.last_heard < context_.options.liveness_timeout) {
         continue;
       }

@@ -1,5 +1,6 @@
-// Tracks the liveness of ranks: event streams (Attend), heartbeats, ranks whose heartbeats stop,
-// and jobs without ranks. Owned by Control; under control's lock.
+// Tracks the liveness of ranks: event streams (Attend), heartbeats, ranks that fall silent, and
+// jobs without ranks. Ranks with lanes are judged by these (lane_liveness.h), others by heartbeats.
+// Owned by Control; under control's lock.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,7 @@
 #include "server/control/jobs/peer_racks.h"
 #include "server/control/jobs/presence.h"
 #include "server/control/jobs/sessions.h"
+#include "server/control/ranks/lane_liveness.h"
 
 namespace phub::server {
 
@@ -24,7 +26,8 @@ class Liveness {
         ending_(ending),
         diagnoses_(diagnoses),
         presence_(presence),
-        peer_racks_(peer_racks) {}
+        peer_racks_(peer_racks),
+        lanes_(context, jobs, diagnoses, presence) {}
 
   // Attend: each session has one stream; a newer one ends the older one. If the job has failed, its
   // fault is sent again at once, so that a client that reconnects learns the reason.
@@ -37,6 +40,8 @@ class Liveness {
   void DetachStream(std::string_view session_id, StreamId stream);
 
   void CheckLiveness(TimeNs now);
+  // When to look again at ranks that are judged by their lanes.
+  TimeNs next_look() const { return lanes_.next(); }
   void CheckAbandoned(Job& job, TimeNs now);
   // Extends the liveness deadlines by the time in which control could not read heartbeats.
   // Heartbeats may still be unread, so a rank then has at least half of liveness_timeout left. A
@@ -52,6 +57,7 @@ class Liveness {
   Diagnoses& diagnoses_;
   Presence& presence_;
   PeerRacks& peer_racks_;
+  LaneLiveness lanes_;
   StreamId streams_made_ = 0;
 };
 

@@ -23,7 +23,8 @@ bool HasLostEveryLane(const Member& member) {
 // stream alone shows nothing: control's connections break while the process trains on its lanes.
 bool IsGone(const Member& member, DurationNs age, DurationNs liveness_timeout) {
   if (member.session_id.empty()) return true;  // no process has the seat
-  return member.silent || age > liveness_timeout / kTakeOverFraction ||
+  return member.silent || !member.lane_silence.empty() ||
+         age > liveness_timeout / kTakeOverFraction ||
          (member.sink == nullptr && HasLostEveryLane(member));
 }
 
@@ -200,6 +201,8 @@ absl::Status Seats::TakeOver(Job& job, Rank rank) {
   member.stream = 0;
   member.stream_ended_at = 0;
   member.silent = false;
+  member.lanes_kept = false;
+  member.lane_silence.clear();
   member.next_batch = 0;
   if (member.committed) ++member.restarts;
   return absl::OkStatus();

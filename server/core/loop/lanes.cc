@@ -78,6 +78,8 @@ void Lanes::AttachWorker(const Command& command) {
   lane.state = Lane::State::kOpen;
   lane.transport_index = command.transport_index;
   lane.connection = id;
+  lane.peer = command.connection;
+  lane.peer->silence_meter().Begin(loop_.transports[command.transport_index]->ActivityOf(id));
   if (shard.turn.held) loop_.transports[command.transport_index]->Hold(id, true);
 }
 
@@ -151,6 +153,7 @@ void Lanes::LoseLane(JobShard& shard, Rank rank) {
   loop_.lane_lost = true;
   lane.state = Lane::State::kAbsent;
   lane.connection = {};
+  lane.peer = nullptr;
 }
 
 void Lanes::CloseAll(JobShard& shard) {

@@ -130,6 +130,8 @@ class FakeTransport final : public transport::Transport {
     arrived_.erase(arrived_.begin(), arrived_.begin() + static_cast<std::ptrdiff_t>(count));
     return count;
   }
+  void SendKeepAlive(transport::ConnectionId) override { ++keep_alives; }
+  transport::Activity ActivityOf(transport::ConnectionId) const override { return activity; }
   void Release(std::span<const transport::Completion>) override {
     if (arrived_.empty()) messages_.clear();
   }
@@ -150,6 +152,9 @@ class FakeTransport final : public transport::Transport {
     if (index.value >= slots_.size()) return nullptr;
     return const_cast<std::byte*>(slots_[index.value].data());
   }
+
+  std::uint64_t keep_alives = 0;
+  transport::Activity activity{.received = 0, .read_all = true};  // of every connection
 
   bool Arm() override { return arrived_.empty(); }
   int descriptor() const override { return -1; }

@@ -332,6 +332,10 @@ void FakeDaemon::ServeLanes() {
     for (std::size_t i = 0; i < count; ++i) Take(completions[i]);
     transport_.Release({completions.data(), count});
     if (!hold_replies_) Answer();
+    if (const TimeNs now = clock_.Now(); lanes_live_ && now >= next_keep_alive_) {
+      next_keep_alive_ = now + kKeepAliveInterval;
+      for (const std::unique_ptr<Lane>& lane : lanes_) transport_.SendKeepAlive(lane->id);
+    }
     if (close_lanes_.exchange(false))
       for (const std::unique_ptr<Lane>& lane : lanes_) transport_.Close(lane->id);
     if (count == 0 && !listener_->PollOnce(0))
@@ -346,6 +350,7 @@ void FakeDaemon::ServeLanes() {
 void FakeDaemon::Take(const transport::Completion& completion) {
   if (completion.kind != transport::CompletionKind::kReceived) return;
   const transport::ReceivedMessage& message = *completion.message;
+  if (message.header.kind == wire::MessageKind::kKeepAlive) return;
   if (message.header.kind == wire::MessageKind::kHyperParameters) {
     wire::HyperParameters values;
     PHUB_CHECK(wire::DecodeHyperParameters(

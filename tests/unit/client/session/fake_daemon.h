@@ -56,7 +56,10 @@ class FakeDaemon final : public transport::LaneGate {
   // Replies wait until they are released.
   void HoldReplies(bool hold) { hold_replies_ = hold; }
   void HoldBarrier(bool hold) { hold_barrier_ = hold; }
-  void AnswerHeartbeats(bool answer) { answer_heartbeats_ = answer; }
+  // Without: nothing comes from it, neither over the stream nor over lanes.
+  void AnswerHeartbeats(bool answer) { answer_heartbeats_ = lanes_live_ = answer; }
+  // Control answers no heartbeats, but the lanes show that the daemon is alive.
+  void StickControl() { answer_heartbeats_ = false; }
   void RefuseJoin(absl::Status status) { join_refusal_ = std::move(status); }
   void RefuseCommit(absl::Status status) { commit_refusal_ = std::move(status); }
   void RefuseKeys(absl::Status status) { keys_refusal_ = std::move(status); }
@@ -140,6 +143,9 @@ class FakeDaemon final : public transport::LaneGate {
   std::atomic<bool> hold_replies_{false};
   std::atomic<bool> hold_barrier_{false};
   std::atomic<bool> answer_heartbeats_{true};
+  static constexpr DurationNs kKeepAliveInterval = 5 * kMillisecond;
+  std::atomic<bool> lanes_live_{true};  // sends keep-alives
+  TimeNs next_keep_alive_ = 0;
   std::atomic<bool> refuse_lanes_{false};
   std::atomic<bool> break_next_reply_{false};
   std::atomic<bool> close_lanes_{false};

@@ -205,6 +205,12 @@ TEST_F(JobFailureTest, RefusalOfTheStreamIsAVerdict) {
   EXPECT_THAT(status.message(), AllOf(HasSubstr("ended the session"), HasSubstr("node9")));
 }
 
+TEST_F(JobFailureTest, StuckControlEndsNoJobWhileTheLanesLive) {
+  daemon_->StickControl();
+  while (daemon_->reconnect_count() < 3) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(job_->status().ok()) << ToString(job_->status());
+}
+
 TEST_F(JobFailureTest, SilentDaemonIsNamedInTime) {
   const auto start = steady_clock::now();
   daemon_->AnswerHeartbeats(false);
@@ -212,7 +218,7 @@ TEST_F(JobFailureTest, SilentDaemonIsNamedInTime) {
   EXPECT_LT(steady_clock::now() - start, kInTime);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.message(),
-              AllOf(HasSubstr(FakeDaemon::kName), HasSubstr("has not answered for")));
+              AllOf(HasSubstr(FakeDaemon::kName), HasSubstr("has been silent on all lanes for")));
 }
 
 TEST_F(JobFailureTest, DeadDaemonIsNamedInTime) {

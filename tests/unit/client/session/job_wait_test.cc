@@ -96,7 +96,7 @@ TEST_F(JobWaitTest, SilentDaemonGetsANewConnectionAndABarrierGoesOn) {
   rack_[0].HoldBarrier(true);
   Status met;
   std::thread caller([&] { met = job_->Barrier(); });
-  rack_[0].AnswerHeartbeats(false);
+  rack_[0].StickControl();
   while (rack_[0].reconnect_count() == 0) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_TRUE(job_->status().ok());
   rack_[0].AnswerHeartbeats(true);

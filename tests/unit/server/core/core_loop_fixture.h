@@ -18,6 +18,7 @@ using transport::ConnectionId;
 using transport::TransportError;
 
 inline constexpr std::uint32_t kElements = 64;
+inline constexpr DurationNs kLivenessTimeout = 2 * kSecond;
 
 class FakeClock final : public Clock {
  public:
@@ -40,6 +41,9 @@ class CheckedLoop : public CoreLoop {
 
 class CoreLoopTest : public ::testing::Test {
  protected:
+  // 0: no keep-alives.
+  explicit CoreLoopTest(DurationNs liveness_timeout = 0) : liveness_timeout_(liveness_timeout) {}
+
   void Start(std::uint32_t ranks, std::uint32_t slots, Optimizer optimizer = Optimizer::kNone,
              Reduction reduction = Reduction::kSum, std::uint32_t chunks = 4) {
     config_.incarnation = Incarnation{77};
@@ -117,10 +121,11 @@ class CoreLoopTest : public ::testing::Test {
   FaultCode FaultOf() { return Next(Event::Kind::kFault).code; }
   std::uint64_t Count(CoreCounter counter) { return loop_.counters().Get(counter); }
 
+  const DurationNs liveness_timeout_;
   FakeClock clock_;
   ScriptedTransport transport_;
   std::array<transport::Transport*, 1> transports_{&transport_};
-  CheckedLoop loop_{CoreIndex{0}, clock_, transports_};
+  CheckedLoop loop_{CoreIndex{0}, clock_, transports_, liveness_timeout_};
   ShardConfig config_;
   KeyShardSpec key_;  // tests may set types before Start
   std::array<std::vector<std::byte>, 2> parameters_;

@@ -135,6 +135,12 @@ class ScriptedTransport final : public transport::Transport {
     }
     return count;
   }
+  void SendKeepAlive(transport::ConnectionId id) override { ++keep_alives[id.index]; }
+  transport::Activity ActivityOf(transport::ConnectionId id) const override {
+    const auto found = activities.find(id.index);
+    return found == activities.end() ? transport::Activity{.received = 0, .read_all = true}
+                                     : found->second;
+  }
   void Release(std::span<const transport::Completion>) override {}
   bool Arm() override { return inbox_.empty() && closing_.empty(); }
   int descriptor() const override { return -1; }
@@ -149,6 +155,10 @@ class ScriptedTransport final : public transport::Transport {
   }
 
   ScriptedTransport() { lent_.reserve(kLentMax); }
+
+  // By connection index.
+  std::map<std::uint32_t, std::uint64_t> keep_alives;
+  std::map<std::uint32_t, transport::Activity> activities;
 
  private:
   struct Unsent {  // whose kSent is still due

@@ -60,11 +60,11 @@ TEST_F(TcpDialTest, NamesAreResolved) {
 TEST_F(TcpDialTest, RefusalOfVersionNamesBothSides) {
   Start();
   wire::LaneHello hello = HelloWith("k1");
-  hello.version_min = hello.version_max = 2;
+  hello.version_min = hello.version_max = wire::kLaneVersion + 1;
   const auto dialled = DialTcp("127.0.0.1", listener->port(), hello, 5 * kSecond);
   EXPECT_EQ(dialled.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(
-      Contains(dialled.status(), "the daemon supports lane versions 1..1, this client 2..2"))
+      Contains(dialled.status(), "the daemon supports lane versions 1..2, this client 3..3"))
       << dialled.status();
 }
 

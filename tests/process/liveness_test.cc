@@ -1,0 +1,174 @@
+// Liveness rides on the lanes: jobs go on while control stands still, and workers and daemons whose
+// lanes are silent are found, although other threads of theirs work.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <future>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "phub/client.h"
+#include "tests/process/daemon_process.h"
+#include "tests/process/stopped_thread.h"
+#include "tests/process/trainer.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr DurationNs kOutage = 10 * kSecond;  // liveness_timeout is 2 s
+
+// A job of two ranks that trains until it is asked to stop.
+class Training {
+ public:
+  Training(const std::string& endpoint, TransportChoice transport) : endpoint_(endpoint) {
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      JobOptions job{.job = "victim", .rank = rank, .world_size = kRanks};
+      job.transport = transport;
+      ranks_.push_back(std::async(std::launch::async, [this, job] { return Train(job); }));
+    }
+  }
+  std::uint64_t iteration() const { return iteration_; }
+  bool WaitFor(std::uint64_t iteration) const {
+    for (int i = 0; i < 1000 && iteration_ < iteration; ++i) Sleep(10 * kMillisecond);
+    return iteration_ >= iteration;
+  }
+  // What went wrong, or an empty string.
+  std::string Finish() {
+    last_ = iteration_ + 20;
+    std::string problem;
+    std::vector<Trained> trained;
+    for (auto& rank : ranks_) trained.push_back(rank.get());
+    for (const Trained& each : trained) {
+      if (!each.problem.empty()) return each.problem;
+    }
+    const Trained expected =
+        TrainUndisturbed(endpoint_, {.job = "undisturbed", .rank = 0, .world_size = kRanks}, last_);
+    if (!expected.problem.empty()) return expected.problem;
+    for (const Trained& each : trained) {
+      if (each.parameters != expected.parameters) return "the parameters are wrong";
+    }
+    return "";
+  }
+
+ private:
+  static constexpr std::uint32_t kRanks = 2;
+
+  Trained Train(const JobOptions& job) {
+    Result<Trainer> trainer = Trainer::Start(endpoint_, job);
+    if (!trainer.ok()) return {.parameters = {}, .problem = ToString(trainer.status())};
+    while (trainer->iteration() < last_) {
+      if (Status status = trainer->Iterate(); !status.ok()) {
+        return {.parameters = {}, .problem = ToString(status)};
+      }
+      if (job.rank == 0) iteration_ = trainer->iteration();
+      Sleep(5 * kMillisecond);
+    }
+    return {.parameters = trainer->Parameters(), .problem = {}};
+  }
+
+  const std::string endpoint_;
+  std::atomic<std::uint64_t> iteration_{0};
+  std::atomic<std::uint64_t> last_{UINT64_MAX};
+  std::vector<std::future<Trained>> ranks_;
+};
+
+class LivenessTest : public ::testing::TestWithParam<TransportChoice> {
+ protected:
+  void SetUp() override { ASSERT_FALSE(daemon_.endpoint().empty()) << daemon_.process().Outputs(); }
+  // A call of control gets no answer, because somebody holds its lock.
+  bool ControlIsStuck() const {
+    Process call = Process::Start(kPhubctl, {"--endpoint", daemon_.endpoint(), "job", "list"});
+    return !call.Wait(kSecond).has_value();
+  }
+  // The job trains while control stands still, and has the right parameters.
+  static void ExpectTrainingGoesOn(const Training& training) {
+    const std::uint64_t before = training.iteration();
+    Sleep(kOutage * 3 / 4);
+    const std::uint64_t middle = training.iteration();
+    EXPECT_GT(middle, before);
+    Sleep(kOutage / 4);
+    EXPECT_GT(training.iteration(), middle);
+  }
+
+  DaemonProcess daemon_;
+};
+INSTANTIATE_TEST_SUITE_P(Transports, LivenessTest,
+                         ::testing::Values(TransportChoice::kTcp, TransportChoice::kSharedMemory),
+                         [](const auto& transport) {
+                           return transport.param == TransportChoice::kTcp ? "Tcp" : "SharedMemory";
+                         });
+
+TEST_P(LivenessTest, TrainingGoesOnWhileControlsThreadStandsStill) {
+  Training training(daemon_.endpoint(), GetParam());
+  ASSERT_TRUE(training.WaitFor(10));
+  {
+    const StoppedThread control(daemon_.process().pid(), "control");
+    ASSERT_TRUE(control.stopped());
+    ASSERT_FALSE(ControlIsStuck());
+    ExpectTrainingGoesOn(training);
+  }
+  EXPECT_EQ(training.Finish(), "");
+}
+
+TEST_P(LivenessTest, TrainingGoesOnWhileControlsThreadStandsStillWithTheLock) {
+  Training training(daemon_.endpoint(), GetParam());
+  ASSERT_TRUE(training.WaitFor(10));
+  std::future<Trained> other;
+  {
+    StoppedThread control(daemon_.process().pid(), "control");
+    ASSERT_TRUE(control.stopped());
+    // Control's thread rings a core loop's doorbell under its lock, when a job ends.
+    other = std::async(std::launch::async, [this] {
+      return TrainUndisturbed(daemon_.endpoint(), {.job = "other", .rank = 0, .world_size = 1}, 5);
+    });
+    bool stuck = false;
+    for (int i = 0; i < 1000 && !stuck; ++i) {
+      ASSERT_TRUE(control.RunToSystemCall(SYS_write, 20 * kSecond));
+      stuck = ControlIsStuck();
+    }
+    ASSERT_TRUE(stuck);
+    ExpectTrainingGoesOn(training);
+  }
+  EXPECT_EQ(training.Finish(), "");
+  other.wait();  // calls that control did not answer in time may have failed
+}
+
+TEST_P(LivenessTest, AWorkerWhoseLanesAreSilentIsFoundAlthoughItsHeartbeatsArrive) {
+  Process worker = Process::Start(
+      PHUB_TEST_TRAINER, {"--endpoint", daemon_.endpoint(), "--job", "victim", "--rank", "1",
+                          "--world-size", "2", "--iterations", "1000000"});
+  JobOptions job{.job = "victim", .rank = 0, .world_size = 2};
+  job.transport = GetParam();
+  Result<Trainer> trainer = Trainer::Start(daemon_.endpoint(), job);
+  ASSERT_TRUE(trainer.ok()) << ToString(trainer.status());
+  ASSERT_TRUE(trainer->TrainUntil(3).ok());
+  const StoppedThread engine(worker.pid(), "phub-engine");
+  ASSERT_TRUE(engine.stopped());
+  const Status status = trainer->TrainUntil(1000000);
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 ("));
+  EXPECT_THAT(status.message(), HasSubstr("has been silent on all its"));
+  EXPECT_THAT(status.message(), HasSubstr("although its heartbeats arrive"));
+}
+
+TEST_P(LivenessTest, ADaemonWhoseCoreLoopIsSilentIsNamedByItsWorkers) {
+  JobOptions job{.job = "victim", .rank = 0, .world_size = 1};
+  job.transport = GetParam();
+  Result<Trainer> trainer = Trainer::Start(daemon_.endpoint(), job);
+  ASSERT_TRUE(trainer.ok()) << ToString(trainer.status());
+  ASSERT_TRUE(trainer->TrainUntil(3).ok());
+  const StoppedThread core(daemon_.process().pid(), "core-0");
+  ASSERT_TRUE(core.stopped());
+  const Status status = trainer->TrainUntil(1000000);
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.message(), HasSubstr(daemon_.endpoint()));
+  EXPECT_THAT(status.message(), HasSubstr("has been silent on"));
+}
+
+}  // namespace
+}  // namespace phub::process
