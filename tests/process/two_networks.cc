@@ -1,0 +1,83 @@
+#include "tests/process/two_networks.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace phub::process {
+namespace {
+
+constexpr const char* kIp = "/sbin/ip";
+constexpr const char* kTc = "/sbin/tc";
+constexpr const char* kUnshare = "/usr/bin/unshare";
+constexpr const char* kEnter = "/usr/bin/nsenter";
+
+// A queue without room drops every packet.
+std::vector<std::string> DropAll(const std::string& device) {
+  return {"qdisc", "add", "dev", device, "root", "pfifo", "limit", "0"};
+}
+
+}  // namespace
+
+TwoNetworks::TwoNetworks() {
+  for (const char* tool : {kIp, kTc, kUnshare, kEnter}) {
+    if (!std::filesystem::exists(tool)) problem_ = fmt::format("{} is missing", tool);
+  }
+  if (!problem_.empty()) return;
+  if (unshare(CLONE_NEWNET) != 0) {
+    problem_ = fmt::format("cannot create a network namespace: {}", std::strerror(errno));
+    return;
+  }
+  other_.emplace(Process::Start(kUnshare, {"--net", "/bin/sleep", "3600"}));
+  const std::string pid = std::to_string(other_->pid());
+  const auto own =
+      std::filesystem::read_symlink("/proc/self/task/" + std::to_string(gettid()) + "/ns/net");
+  std::error_code error;
+  for (int i = 0; i < 500; ++i) {
+    if (std::filesystem::read_symlink("/proc/" + pid + "/ns/net", error) != own && !error) break;
+    Sleep(10 * kMillisecond);
+  }
+  Run(kIp, {"link", "set", "lo", "up"});
+  for (const char* net : {"1", "2"}) {
+    const std::string ours = fmt::format("a{}", net);
+    const std::string theirs = fmt::format("b{}", net);
+    Run(kIp, {"link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", pid});
+    Run(kIp, {"addr", "add", fmt::format("10.{}.0.9/24", net), "dev", ours});
+    Run(kIp, {"link", "set", ours, "up"});
+    RunInOther({kIp, "addr", "add", fmt::format("10.{}.0.2/24", net), "dev", theirs});
+    RunInOther({kIp, "link", "set", theirs, "up"});
+  }
+}
+
+bool TwoNetworks::Run(const std::string& program, const std::vector<std::string>& arguments) {
+  const Finished finished = RunToEnd(program, arguments);
+  if (finished.exit == Exit::WithCode(0)) return true;
+  if (problem_.empty()) problem_ = fmt::format("{}: {}", program, finished.error);
+  return false;
+}
+
+bool TwoNetworks::RunInOther(std::vector<std::string> command) {
+  command.insert(command.begin(), {"--target", std::to_string(other_->pid()), "--net", "--"});
+  return Run(kEnter, command);
+}
+
+Process TwoNetworks::StartInOther(const std::string& program,
+                                  std::vector<std::string> arguments) const {
+  arguments.insert(arguments.begin(),
+                   {"--target", std::to_string(other_->pid()), "--net", "--", program});
+  return Process::Start(kEnter, arguments);
+}
+
+bool TwoNetworks::CutDataToWorkers() { return Run(kTc, DropAll("a2")); }
+
+bool TwoNetworks::CutDataFromWorkers() {
+  std::vector<std::string> command = DropAll("b2");
+  command.insert(command.begin(), kTc);
+  return RunInOther(command);
+}
+
+}  // namespace phub::process
