@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "common/base/status_text.h"
 #include "common/base/version.h"
 #include "common/base/work_thread.h"
+#include "common/net/address.h"
 #include "common/simd/kernels.h"
 #include "server/config/data_tls.h"
 #include "server/control/parts.h"
@@ -62,6 +64,8 @@ struct Daemon::Parts {
   absl::Status OpenControlStore();
   absl::Status StartControlServer();
   absl::Status StartMetricsServer();
+  static void WarnOfLoopback(const char* setting, const std::string& value,
+                             std::span<const net::SocketAddress> addresses);
   void Stop();
 
   const Settings settings;
@@ -156,7 +160,7 @@ absl::Status Daemon::Parts::StartDataPort() {
   data_port->Start();
   if (data_tls.beyond_loopback && !data_tls.on) {
     LogWarning("event=lanes_in_the_clear data_listen={} reason=\"{}\"",
-               FormatHostAndPort({address.host, data_port->port()}), data_tls.reason);
+               net::ListText(data_port->addresses()), data_tls.reason);
   }
   return absl::OkStatus();
 }
@@ -227,6 +231,18 @@ absl::Status Daemon::Parts::StartControlServer() {
   return absl::OkStatus();
 }
 
+// /etc/hosts of Debian gives a host's own name to 127.0.1.1. Then the daemon listens, but no other
+// host can reach it.
+void Daemon::Parts::WarnOfLoopback(const char* setting, const std::string& value,
+                                   std::span<const net::SocketAddress> addresses) {
+  if (IsLoopback(Address(value).host) || !net::OnlyLoopback(addresses)) return;
+  LogWarning(
+      "event=only_loopback setting={} value=\"{}\" addresses={} reason=\"the name resolves to "
+      "loopback addresses here, so other hosts cannot connect; set an IP address, or change "
+      "/etc/hosts\"",
+      setting, value, net::ListText(addresses));
+}
+
 absl::Status Daemon::Parts::StartMetricsServer() {
   if (settings.metrics_listen.empty()) return absl::OkStatus();
   const HostAndPort address = Address(settings.metrics_listen);
@@ -294,14 +310,20 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
       "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} data_tls={} identities={} "
       "metrics={} daemons=\"{}\" racks=\"{}\"",
-      BuildVersion(), BuildCommit(),
-      FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
-      FormatHostAndPort({DataAddress(settings).host, daemon->data_port()}),
-      started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
-      simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max),
-      started.transports.Serves("shm"), started.transports.Serves("verbs"),
-      !settings.tls_certificate.empty(), DataTlsOf(settings).on, !settings.state_dir.empty(),
-      daemon->metrics_url(), settings.daemons, settings.racks);
+      BuildVersion(), BuildCommit(), net::ListText(started.grpc_server->addresses()),
+      net::ListText(started.data_port->addresses()), started.plan.loop_count(),
+      started.plan.PinsText(), ToString(started.plan.waiting), simd::TargetName(),
+      topology.cores().size(), ExactBytes(settings.memory_max), started.transports.Serves("shm"),
+      started.transports.Serves("verbs"), !settings.tls_certificate.empty(), DataTlsOf(settings).on,
+      !settings.state_dir.empty(), daemon->metrics_url(), settings.daemons, settings.racks);
+  started.WarnOfLoopback("listen", settings.listen, started.grpc_server->addresses());
+  if (!settings.data_listen.empty()) {
+    started.WarnOfLoopback("data_listen", settings.data_listen, started.data_port->addresses());
+  }
+  if (started.metrics_server != nullptr) {
+    started.WarnOfLoopback("metrics_listen", settings.metrics_listen,
+                           started.metrics_server->addresses());
+  }
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
                started.plan.loop_count(), topology.cores().size());
@@ -322,9 +344,8 @@ std::string Daemon::Summary() const {
   const Parts& parts = *parts_;
   return fmt::format(
       "phubd {} serves on {} (data lanes on {}, metrics {}); {} core loop{}, {}", BuildVersion(),
-      FormatHostAndPort({Address(parts.settings.listen).host, control_port()}),
-      FormatHostAndPort({DataAddress(parts.settings).host, data_port()}), metrics_url(),
-      parts.cores.size(), parts.cores.size() == 1 ? "" : "s",
+      net::ListText(parts.grpc_server->addresses()), net::ListText(parts.data_port->addresses()),
+      metrics_url(), parts.cores.size(), parts.cores.size() == 1 ? "" : "s",
       parts.plan.pinned() ? fmt::format("pinned to {}", parts.plan.PinsText()) : "not pinned");
 }
 

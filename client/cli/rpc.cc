@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "client/session/control_diagnosis.h"
 #include "common/base/status_text.h"
 #include "common/base/units.h"
 
@@ -80,15 +81,24 @@ ExitCode ExitCodeOf(const grpc::Status& status) {
   }
 }
 
+// gRPC reports little more than that it could not connect.
+std::string CauseOf(const grpc::Status& status, const Options& options) {
+  constexpr DurationNs kDiagnosisTimeout = 2 * kSecond;
+  const SystemClock clock;
+  const Diagnosis diagnosis =
+      DiagnoseControlPort(Target(options.endpoint), options.credentials,
+                          {clock, clock.Now() + kDiagnosisTimeout, kDiagnosisTimeout});
+  return diagnosis.status.ok() ? status.error_message() : std::string(MessageOf(diagnosis.status));
+}
+
 int Report(const grpc::Status& status, const Options& options) {
   const std::string target = Target(options.endpoint);
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
       fmt::print(stderr,
-                 "phubctl: cannot reach phubd at {}: {}. Check that it is running and whether it "
-                 "requires TLS (--ca-file), or select another daemon with --endpoint or "
+                 "phubctl: cannot reach phubd at {}: {}. Select another daemon with --endpoint or "
                  "PHUB_ENDPOINT\n",
-                 target, status.error_message());
+                 target, CauseOf(status, options));
       break;
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       fmt::print(stderr, "phubctl: {} did not answer within {} (--timeout)\n", target,

@@ -6,12 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "client/session/control_target.h"
 #include "common/base/secret_file.h"
 
 namespace phub::client {
 namespace {
-
-constexpr std::string_view kUnixScheme = "unix:";
 
 // A token is one line; editors and shells add a line end.
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
@@ -116,15 +115,20 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ta
     const absl::StatusOr<grpc::SslCredentialsOptions> files = ReadTlsFiles(credentials);
     if (!files.ok()) return files.status();
     transport = grpc::SslCredentials(*files);
-    if (!credentials.server_name.empty()) {
-      arguments.SetSslTargetNameOverride(credentials.server_name);
-    }
+    const absl::StatusOr<HostAndPort> at = SplitTarget(target);
+    if (!at.ok()) return at.status();
+    // The name in the daemon's certificate. Otherwise gRPC takes it from the resolved target.
+    arguments.SetSslTargetNameOverride(credentials.server_name.empty() ? at->host
+                                                                       : credentials.server_name);
   }
+  const absl::StatusOr<std::string> resolved = ResolvedTarget(target);
+  if (!resolved.ok()) return resolved.status();
+  if (*resolved != target) arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, target);
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
   if (!credentials.token_file.empty()) {
     interceptors.push_back(std::make_unique<TokenInterceptorFactory>(credentials.token_file));
   }
-  return grpc::experimental::CreateCustomChannelWithInterceptors(target, transport, arguments,
+  return grpc::experimental::CreateCustomChannelWithInterceptors(*resolved, transport, arguments,
                                                                  std::move(interceptors));
 }
 

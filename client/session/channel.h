@@ -27,7 +27,8 @@ struct Credentials {
 absl::Status CheckCredentials(const Credentials& credentials, const std::string& target);
 
 // target: "host:port" or "unix:/path". `arguments`: further channel arguments. Fails like
-// CheckCredentials(). Reads the TLS files now. Any thread.
+// CheckCredentials() and ResolvedTarget(). Resolves the name and reads the TLS files now, so it may
+// block. Any thread.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& target,
                                                            const Credentials& credentials,
                                                            grpc::ChannelArguments arguments);

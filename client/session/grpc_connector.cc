@@ -2,9 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "client/session/control_diagnosis.h"
 #include "client/session/grpc_control_channel.h"
 #include "common/base/log.h"
 #include "common/base/status_text.h"
@@ -14,6 +17,7 @@ namespace {
 
 // Delay until a daemon that was just started is found.
 constexpr int kReconnectMillisecondsMin = 50;
+constexpr DurationNs kRetryAfter = 50 * kMillisecond;
 // Limit of one connection attempt, including TLS: gRPC has no separate setting for it.
 constexpr int kConnectMillisecondsMax = 1000;
 constexpr int kReconnectMillisecondsMax = 1000;
@@ -46,26 +50,54 @@ std::shared_ptr<grpc::Channel> MakeLaterChannel(const std::string& address,
 
 }  // namespace
 
-Result<std::unique_ptr<ControlChannel>> GrpcConnector::Connect(const Endpoint& daemon) {
-  const std::string address = daemon.ToString();
+absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcConnector::ConnectOnce(
+    const std::string& address, const net::Deadline& deadline, bool& permanent) const {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> made =
       MakeChannel(address, credentials_, Arguments());
-  if (!made.ok()) {
-    return Status(static_cast<StatusCode>(made.status().code()),
-                  std::string(MessageOf(made.status())));
+  // A name server that does not answer may do so later.
+  permanent = !made.ok() && !absl::IsUnavailable(made.status());
+  if (!made.ok()) return made;
+  const auto until =
+      std::chrono::system_clock::now() +
+      std::chrono::nanoseconds(std::max<DurationNs>(0, deadline.at - deadline.clock.Now()));
+  for (grpc_connectivity_state state = (*made)->GetState(/*try_to_connect=*/true);
+       state != GRPC_CHANNEL_READY; state = (*made)->GetState(true)) {
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) {
+      const Diagnosis diagnosis = DiagnoseControlPort(address, credentials_, deadline);
+      permanent = diagnosis.permanent;
+      if (!diagnosis.status.ok()) return diagnosis.status;
+    }
+    if (!(*made)->WaitForStateChange(state, until)) {
+      return absl::UnavailableError(fmt::format("connected to {}, but gRPC did not", address));
+    }
   }
-  std::shared_ptr<grpc::Channel> first = *std::move(made);
-  if (!first->WaitForConnected(std::chrono::system_clock::now() + connect_timeout_))
+  return made;
+}
+
+Result<std::unique_ptr<ControlChannel>> GrpcConnector::Connect(const Endpoint& daemon) {
+  const std::string address = daemon.ToString();
+  const SystemClock clock;
+  const DurationNs timeout = std::chrono::nanoseconds(connect_timeout_).count();
+  const net::Deadline deadline{clock, clock.Now() + timeout, timeout};
+  bool permanent = false;
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> connected =
+      ConnectOnce(address, deadline, permanent);
+  // The daemon was perhaps just started.
+  while (!connected.ok() && !permanent && clock.Now() + kRetryAfter < deadline.at) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryAfter));
+    connected = ConnectOnce(address, deadline, permanent);
+  }
+  if (!connected.ok()) {
+    const absl::Status& status = connected.status();
+    const bool waited = absl::IsUnavailable(status) && !permanent;
     return Status(
-        StatusCode::kUnavailable,
-        fmt::format(
-            "cannot connect to a phub daemon at {} within {} ms; check that phubd is running "
-            "there and {}",
-            address, connect_timeout_.count(),
-            credentials_.tls() ? "that its certificate matches ca_file and server_name"
-                               : "whether it requires TLS (ca_file)"));
-  return std::unique_ptr<ControlChannel>(
-      std::make_unique<GrpcControlChannel>([address, credentials = credentials_, first]() mutable {
+        absl::IsNotFound(status) ? StatusCode::kUnavailable
+                                 : static_cast<StatusCode>(status.code()),
+        waited ? fmt::format("{} (tried for {} ms)", MessageOf(status), connect_timeout_.count())
+               : std::string(MessageOf(status)));
+  }
+  return std::unique_ptr<ControlChannel>(std::make_unique<GrpcControlChannel>(
+      [address, credentials = credentials_, first = *std::move(connected)]() mutable {
         return first != nullptr ? std::exchange(first, nullptr)
                                 : MakeLaterChannel(address, credentials);
       }));

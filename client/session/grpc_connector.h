@@ -5,10 +5,12 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "client/session/channel.h"
 #include "client/session/connector.h"
+#include "common/net/dial.h"
 
 namespace phub::client {
 
@@ -21,6 +23,12 @@ class GrpcConnector final : public Connector {
   CheckpointStubs MakeCheckpointStubs(const Endpoint& daemon) override;
 
  private:
+  // Makes a channel and waits until it is connected. The error has the cause; `permanent`: trying
+  // again is useless.
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectOnce(const std::string& address,
+                                                             const net::Deadline& deadline,
+                                                             bool& permanent) const;
+
   const std::chrono::milliseconds connect_timeout_;
   const Credentials credentials_;
 };

@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::uint32_t kAcceptsPerPoll = 64;
 constexpr int kEventsPerPoll = 256;
-constexpr std::uint64_t kListenerKey = UINT64_MAX;
+// Events of listening socket i have this key plus i; the others have the number of a place.
+constexpr std::uint64_t kListenerKeys = std::uint64_t{1} << 32;
 // How long accepting pauses when the process has no descriptor or memory left for a connection.
 constexpr DurationNs kAcceptPause = 100 * kMillisecond;
 
@@ -47,15 +48,16 @@ PendingLanes::PendingLanes(const Options& options, const Clock& clock)
 
 PendingLanes::~PendingLanes() = default;
 
-absl::Status PendingLanes::Listen(Descriptor listening, const std::string& where) {
+absl::Status PendingLanes::Listen(std::vector<Descriptor> listening, const std::string& where) {
   listening_ = std::move(listening);
   epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = kListenerKey;
-  if (epoll_ && epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listening_.get(), &event) == 0) {
-    return absl::OkStatus();
+  for (std::size_t i = 0; epoll_ && i < listening_.size(); ++i) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = kListenerKeys + i;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listening_[i].get(), &event) != 0) epoll_ = {};
   }
+  if (epoll_) return absl::OkStatus();
   return absl::ResourceExhaustedError(fmt::format("cannot watch {}: {}", where, ErrnoText(errno)));
 }
 
@@ -67,11 +69,13 @@ bool PendingLanes::PollOnce(DurationNs timeout) {
   for (int i = 0; i < count; ++i) {
     // Accepting comes last, because only AcceptSome reuses places. So an event is always for the
     // connection that it was reported for: a socket leaves the epoll when its place is freed.
-    if (events[i].data.u64 != kListenerKey) Serve(places_[events[i].data.u64]);
+    if (events[i].data.u64 < kListenerKeys) Serve(places_[events[i].data.u64]);
   }
   const bool late = CloseLate();
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 == kListenerKey) AcceptSome();
+    if (events[i].data.u64 >= kListenerKeys) {
+      AcceptSome(listening_[events[i].data.u64 - kListenerKeys]);
+    }
   }
   return count > 0 || late;
 }
@@ -91,18 +95,20 @@ int PendingLanes::WaitMilliseconds(DurationNs timeout) const {
 }
 
 void PendingLanes::WatchAccepting(bool on) {
-  epoll_event event{};
-  event.events = on ? EPOLLIN : 0u;
-  event.data.u64 = kListenerKey;
-  PHUB_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listening_.get(), &event) == 0, "errno={}",
-             errno);
+  for (std::size_t i = 0; i < listening_.size(); ++i) {
+    epoll_event event{};
+    event.events = on ? EPOLLIN : 0u;
+    event.data.u64 = kListenerKeys + i;
+    PHUB_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listening_[i].get(), &event) == 0, "errno={}",
+               errno);
+  }
   accept_paused_until_ = on ? 0 : clock_.Now() + kAcceptPause;
 }
 
-void PendingLanes::AcceptSome() {
+void PendingLanes::AcceptSome(const Descriptor& listening) {
   for (std::uint32_t i = 0; i < kAcceptsPerPoll; ++i) {
     Origin origin;
-    Descriptor socket = Accept(listening_, origin);
+    Descriptor socket = Accept(listening, origin);
     if (socket) {
       GivePlace(std::move(socket), std::move(origin));
       continue;

@@ -89,8 +89,8 @@ class PendingLanes {
   PendingLanes(const PendingLanes&) = delete;
   PendingLanes& operator=(const PendingLanes&) = delete;
 
-  // Serves a listening, non-blocking socket. `where`: the address, for the error.
-  absl::Status Listen(Descriptor listening, const std::string& where);
+  // Serves listening, non-blocking sockets. `where`: their address, for the error.
+  absl::Status Listen(std::vector<Descriptor> listening, const std::string& where);
 
   // Waits for at most `timeout` (rounded down to milliseconds) and serves the sockets that are
   // ready, in bounded time. True if anything was ready.
@@ -155,7 +155,7 @@ class PendingLanes {
 
   int WaitMilliseconds(DurationNs timeout) const;
   void WatchAccepting(bool on);
-  void AcceptSome();
+  void AcceptSome(const Descriptor& listening);
   void GivePlace(Descriptor socket, Origin origin);
   Place* FindPlace(const Origin& origin);
   Place* OldestOfLargest(const Peers& own);
@@ -171,7 +171,7 @@ class PendingLanes {
   SingleWriterNumber count_;
   std::uint32_t handshakes_ = 0;
   std::uint64_t arrivals_ = 0;
-  Descriptor listening_;
+  std::vector<Descriptor> listening_;
   Descriptor epoll_;
   TimeNs accept_paused_until_ = 0;  // 0: not paused
   LaneListenerCounters counters_;

@@ -56,6 +56,20 @@ void CheckExposure(std::string_view name, const std::string& text, Config& confi
       assignment.place, name, text, missing));
 }
 
+// gRPC does not limit what strangers cost it.
+void CheckFront(Config& config) {
+  const Settings& settings = config.settings;
+  if (settings.front) return;
+  const auto address = ParseHostAndPort(settings.listen);
+  PHUB_CHECK(address.ok(), "listen={}", settings.listen);
+  if (IsLoopback(address->host)) return;
+  config.problems.push_back(fmt::format(
+      "{}: front = false needs a loopback address, but listen = \"{}\" can be reached from other "
+      "hosts, and gRPC does not limit what their connections cost. Listen on 127.0.0.1, or remove "
+      "front = false",
+      EffectiveOf(config, "front").place, settings.listen));
+}
+
 void CheckTls(Config& config) {
   const Settings& settings = config.settings;
   const auto needs = [&](std::string_view name, const std::string& value, std::string_view other,
@@ -97,6 +111,7 @@ void CheckTogether(Config& config) {
   CheckExposure("listen", settings.listen, config);
   CheckExposure("data_listen", settings.data_listen, config);
   CheckMetricsExposure(config);
+  CheckFront(config);
   CheckTls(config);
   if (const DataTls data = DataTlsOf(settings); !data.problem.empty()) {
     config.problems.push_back(

@@ -31,7 +31,7 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "Address and port of the control plane (gRPC). Port 0 picks any free port; see port_file.")   \
   X(bool, front, Switch(), "true",                                                                \
     "Serve listen from a process of its own, which ends TLS and HTTP/2 and passes on only calls " \
-    "of identified callers. false: gRPC serves the port itself.")                                 \
+    "of identified callers. false: gRPC serves the port itself; only on a loopback address.")     \
   X(std::string, data_listen, AddressOrEmpty(), "",                                               \
     "Address and port for data lanes. Empty: the address of listen, any free port.")              \
   X(DataTlsMode, data_tls, Choice("auto|on|off"), "auto",                                         \

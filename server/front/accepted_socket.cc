@@ -15,7 +15,7 @@
 namespace phub::server {
 namespace {
 
-using transport::SocketAddress;
+using net::SocketAddress;
 
 // A ClientHello has about 500 bytes, or 2 KiB with post-quantum keys. The client sends nothing more
 // until it is answered.
@@ -81,14 +81,14 @@ PeerText PeerTextOf(SocketAddress address) {
                   reinterpret_cast<char*>(&address.storage));
     }
   }
-  PeerText text{.address = transport::AddressText(address), .peer = {}};
+  PeerText text{.address = net::AddressText(address), .peer = {}};
   // gRPC writes an interface (IPv6 scope) as a number.
   std::string numeric = text.address.substr(0, text.address.find('%'));
   if (address.storage.ss_family == AF_INET6) {
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
     if (v6.sin6_scope_id != 0) numeric += fmt::format("%{}", v6.sin6_scope_id);
   }
-  text.peer = transport::HostPort(numeric, transport::PortOf(address));
+  text.peer = net::HostPort(numeric, net::PortOf(address));
   return text;
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/transport/tcp/tcp_socket.h"
+#include "common/net/address.h"
 
 namespace phub::server {
 
@@ -30,6 +30,6 @@ struct PeerText {
   std::string peer;     // in the format of a call's PeerAddress()
 };
 
-PeerText PeerTextOf(transport::SocketAddress address);
+PeerText PeerTextOf(net::SocketAddress address);
 
 }  // namespace phub::server

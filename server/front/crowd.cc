@@ -26,10 +26,10 @@ CrowdLimits ScaledTo(CrowdLimits limits, std::uint64_t descriptors) {
   return limits;
 }
 
-std::string BlockOf(const transport::SocketAddress& address) {
-  if (address.storage.ss_family != AF_INET6) return transport::AddressText(address);
+std::string BlockOf(const net::SocketAddress& address) {
+  if (address.storage.ss_family != AF_INET6) return net::AddressText(address);
   const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr;
-  if (IN6_IS_ADDR_V4MAPPED(&v6)) return transport::AddressText(address);
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return net::AddressText(address);
   return {reinterpret_cast<const char*>(v6.s6_addr), kBlockBytesV6};
 }
 

@@ -18,7 +18,7 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/transport/tcp/tcp_socket.h"
+#include "common/net/address.h"
 
 namespace phub::server {
 
@@ -36,7 +36,7 @@ struct CrowdLimits {
 CrowdLimits ScaledTo(CrowdLimits limits, std::uint64_t descriptors);
 
 // What the limits count as one address.
-std::string BlockOf(const transport::SocketAddress& address);
+std::string BlockOf(const net::SocketAddress& address);
 
 class Crowd {
  public:

@@ -106,7 +106,7 @@ void FrontLoop::Handle(std::uint64_t what, std::uint32_t events) {
 
 void FrontLoop::Accept(int listening) {
   for (int i = 0; i < kAcceptedAtOnce; ++i) {
-    transport::SocketAddress address;
+    net::SocketAddress address;
     address.bytes = sizeof address.storage;
     Descriptor socket(
         accept4(listening, address.get(), &address.bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));

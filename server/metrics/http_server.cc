@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <microhttpd.h>
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdarg>
@@ -11,10 +13,11 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/cpu_topology.h"
-#include "common/transport/tcp/tcp_socket.h"
+#include "common/net/listen.h"
 #include "server/metrics/text_format.h"
 
 namespace phub::server {
@@ -45,6 +48,8 @@ struct MetricsServer::Impl {
   }
 
   void Run();
+  void AcceptAll(int from);
+  bool HasRoom() const;
   void CutSlowConnections();
   void Watch(MHD_Connection* connection, void** place, bool started);
   MHD_Result Answer(MHD_Connection* connection, std::string_view path, std::string_view method);
@@ -57,7 +62,8 @@ struct MetricsServer::Impl {
   const Clock& clock;
   MHD_Daemon* daemon = nullptr;
   std::string last_error;  // the library's last message during startup
-  std::uint16_t port = 0;
+  int events = -1;         // the library's epoll
+  net::Listening listening;
   std::atomic<bool> stopping{false};
   std::thread thread;
   // Only for the server's thread. Connections that are being served may still refer to an older
@@ -70,10 +76,33 @@ struct MetricsServer::Impl {
 
 void MetricsServer::Impl::Run() {
   NameThisThread("metrics");
+  std::vector<pollfd> items{{events, POLLIN, 0}};
+  for (const Descriptor& each : listening.sockets) items.push_back({each.get(), POLLIN, 0});
   while (!stopping.load(std::memory_order_relaxed)) {
-    MHD_run_wait(daemon, kWaitMs);
+    // Without room, connections wait in the kernel.
+    poll(items.data(), HasRoom() ? items.size() : 1, kWaitMs);
+    for (std::size_t i = 1; i < items.size(); ++i) {
+      if (std::exchange(items[i].revents, short{0}) != 0) AcceptAll(items[i].fd);
+    }
+    MHD_run_wait(daemon, 0);
     CutSlowConnections();
   }
+}
+
+void MetricsServer::Impl::AcceptAll(int from) {
+  while (HasRoom()) {
+    net::SocketAddress peer;
+    peer.bytes = sizeof peer.storage;
+    const int connection = accept4(from, peer.get(), &peer.bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (connection < 0) return;
+    // On failure, for example without memory, the library has closed it.
+    MHD_add_connection(daemon, connection, peer.get(), peer.bytes);
+  }
+}
+
+bool MetricsServer::Impl::HasRoom() const {
+  return std::any_of(watched.begin(), watched.end(),
+                     [](const Watched& each) { return each.socket < 0; });
 }
 
 void MetricsServer::Impl::CutSlowConnections() {
@@ -159,10 +188,10 @@ MHD_Result MetricsServer::Impl::Answer(MHD_Connection* connection, std::string_v
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Create(
     const std::string& host, std::uint16_t port, std::function<MetricsSample()> collect,
     const Clock& clock) {
-  auto addresses = transport::Resolve(host, port, /*passive=*/true);
-  if (!addresses.ok()) return addresses.status();
-  transport::SocketAddress& address = addresses->front();
+  auto listening = net::Listen(host, port, {.backlog = kBacklog});
+  if (!listening.ok()) return listening.status();
   auto impl = std::make_unique<Impl>(std::move(collect), clock);
+  impl->listening = *std::move(listening);
 
   const MHD_AccessHandlerCallback answer = [](void* self, MHD_Connection* connection,
                                               const char* path, const char* method, const char*,
@@ -178,31 +207,30 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Create(
     std::vsnprintf(line.data(), line.size(), format, arguments);
     static_cast<Impl*>(self)->last_error = line.data();
   };
-  unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG;
-  if (address.storage.ss_family == AF_INET6) flags |= MHD_USE_IPv6;
+  // The library can listen on one socket only.
   impl->daemon = MHD_start_daemon(
-      flags, port, nullptr, nullptr, answer, impl.get(), MHD_OPTION_EXTERNAL_LOGGER, note,
-      impl.get(), MHD_OPTION_SOCK_ADDR, address.get(), MHD_OPTION_CONNECTION_LIMIT,
+      MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr, answer,
+      impl.get(), MHD_OPTION_EXTERNAL_LOGGER, note, impl.get(), MHD_OPTION_CONNECTION_LIMIT,
       unsigned{kConnectionsMax}, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemoryBytes,
-      MHD_OPTION_LISTEN_BACKLOG_SIZE, unsigned{kBacklog}, MHD_OPTION_NOTIFY_CONNECTION, watch,
-      impl.get(), MHD_OPTION_END);
-  if (impl->daemon == nullptr) {
+      MHD_OPTION_NOTIFY_CONNECTION, watch, impl.get(), MHD_OPTION_END);
+  const MHD_DaemonInfo* const info =
+      impl->daemon == nullptr ? nullptr
+                              : MHD_get_daemon_info(impl->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+  if (info == nullptr) {
     std::string& why = impl->last_error;
     while (!why.empty() && why.back() == '\n') why.pop_back();
-    return absl::UnavailableError(
-        fmt::format("cannot listen on {}: {}; choose another address or port, or stop the program "
-                    "that uses it",
-                    transport::HostPort(host, port), why));
+    return absl::UnavailableError(fmt::format("the HTTP server cannot start: {}", why));
   }
-  const MHD_DaemonInfo* info = MHD_get_daemon_info(impl->daemon, MHD_DAEMON_INFO_BIND_PORT);
-  PHUB_CHECK(info != nullptr);
-  impl->port = info->port;
+  impl->events = info->epoll_fd;
   impl->thread = std::thread([serving = impl.get()] { serving->Run(); });
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 
 MetricsServer::MetricsServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MetricsServer::~MetricsServer() = default;
-std::uint16_t MetricsServer::port() const { return impl_->port; }
+std::uint16_t MetricsServer::port() const { return impl_->listening.port; }
+const std::vector<net::SocketAddress>& MetricsServer::addresses() const {
+  return impl_->listening.addresses;
+}
 
 }  // namespace phub::server

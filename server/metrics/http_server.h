@@ -16,9 +16,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/net/address.h"
 #include "server/metrics/exposition.h"
 
 namespace phub::server {
@@ -31,7 +33,8 @@ class MetricsServer {
   static constexpr DurationNs kAnswerTimeout = 10 * kSecond;
   static constexpr DurationNs kTextAgeMax = 100 * kMillisecond;
 
-  // Binds host:port; port 0 picks any free port. `collect` and `clock` must outlive the server.
+  // Binds host:port, all addresses of the host; port 0 picks any free port. `collect` and `clock`
+  // must outlive the server.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Create(
       const std::string& host, std::uint16_t port, std::function<MetricsSample()> collect,
       const Clock& clock);
@@ -40,6 +43,7 @@ class MetricsServer {
   MetricsServer& operator=(const MetricsServer&) = delete;
 
   std::uint16_t port() const;
+  const std::vector<net::SocketAddress>& addresses() const;  // the bound addresses
 
  private:
   struct Impl;

@@ -10,7 +10,7 @@
 #include <array>
 #include <string_view>
 
-#include "common/transport/tcp/tcp_socket.h"
+#include "common/net/dial.h"
 
 namespace phub::server::probe {
 namespace {
@@ -50,7 +50,7 @@ absl::Status LaneIo::Await(short events) {
           "duration");
     }
     const TimeNs look = std::min(deadline_, now + kLook);
-    if (transport::WaitSocket(lane_.socket(), events, look, clock_)) return absl::OkStatus();
+    if (net::WaitSocket(lane_.socket(), events, look, clock_)) return absl::OkStatus();
   }
 }
 

@@ -58,7 +58,7 @@ TEST(Phubd, APortInUseIsAFailureThatSaysSo) {
   EXPECT_THAT(second.error,
               HasSubstr(fmt::format("phubd: control plane (listen): cannot listen on {}",
                                     first.endpoint())));
-  EXPECT_THAT(second.error, HasSubstr("probably another phubd"));
+  EXPECT_THAT(second.error, HasSubstr("stop the process that uses it"));
   EXPECT_TRUE(first.process().IsRunning());
   EXPECT_EQ(first.Ask({"health"}).exit, Exit::WithCode(0));
 }

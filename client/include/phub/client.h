@@ -331,7 +331,10 @@ class PHUB_API Session {
   std::shared_ptr<client::SessionImpl> impl_;
 };
 
-// endpoint: "phub://host:port" or "host:port". kUnavailable: no answer within connect_timeout.
+// endpoint: "phub://host:port" or "host:port". kUnavailable: no connection within connect_timeout;
+// the message has the cause. Causes that waiting cannot change, such as a certificate for another
+// name, are returned at once. A port that refuses connections is tried until connect_timeout, since
+// phubd may be starting.
 PHUB_API Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options = {});
 
 }  // namespace phub

@@ -97,7 +97,9 @@ absl::StatusOr<std::unique_ptr<ShmListener>> ShmListener::Create(const ShmListen
       listen(listening.get(), kBacklog) != 0) {
     return absl::UnavailableError(fmt::format("cannot listen on {}: {}", where, ErrnoText(errno)));
   }
-  const absl::Status watched = impl->Listen(std::move(listening), where);
+  std::vector<Descriptor> sockets;
+  sockets.push_back(std::move(listening));
+  const absl::Status watched = impl->Listen(std::move(sockets), where);
   if (!watched.ok()) return watched;
   return std::unique_ptr<ShmListener>(new ShmListener(std::move(impl)));
 }

@@ -6,9 +6,9 @@
 
 #include <cerrno>
 #include <utility>
-#include <vector>
 
 #include "common/base/errno_text.h"
+#include "common/base/status_text.h"
 #include "common/transport/tcp/tcp_socket.h"
 
 namespace phub::transport {
@@ -20,45 +20,15 @@ absl::Status TimedOut(const std::string& peer, const char* what, const DialDeadl
                   peer, what, deadline.timeout / kMillisecond));
 }
 
-namespace {
-
-absl::StatusOr<Descriptor> ConnectTo(const SocketAddress& address, const std::string& peer,
-                                     const DialDeadline& deadline) {
-  Descriptor socket = LaneSocket(address.storage.ss_family);
-  if (!socket) {
-    return absl::UnavailableError(
-        fmt::format("cannot create a socket for {}: {}", peer, ErrnoText(errno)));
-  }
-  int error = connect(socket.get(), address.get(), address.bytes) == 0 ? 0 : errno;
-  if (error == EINPROGRESS || error == EINTR) {
-    if (!WaitSocket(socket.get(), POLLOUT, deadline.at, deadline.clock)) {
-      return TimedOut(peer, "could not be reached", deadline);
-    }
-    socklen_t bytes = sizeof error;
-    if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
-  }
-  if (error != 0) {
-    return absl::UnavailableError(
-        fmt::format("cannot connect to {} ({}): {}; is phubd running there, and is its data port "
-                    "reachable?",
-                    peer, AddressText(address), ErrnoText(error)));
-  }
-  return socket;
-}
-
-}  // namespace
-
 absl::StatusOr<Descriptor> DialSocket(const std::string& host, std::uint16_t port,
                                       const DialDeadline& deadline) {
-  absl::StatusOr<std::vector<SocketAddress>> addresses = Resolve(host, port, /*passive=*/false);
-  if (!addresses.ok()) return addresses.status();
-  absl::Status last = absl::OkStatus();
-  for (const SocketAddress& address : *addresses) {
-    absl::StatusOr<Descriptor> socket = ConnectTo(address, HostPort(host, port), deadline);
-    if (socket.ok()) return socket;
-    last = socket.status();
-  }
-  return last;
+  absl::StatusOr<net::Dialled> dialled = net::Dial(host, port, deadline, LaneSocket);
+  if (dialled.ok()) return std::move(dialled->socket);
+  const absl::Status& status = dialled.status();
+  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
+  return absl::Status(status.code(),
+                      fmt::format("{}; is phubd running there, and is its data port reachable?",
+                                  MessageOf(status)));
 }
 
 bool SendAll(int socket, std::span<const std::byte> bytes, const DialDeadline& deadline) {
@@ -67,7 +37,7 @@ bool SendAll(int socket, std::span<const std::byte> bytes, const DialDeadline& d
     if (put >= 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(put));
     } else if (errno == EAGAIN) {
-      if (!WaitSocket(socket, POLLOUT, deadline.at, deadline.clock)) return false;
+      if (!net::WaitSocket(socket, POLLOUT, deadline.at, deadline.clock)) return false;
     } else if (errno != EINTR) {
       return false;
     }
@@ -85,7 +55,7 @@ absl::Status ReadAll(int socket, std::span<std::byte> bytes, const std::string& 
       return absl::UnavailableError(fmt::format(
           "{} closed the connection without an answer; is that phubd's data port?", peer));
     } else if (errno == EAGAIN) {
-      if (!WaitSocket(socket, POLLIN, deadline.at, deadline.clock)) {
+      if (!net::WaitSocket(socket, POLLIN, deadline.at, deadline.clock)) {
         return TimedOut(peer, "did not answer the lane hello", deadline);
       }
     } else if (errno != EINTR) {

@@ -9,16 +9,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/clock.h"
 #include "common/base/descriptor.h"
+#include "common/net/dial.h"
 
 namespace phub::transport {
 
-struct DialDeadline {
-  const Clock& clock;
-  TimeNs at;
-  DurationNs timeout;  // from which `at` was computed, for the error
-};
+using DialDeadline = net::Deadline;
 
 // The error for a peer that did not do `what` in time.
 absl::Status TimedOut(const std::string& peer, const char* what, const DialDeadline& deadline);

@@ -8,7 +8,6 @@
 #include "common/transport/lane_request.h"
 #include "common/transport/tcp/dial_socket.h"
 #include "common/transport/tcp/tcp_connection.h"
-#include "common/transport/tcp/tcp_socket.h"
 
 namespace phub::transport {
 namespace {
@@ -43,7 +42,7 @@ absl::StatusOr<std::unique_ptr<Connection>> DialTcp(const std::string& host, std
   const DialDeadline deadline{clock, clock.Now() + timeout, timeout};
   absl::StatusOr<Descriptor> socket = DialSocket(host, port, deadline);
   if (!socket.ok()) return socket.status();
-  return Shake(*std::move(socket), HostPort(host, port), hello, deadline, limits);
+  return Shake(*std::move(socket), net::HostPort(host, port), hello, deadline, limits);
 }
 
 }  // namespace phub::transport

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/base/errno_text.h"
+#include "common/net/listen.h"
 #include "common/transport/tcp/tcp_connection.h"
 #include "common/transport/tcp/tcp_socket.h"
 #include "common/transport/tls/tls_connection.h"
@@ -21,11 +21,9 @@
 namespace phub::transport {
 namespace {
 
-constexpr int kBacklog = 1024;
-
 // The address block as an origin's key: the /64 of an IPv6 address, or an IPv4 address mapped to
 // IPv6. A host can use all addresses of its /64.
-std::array<std::byte, 16> KeyOf(const SocketAddress& address) {
+std::array<std::byte, 16> KeyOf(const net::SocketAddress& address) {
   std::array<std::byte, 16> key{};
   if (address.storage.ss_family == AF_INET6) {
     const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
@@ -37,23 +35,6 @@ std::array<std::byte, 16> KeyOf(const SocketAddress& address) {
     std::memcpy(key.data() + 12, &v4->sin_addr, 4);
   }
   return key;
-}
-
-absl::StatusOr<Descriptor> Bind(const SocketAddress& address, const std::string& where) {
-  Descriptor socket = LaneSocket(address.storage.ss_family);
-  const int on = 1;
-  if (!socket || setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) {
-    return absl::UnavailableError(
-        fmt::format("cannot create a socket for {}: {}", where, ErrnoText(errno)));
-  }
-  if (bind(socket.get(), address.get(), address.bytes) != 0 ||
-      listen(socket.get(), kBacklog) != 0) {
-    return absl::UnavailableError(
-        fmt::format("cannot listen on {}: {}; choose another address or port, or stop the process "
-                    "that uses it",
-                    where, ErrnoText(errno)));
-  }
-  return socket;
 }
 
 }  // namespace
@@ -90,25 +71,19 @@ struct TcpListener::Impl final : PendingLanes {
   const StreamLimits limits;
   LaneGate& gate;
   const std::vector<LaneKind*> others;
-  std::uint16_t port = 0;
+  std::vector<net::SocketAddress> bound;
 };
 
 absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(const TcpListenerOptions& options,
                                                                  LaneGate& gate, const Clock& clock,
                                                                  std::vector<LaneKind*> others) {
   for (const LaneKind* other : others) PHUB_CHECK(other->request_bytes() > wire::kLaneHelloBytes);
-  absl::StatusOr<std::vector<SocketAddress>> addresses =
-      Resolve(options.host, options.port, /*passive=*/true);
-  if (!addresses.ok()) return addresses.status();
-  auto impl = std::make_unique<Impl>(options, gate, clock, std::move(others));
-  absl::StatusOr<Descriptor> listening =
-      Bind(addresses->front(), HostPort(options.host, options.port));
+  absl::StatusOr<net::Listening> listening =
+      net::Listen(options.host, options.port, {.make = LaneSocket});
   if (!listening.ok()) return listening.status();
-  SocketAddress bound;
-  bound.bytes = sizeof bound.storage;
-  PHUB_CHECK(getsockname(listening->get(), bound.get(), &bound.bytes) == 0, "errno={}", errno);
-  impl->port = PortOf(bound);
-  const absl::Status watched = impl->Listen(*std::move(listening), "the listening socket");
+  auto impl = std::make_unique<Impl>(options, gate, clock, std::move(others));
+  impl->bound = std::move(listening->addresses);
+  const absl::Status watched = impl->Listen(std::move(listening->sockets), "the listening sockets");
   if (!watched.ok()) return watched;
   return std::unique_ptr<TcpListener>(new TcpListener(std::move(impl)));
 }
@@ -116,17 +91,18 @@ absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(const TcpListen
 TcpListener::TcpListener(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TcpListener::~TcpListener() = default;
 
-std::uint16_t TcpListener::port() const { return impl_->port; }
+std::uint16_t TcpListener::port() const { return net::PortOf(impl_->bound.front()); }
+const std::vector<net::SocketAddress>& TcpListener::addresses() const { return impl_->bound; }
 const LaneListenerCounters& TcpListener::counters() const { return impl_->counters(); }
 std::uint32_t TcpListener::pending_count() const { return impl_->count(); }
 bool TcpListener::PollOnce(DurationNs timeout) { return impl_->PollOnce(timeout); }
 
 Descriptor TcpListener::Impl::Accept(const Descriptor& listening, Origin& origin) {
-  SocketAddress address;
+  net::SocketAddress address;
   address.bytes = sizeof address.storage;
   Descriptor socket(
       accept4(listening.get(), address.get(), &address.bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket) origin = {.key = KeyOf(address), .text = AddressText(address)};
+  if (socket) origin = {.key = KeyOf(address), .text = net::AddressText(address)};
   return socket;
 }
 

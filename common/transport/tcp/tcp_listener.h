@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/net/address.h"
 #include "common/transport/pending_lanes.h"
 #include "common/transport/stream/stream_transport.h"
 #include "common/transport/tcp/lane_gate.h"
@@ -18,7 +19,7 @@
 namespace phub::transport {
 
 struct TcpListenerOptions {
-  std::string host = "127.0.0.1";  // name or address to bind; "" or "::" binds every address
+  std::string host = "127.0.0.1";  // a name binds all its addresses; "" or "::" binds every address
   std::uint16_t port = 0;          // 0: the kernel chooses
   DurationNs hello_timeout = 3 * kSecond;
   std::uint32_t pending_max = 1024;  // connections without a complete hello
@@ -40,7 +41,8 @@ class TcpListener {
   TcpListener(const TcpListener&) = delete;
   TcpListener& operator=(const TcpListener&) = delete;
 
-  std::uint16_t port() const;  // the bound port
+  std::uint16_t port() const;                                // the bound port
+  const std::vector<net::SocketAddress>& addresses() const;  // the bound addresses
 
   // Waits for at most `timeout` (rounded down to milliseconds) and serves the sockets that are
   // ready, in bounded time. True if anything was ready.

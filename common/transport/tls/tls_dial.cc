@@ -9,14 +9,13 @@
 
 #include "common/transport/lane_request.h"
 #include "common/transport/tcp/dial_socket.h"
-#include "common/transport/tcp/tcp_socket.h"
 #include "common/transport/tls/tls_connection.h"
 
 namespace phub::transport {
 namespace {
 
 absl::Status Waited(int socket, const std::string& peer, const DialDeadline& deadline) {
-  if (WaitSocket(socket, POLLIN, deadline.at, deadline.clock)) return absl::OkStatus();
+  if (net::WaitSocket(socket, POLLIN, deadline.at, deadline.clock)) return absl::OkStatus();
   return TimedOut(peer, "did not answer the lane's handshake", deadline);
 }
 
@@ -83,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Connection>> DialTls(const std::string& host, std
                                                     const StreamLimits& limits) {
   const SystemClock clock;
   const DialDeadline deadline{clock, clock.Now() + timeout, timeout};
-  const std::string peer = HostPort(host, port);
+  const std::string peer = net::HostPort(host, port);
   absl::StatusOr<Descriptor> socket = DialSocket(host, port, deadline);
   if (!socket.ok()) return socket.status();
   wire::LaneHello hello = asked;

@@ -8,7 +8,6 @@
 #include "common/base/status_text.h"
 #include "common/transport/lane_request.h"
 #include "common/transport/tcp/dial_socket.h"
-#include "common/transport/tcp/tcp_socket.h"
 
 namespace phub::transport {
 namespace {
@@ -52,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(
     const VerbsLimits& limits, VerbsEnd end) {
   const SystemClock clock;
   const DialDeadline deadline{clock, clock.Now() + timeout, timeout};
-  const std::string peer = HostPort(host, port);
+  const std::string peer = net::HostPort(host, port);
   auto connection =
       VerbsConnection::Create(end, std::move(queue), std::move(domain), {}, limits, random);
   if (!connection.ok()) return absl::UnimplementedError(connection.status().message());

@@ -10,7 +10,7 @@
 
 #include "common/base/log.h"
 #include "common/base/status_text.h"
-#include "common/transport/tcp/tcp_socket.h"
+#include "common/net/address.h"
 #include "common/transport/verbs/device_list.h"
 #include "common/transport/verbs/verbs_connection.h"
 #include "common/transport/verbs/verbs_doctor.h"
@@ -36,10 +36,10 @@ absl::StatusOr<std::vector<VerbsDeviceOptions>> DevicesWanted(bool& named) {
 }
 
 std::optional<Gid> GidOf(const std::string& host) {
-  const auto addresses = Resolve(host, 0, /*passive=*/false);
+  const auto addresses = net::Resolve(host, 0, /*passive=*/false);
   if (!addresses.ok()) return std::nullopt;
-  for (const SocketAddress& address : *addresses) {
-    if (auto gid = ParseGid(AddressText(address))) return gid;
+  for (const net::SocketAddress& address : *addresses) {
+    if (auto gid = ParseGid(net::AddressText(address))) return gid;
   }
   return std::nullopt;
 }

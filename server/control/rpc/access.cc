@@ -167,8 +167,6 @@ Admission Access::Admit(const Credentials& credentials, std::string_view method)
   admission.status = Authorize(admission.caller, method);
   if (absl::IsUnauthenticated(admission.status)) {
     admission.refused = ControlCounter::calls_refused_anonymous;
-  } else if (on_known_) {
-    on_known_(admission.caller.peer);
   }
   return admission;
 }

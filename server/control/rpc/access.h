@@ -17,7 +17,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -66,12 +65,6 @@ class Access {
 
   PeerTable& peers() { return peers_; }
 
-  // Sets a function that is called with the peer address of each call from an identified caller. To
-  // be called before the first call.
-  void SetOnKnown(std::function<void(const std::string& peer)> on_known) {
-    on_known_ = std::move(on_known);
-  }
-
  private:
   Credentials CredentialsOf(const grpc::CallbackServerContext& context) const;
   absl::StatusOr<Caller> Identify(const Credentials& credentials, IdentityFault& fault) const;
@@ -81,7 +74,6 @@ class Access {
   const Directory* const directory_;
   const bool identities_;
   const std::string trust_domain_;
-  std::function<void(const std::string& peer)> on_known_;
   PeerTable peers_;
 };
 

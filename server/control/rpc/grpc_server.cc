@@ -7,6 +7,9 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/server_posix.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <memory>
@@ -16,8 +19,8 @@
 #include <vector>
 
 #include "common/base/log.h"
-#include "server/control/ports/control_port.h"
-#include "server/control/ports/listening_sockets.h"
+#include "common/base/status_text.h"
+#include "common/net/listen.h"
 #include "server/control/rpc/front_gate.h"
 #include "server/control/rpc/peer_channel.h"
 #include "server/control/rpc/service.h"
@@ -46,6 +49,8 @@ constexpr int kHandshakeTimeoutMs = 3'000;
 constexpr int kIdleMs = 60'000;
 // Concurrent calls on one connection: a worker's barriers (64), and a reserve.
 constexpr int kStreamsMax = 128;
+// A connection is closed if its peer does not acknowledge data for this long.
+constexpr int kUserTimeoutMs = 5'000;
 constexpr int kListenRetries = 5;
 constexpr std::chrono::milliseconds kListenRetryDelay{50};
 
@@ -86,6 +91,24 @@ std::shared_ptr<grpc::ServerCredentials> MakeCredentials(const TlsFiles& tls) {
   return grpc::experimental::TlsServerCredentials(options);
 }
 
+absl::Status NotServing(const GrpcServerOptions& options) {
+  if (!options.front_program.empty()) {
+    return absl::InternalError("gRPC failed to start the server");
+  }
+  return absl::UnavailableError(
+      fmt::format("cannot listen on {}: the address does not belong to this host, or another "
+                  "process (probably another phubd) uses the port",
+                  net::HostPort(options.host, options.port)));
+}
+
+// Accepted sockets inherit what is set here. gRPC sets the same on its own listening sockets.
+bool PrepareListening(int socket) {
+  const int on = 1;
+  return setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0 &&
+         setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs,
+                    sizeof kUserTimeoutMs) == 0;
+}
+
 void SetLimits(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kAnswerBytesMax);
@@ -114,73 +137,70 @@ struct GrpcServer::Impl {
         shared(thread, access, options.admin, options.state_thread, options.relay),
         services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared),
                  MakePeerService(shared), MakeProbeService(shared, options.prober)} {}
-  absl::Status Bind(const GrpcServerOptions& options);
+  absl::Status Bind(const GrpcServerOptions& options);  // for the front
+  void ListenOn(grpc::ServerBuilder& builder, const GrpcServerOptions& options);
   // To be called once gRPC serves; it closes connections that are handed over earlier.
   absl::Status StartFront(const GrpcServerOptions& options);
-  void StartPort();
-  void HandOver(int from, Descriptor connection);
+  void HandOver(Descriptor connection);
+  std::uint16_t Port() const { return static_cast<std::uint16_t>(port_number); }
 
   Access access;
   Shared shared;
   const std::unique_ptr<grpc::Service> services[5];
-  std::uint16_t port_number = 0;
-  std::vector<Descriptor> listening;  // for the front
-  std::unique_ptr<ControlPort> port;  // null: there is a front
-  std::unique_ptr<FrontGate> front;   // null: gRPC serves the port itself
+  int port_number = 0;               // gRPC sets it when it listens itself
+  net::Listening listening;          // for the front
+  std::unique_ptr<FrontGate> front;  // null: gRPC serves the port itself
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
 };
 
 absl::Status GrpcServer::Impl::Bind(const GrpcServerOptions& options) {
-  if (!options.front_program.empty()) {
-    auto made = ListenForControl(options.host, options.port);
-    // The front of a phubd that was killed ends a moment after it.
-    for (int i = 0; i < kListenRetries && !made.ok(); ++i) {
-      std::this_thread::sleep_for(kListenRetryDelay);
-      made = ListenForControl(options.host, options.port);
-    }
-    if (!made.ok()) return made.status();
-    port_number = made->port;
-    listening = std::move(made->sockets);
-    return absl::OkStatus();
+  const auto listen = [&] {
+    return net::Listen(options.host, options.port, {.prepare = PrepareListening});
+  };
+  auto made = listen();
+  // The front of a phubd that was killed ends a moment after it.
+  for (int i = 0; i < kListenRetries && !made.ok(); ++i) {
+    std::this_thread::sleep_for(kListenRetryDelay);
+    made = listen();
   }
-  auto made = ControlPort::Create(
-      {.host = options.host, .port = options.port, .tls = !options.tls.empty()});
   if (!made.ok()) return made.status();
-  port = *std::move(made);
-  port_number = port->port();
-  access.SetOnKnown([this](const std::string& peer) { port->MarkKnown(peer); });
+  listening = *std::move(made);
+  port_number = listening.port;
   return absl::OkStatus();
 }
 
-void GrpcServer::Impl::HandOver(int from, Descriptor connection) {
+void GrpcServer::Impl::ListenOn(grpc::ServerBuilder& builder, const GrpcServerOptions& options) {
+  if (!options.front_program.empty()) {
+    acceptor = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
+    return;
+  }
+  // Otherwise a second phubd could listen on the same port, and the kernel would divide the
+  // connections between the two.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(net::HostPort(options.host, options.port), MakeCredentials(options.tls),
+                           &port_number);
+}
+
+void GrpcServer::Impl::HandOver(Descriptor connection) {
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters given;
-  given.listener_fd = from;
+  given.listener_fd = -1;
   given.fd = connection.Release();
   acceptor->HandleNewConnection(&given);
 }
 
 absl::Status GrpcServer::Impl::StartFront(const GrpcServerOptions& options) {
-  auto started = FrontGate::Start(
-      std::move(listening),
-      {.program = options.front_program,
-       .tls = options.tls,
-       .refresh_seconds = kCertificateRefreshSeconds},
-      shared, [this](Descriptor connection) { HandOver(/*from=*/-1, std::move(connection)); });
+  auto started =
+      FrontGate::Start(std::move(listening.sockets),
+                       {.program = options.front_program,
+                        .tls = options.tls,
+                        .refresh_seconds = kCertificateRefreshSeconds},
+                       shared, [this](Descriptor connection) { HandOver(std::move(connection)); });
   if (!started.ok()) return started.status();
   front = *std::move(started);
   return absl::OkStatus();
-}
-
-void GrpcServer::Impl::StartPort() {
-  port->Start([this](int from, Descriptor connection) { HandOver(from, std::move(connection)); },
-              [this](const ControlPortRefusals& refused) {
-                shared.thread.Run([&](Control& control) {
-                  control.Count(ControlCounter::connections_refused_form, refused.form);
-                  control.Count(ControlCounter::connections_refused_crowd, refused.crowd);
-                  control.Count(ControlCounter::connections_refused_late, refused.late);
-                });
-              });
 }
 
 GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -193,22 +213,25 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& th
   }
   SetUpProcessOnce();
   auto impl = std::make_unique<Impl>(thread, options);
-  if (absl::Status status = impl->Bind(options); !status.ok()) return status;
-  const bool has_front = impl->port == nullptr;
+  const bool has_front = !options.front_program.empty();
+  if (has_front) {
+    if (absl::Status status = impl->Bind(options); !status.ok()) return status;
+  }
   grpc::ServerBuilder builder;
   for (const auto& service : impl->services) builder.RegisterService(service.get());
   SetLimits(builder);
   if (options.identities) builder.SetOption(std::make_unique<WithoutReflection>());
-  impl->acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      has_front ? grpc::InsecureServerCredentials() : MakeCredentials(options.tls));
+  impl->ListenOn(builder, options);
   impl->server = builder.BuildAndStart();
-  if (impl->server == nullptr) return absl::InternalError("gRPC failed to start the server");
+  if (impl->server == nullptr || impl->port_number == 0) return NotServing(options);
+  if (!has_front) {
+    auto addresses = net::Resolve(options.host, impl->Port(), /*passive=*/true);
+    if (!addresses.ok()) return addresses.status();
+    impl->listening.addresses = *std::move(addresses);
+  }
   std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(impl)));
   if (has_front) {
     if (absl::Status status = server->impl_->StartFront(options); !status.ok()) return status;
-  } else {
-    server->impl_->StartPort();
   }
   server->impl_->shared.set_serving = [raw = server.get()](bool serving) {
     raw->SetServing(serving);
@@ -225,7 +248,10 @@ void GrpcServer::AddLocalConnection(Descriptor connection, const PeerProcess& pr
   grpc::AddInsecureChannelFromFd(impl_->server.get(), connection.Release());
 }
 
-std::uint16_t GrpcServer::port() const { return impl_->port_number; }
+std::uint16_t GrpcServer::port() const { return impl_->Port(); }
+const std::vector<net::SocketAddress>& GrpcServer::addresses() const {
+  return impl_->listening.addresses;
+}
 
 void GrpcServer::SetServing(bool serving) {
   if (impl_->front != nullptr) impl_->front->SetServing(serving);
@@ -235,7 +261,6 @@ void GrpcServer::SetServing(bool serving) {
 }
 
 void GrpcServer::Shutdown(DurationNs grace) {
-  if (impl_->port != nullptr) impl_->port->Stop();
   if (impl_->front != nullptr) impl_->front->Drain();
   if (impl_->server == nullptr) return;
   // gRPC waits for every reactor to finish, and only this code can finish them.

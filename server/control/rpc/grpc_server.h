@@ -20,10 +20,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/descriptor.h"
 #include "common/base/work_thread.h"
+#include "common/net/address.h"
 #include "server/control/ports/control_thread.h"
 #include "server/tenant/certificate.h"
 #include "server/tenant/directory.h"
@@ -39,7 +41,8 @@ struct GrpcServerOptions {
   std::uint16_t port = 0;          // 0: any free port, see port()
   TlsFiles tls = {};               // empty: no TLS; reloaded every few seconds
   // phubd's executable, which runs the front of the port in a process of its own (server/front).
-  // Empty: gRPC serves the port itself (tests).
+  // Empty: gRPC serves the port itself. It protects itself against nobody (front_limits.h has what
+  // the front limits), so the host must be a loopback address.
   std::string front_program = {};
   // Maps credentials to identities; null: no identities. Must outlive the server.
   const Directory* directory = nullptr;
@@ -65,6 +68,8 @@ class GrpcServer {
   GrpcServer& operator=(const GrpcServer&) = delete;
 
   std::uint16_t port() const;
+  // The bound addresses of the control port.
+  const std::vector<net::SocketAddress>& addresses() const;
   // Serves one connection of the control socket, from a process that may do everything. Takes
   // ownership of the descriptor, a non-blocking stream socket. Any thread.
   void AddLocalConnection(Descriptor connection, const PeerProcess& process);

@@ -41,6 +41,7 @@ class DataPort {
   DataPort& operator=(const DataPort&) = delete;
 
   std::uint16_t port() const { return listener_->port(); }
+  const std::vector<net::SocketAddress>& addresses() const { return listener_->addresses(); }
   // Begins to accept.
   void Start();
   void Stop();  // idempotent

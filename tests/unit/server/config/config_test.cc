@@ -195,6 +195,13 @@ TEST(Config, UnknownVariableSuggestsTheNearest) {
                                            "\"PHUB_LISTEN\"?"));
 }
 
+TEST(Config, WithoutAFrontOnlyLoopbackIsServed) {
+  EXPECT_THAT(Load({"--front=false", "--listen", "localhost:1"}).problems, IsEmpty());
+  const Config config = Load({"--front=false", "--listen", "0.0.0.0:1", "--insecure"});
+  ASSERT_THAT(config.problems, SizeIs(1));
+  EXPECT_THAT(config.problems[0], HasSubstr("listen = \"0.0.0.0:1\" can be reached"));
+}
+
 TEST(Config, VariablesOfClientsAndOrchestratorsAreNotErrors) {
   const Config config =
       Load({}, {"PHUB_ENDPOINT=x", "PHUB_RANK=0", "PHUB_SIM_SEED=1", "PHUB_SERVICE_HOST=10.0.0.1",

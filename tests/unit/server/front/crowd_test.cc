@@ -7,8 +7,8 @@
 namespace phub::server {
 namespace {
 
-transport::SocketAddress AddressOf6(const char* text) {
-  transport::SocketAddress address;
+net::SocketAddress AddressOf6(const char* text) {
+  net::SocketAddress address;
   auto& v6 = reinterpret_cast<sockaddr_in6&>(address.storage);
   v6.sin6_family = AF_INET6;
   EXPECT_EQ(inet_pton(AF_INET6, text, &v6.sin6_addr), 1);

@@ -97,7 +97,8 @@ TEST_F(TcpDialTest, ErrorsSayWhoDidNotAnswer) {
   EXPECT_TRUE(Contains(refused.status(), "127.0.0.1:" + std::to_string(unused_port)));
   EXPECT_TRUE(Contains(refused.status(), "refused")) << refused.status();
   const auto unknown = DialTcp("no.such.host.invalid", 1, HelloWith("k"), 5 * kSecond);
-  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kInvalidArgument) << unknown.status();
+  EXPECT_TRUE(Contains(unknown.status(), "cannot resolve 'no.such.host.invalid'"))
+      << unknown.status();
 }
 
 TEST_F(TcpDialTest, SilentListenerMeetsTheDeadline) {
