@@ -25,6 +25,7 @@
 #include "server/core_unit.h"
 #include "server/daemon_options.h"
 #include "server/descriptor_limit.h"
+#include "server/memory_plan.h"
 #include "server/metrics/http_server.h"
 #include "server/peer_racks.h"
 #include "server/tenant/control_store.h"
@@ -301,7 +302,11 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   RaiseDescriptorLimit();
   auto plan = PlanCores(settings, topology);
   if (!plan.ok()) return plan.status();
-  auto parts = std::make_unique<Parts>(settings, *std::move(plan));
+  const MemoryLimit memory = ReadMemoryLimit();
+  LogMemoryPlan(settings, memory);
+  Settings planned = settings;
+  planned.memory_max = PlanMemory(settings, memory);
+  auto parts = std::make_unique<Parts>(planned, *std::move(plan));
   if (absl::Status status = parts->Build(topology); !status.ok()) return status;
   if (absl::Status status = parts->Start(); !status.ok()) return status;
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(parts)));
@@ -313,7 +318,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       BuildVersion(), BuildCommit(), net::ListText(started.grpc_server->addresses()),
       net::ListText(started.data_port->addresses()), started.plan.loop_count(),
       started.plan.PinsText(), ToString(started.plan.waiting), simd::TargetName(),
-      topology.cores().size(), ExactBytes(settings.memory_max), started.transports.Serves("shm"),
+      topology.cores().size(), ExactBytes(planned.memory_max), started.transports.Serves("shm"),
       started.transports.Serves("verbs"), !settings.tls_certificate.empty(), DataTlsOf(settings).on,
       !settings.state_dir.empty(), daemon->metrics_url(), settings.daemons, settings.racks);
   started.WarnOfLoopback("listen", settings.listen, started.grpc_server->addresses());

@@ -27,6 +27,7 @@
 #include "server/front/front.h"
 #include "server/front/packet.h"
 #include "server/service_manager.h"
+#include "server/start_check.h"
 
 namespace phub::server {
 namespace {
@@ -200,6 +201,17 @@ int Serve(const Sources& sources, Config config) {
   return exit_code;
 }
 
+int CheckConfig(const Settings& settings) {
+  SetLogLevel(LogLevel::kError);
+  const auto topology = CpuTopology::Create();
+  if (!topology.ok()) return Fail(MessageOf(topology.status()));
+  const std::vector<std::string> problems = CheckStart(settings, *topology);
+  for (const std::string& problem : problems) fmt::print(stderr, "phubd: {}\n", problem);
+  if (!problems.empty()) return kExitFailure;
+  fmt::print("ok\n");
+  return kExitOk;
+}
+
 int Main(int argument_count, const char* const* arguments, char** environment_block) {
   Sources sources;
   sources.arguments.assign(arguments, arguments + argument_count);
@@ -220,10 +232,7 @@ int Main(int argument_count, const char* const* arguments, char** environment_bl
   }
   for (const std::string& problem : config.problems) fmt::print(stderr, "phubd: {}\n", problem);
   if (!config.problems.empty()) return kExitUsage;
-  if (config.action == Action::kCheckConfig) {
-    fmt::print("ok\n");
-    return kExitOk;
-  }
+  if (config.action == Action::kCheckConfig) return CheckConfig(config.settings);
   if (config.action == Action::kDumpConfig) {
     fmt::print("{}", DumpConfig(config));
     return kExitOk;

@@ -18,7 +18,10 @@ constexpr Flag kFlags[] = {
     {"--version", "print version and commit"},
     {"--man-page", "print the manual page, for man(1)"},
     {"-c, --config FILE", "read settings from a TOML file (also: PHUB_CONFIG)"},
-    {"--check-config", "check the settings and exit: 0 and \"ok\", or 2 and every problem"},
+    {"--check-config",
+     "check whether phubd would start with these settings here: 0 and \"ok\"; 1 and every reason "
+     "why "
+     "not; 2 and every setting that is not valid"},
     {"--dump-config", "print the settings in effect as TOML, with the source of each"},
 };
 constexpr std::string_view kExamples =

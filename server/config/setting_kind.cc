@@ -17,6 +17,8 @@
 namespace phub::server {
 namespace {
 
+constexpr std::string_view kAuto = "auto";
+
 using Form = SettingKind::Form;
 
 // "auto|on|off" -> {"auto", "on", "off"}.
@@ -107,6 +109,7 @@ std::string Allowed(const SettingKind& kind) {
                          ExactDuration(static_cast<DurationNs>(kind.max)));
     case Form::kBytes: {
       const std::string range = fmt::format("{} to {}", ExactBytes(kind.min), ExactBytes(kind.max));
+      if (kind.may_be_auto) return "auto, or " + range;
       return kind.multiple_of == 1 ? range
                                    : fmt::format("{}, a multiple of {}", range, kind.multiple_of);
     }
@@ -158,6 +161,7 @@ absl::StatusOr<SettingValue> ReadText(const SettingKind& kind, std::string_view 
       return CheckRange(kind, static_cast<std::uint64_t>(*duration));
     }
     case Form::kBytes: {
+      if (kind.may_be_auto && text == kAuto) return SettingValue(std::uint64_t{0});
       const auto bytes = ParseBytes(text);
       if (!bytes)
         return absl::InvalidArgumentError(
@@ -199,7 +203,10 @@ std::string ToToml(const SettingKind& kind, const SettingValue& value) {
     case Form::kChoice: return Quoted(ChoicesOf(kind).at(std::get<std::uint64_t>(value)));
     case Form::kDuration:
       return Quoted(ExactDuration(static_cast<DurationNs>(std::get<std::uint64_t>(value))));
-    case Form::kBytes: return Quoted(ExactBytes(std::get<std::uint64_t>(value)));
+    case Form::kBytes: {
+      const std::uint64_t bytes = std::get<std::uint64_t>(value);
+      return Quoted(kind.may_be_auto && bytes == 0 ? std::string(kAuto) : ExactBytes(bytes));
+    }
   }
   return "";
 }

@@ -36,6 +36,7 @@ struct SettingKind {
   std::uint64_t min = 0;      // kDuration, kBytes
   std::uint64_t max = 0;
   std::uint64_t multiple_of = 1;  // kBytes
+  bool may_be_auto = false;       // kBytes: "auto" is 0
   std::string_view choices = {};  // kChoice: "auto|on|off"
 };
 
@@ -61,6 +62,10 @@ constexpr SettingKind BytesMultipleOf(std::uint64_t unit, std::uint64_t min, std
 }
 constexpr SettingKind Bytes(std::uint64_t min, std::uint64_t max) {
   return BytesMultipleOf(1, min, max);
+}
+
+constexpr SettingKind BytesOrAuto(std::uint64_t min, std::uint64_t max) {
+  return {.form = SettingKind::Form::kBytes, .min = min, .max = max, .may_be_auto = true};
 }
 
 // The checked value, or InvalidArgument whose message continues "<name> = <value> ...", for example

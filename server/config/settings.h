@@ -114,8 +114,10 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "lane send keep-alives eight times in it.")                                                   \
   X(DurationNs, drain_timeout, Duration(0, 24 * 3600 * kSecond), "10s",                           \
     "On SIGTERM: time that running jobs have to end before they are ended with an error.")        \
-  X(std::uint64_t, memory_max, Bytes(16 * kMebibyte, 1024 * kTebibyte), "8GiB",                   \
-    "Memory that all jobs together may reserve. A job that does not fit is refused.")             \
+  X(std::uint64_t, memory_max, BytesOrAuto(16 * kMebibyte, 1024 * kTebibyte), "auto",             \
+    "Memory that all jobs together may reserve. A job that does not fit is refused. auto: three " \
+    "quarters of the memory that phubd may use, which is the host's, or less in a control group " \
+    "(container, systemd's MemoryMax).")                                                          \
   X(std::uint32_t, chunk_bytes, BytesMultipleOf(64, kChunkBytesMin, kChunkBytesMax), "128KiB",    \
     "Chunk size for jobs that do not request one.")                                               \
   X(std::uint32_t, staging_bytes_per_lane, Bytes(kChunkBytesMin, kGibibyte), "1MiB",              \

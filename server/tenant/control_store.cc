@@ -32,17 +32,7 @@ absl::Status PrepareFolder(const std::string& path) {
     return absl::FailedPreconditionError(
         fmt::format("cannot create state_dir {}: {}", path, std::strerror(errno)));
   }
-  struct stat facts {};
-  if (stat(path.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
-    return absl::FailedPreconditionError(fmt::format("state_dir {} is not a directory", path));
-  }
-  if ((facts.st_mode & 077) != 0) {
-    return absl::FailedPreconditionError(
-        fmt::format("users other than its owner have access to state_dir {} (mode {:04o}); run: "
-                    "chmod 700 {}",
-                    path, static_cast<unsigned>(facts.st_mode & 07777), path));
-  }
-  return absl::OkStatus();
+  return CheckStateDir(path);
 }
 
 absl::StatusOr<std::string> ReadOrMakeKey(const std::string& path, Random& random) {
@@ -116,6 +106,20 @@ AuditEntry ReadEntry(const Statement& row) {
 }
 
 }  // namespace
+
+absl::Status CheckStateDir(const std::string& path) {
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
+    return absl::FailedPreconditionError(fmt::format("state_dir {} is not a directory", path));
+  }
+  if ((facts.st_mode & 077) != 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("users other than its owner have access to state_dir {} (mode {:04o}); run: "
+                    "chmod 700 {}",
+                    path, static_cast<unsigned>(facts.st_mode & 07777), path));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<ControlStore>> ControlStore::Open(const std::string& state_dir,
                                                                  Random& random) {

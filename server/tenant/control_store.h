@@ -41,6 +41,9 @@ struct DiskSpace {
   std::uint64_t used_bytes = 0;  // by the store
 };
 
+// Whether an existing folder can be state_dir: a directory that only its owner can access.
+absl::Status CheckStateDir(const std::string& path);
+
 class ControlStore {
  public:
   // Creates the directory (mode 0700) and its files if they are missing. Empty: in memory.

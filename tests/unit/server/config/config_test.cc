@@ -30,7 +30,7 @@ TEST(Config, DefaultsAreValidAndServeLoopbackOnly) {
   EXPECT_THAT(config.problems, IsEmpty());
   EXPECT_EQ(config.settings.listen, "127.0.0.1:7700");
   EXPECT_EQ(config.settings.liveness_timeout, 2 * kSecond);
-  EXPECT_EQ(config.settings.memory_max, 8 * kGibibyte);
+  EXPECT_EQ(config.settings.memory_max, 0u);  // auto
   EXPECT_EQ(config.settings.chunk_bytes, 128u * 1024);
   EXPECT_EQ(config.settings.pin, PinMode::kAuto);
   EXPECT_EQ(config.settings.log_level, LogLevel::kInfo);
@@ -147,7 +147,7 @@ TEST(Config, WrongTypesNameKeyPlaceAndWhatIsAllowed) {
           "f.toml:2:12: insecure = \"yes\" is a string, but must be true or false, without quotes "
           "(true or false)",
           "f.toml:3:20: liveness_timeout = 2 has no unit; write it in quotes, like \"2s\"",
-          "f.toml:4:14: memory_max cannot be an array; allowed: 16MiB to 1024TiB",
+          "f.toml:4:14: memory_max cannot be an array; allowed: auto, or 16MiB to 1024TiB",
           "f.toml:5:7: pin = true is a boolean, but must be a string in quotes (auto, on or off)",
           "f.toml:6:15: chunk_bytes = -5 is negative; allowed: 256 to 4MiB, a multiple of 64"));
 }
@@ -160,7 +160,7 @@ TEST(Config, OutOfRangeValuesNameTheRange) {
   const Config config = Load({"--chunk-bytes=100KB"}, {"PHUB_MEMORY_MAX=1KiB"});
   EXPECT_THAT(
       config.problems,
-      ElementsAre("PHUB_MEMORY_MAX: \"1KiB\" is out of range; allowed: 16MiB to 1024TiB",
+      ElementsAre("PHUB_MEMORY_MAX: \"1KiB\" is out of range; allowed: auto, or 16MiB to 1024TiB",
                   "--chunk-bytes: \"100KB\" is not a multiple of 64; nearest below: 99968"));
 }
 
