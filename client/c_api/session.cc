@@ -24,12 +24,13 @@ phub_job_options DefaultJobOptions() {
   options.world_size = defaults.world_size;
   options.screening = static_cast<std::int32_t>(defaults.screening);
   options.wait_timeout_ms = defaults.wait_timeout.count();
+  options.join_timeout_ms = defaults.join_timeout.count();
   options.leave_timeout_ms = defaults.leave_timeout.count();
   return options;
 }
 
 constexpr std::size_t kConnectOptionsFirst = sizeof(phub_connect_options);
-constexpr std::size_t kJobOptionsFirst = sizeof(phub_job_options);
+constexpr std::size_t kJobOptionsFirst = offsetof(phub_job_options, join_timeout_ms);
 
 Status ReadConnectOptions(const phub_connect_options* given, ConnectOptions& options) {
   phub_connect_options values = DefaultConnectOptions();
@@ -73,6 +74,7 @@ Status ReadJobOptions(const phub_job_options* given, JobOptions& options) {
              .skip_nonfinite = values.skip_nonfinite != 0,
              .transport = static_cast<TransportChoice>(values.transport),
              .plan = Text(values.plan),
+             .join_timeout = milliseconds(values.join_timeout_ms),
              .leave_timeout = milliseconds(values.leave_timeout_ms)};
   return Status();
 }

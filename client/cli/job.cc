@@ -27,6 +27,15 @@ std::string WorkersText(const v1::JobInfo& job) {
   return fmt::format("{}/{}", live, job.world_size());
 }
 
+// A running job whose ranks have not all joined yet does nothing.
+std::string StateText(const v1::JobInfo& job) {
+  const bool waits =
+      job.state() == "running" &&
+      std::any_of(job.workers().begin(), job.workers().end(),
+                  [](const v1::WorkerInfo& worker) { return worker.state() == "awaited"; });
+  return waits ? "waiting" : job.state();
+}
+
 std::string JobsTable(const v1::ListJobsResponse& response, bool wide) {
   std::vector<Table::Column> columns = {{"TENANT"},
                                         {"JOB"},
@@ -44,7 +53,7 @@ std::string JobsTable(const v1::ListJobsResponse& response, bool wide) {
   for (const v1::JobInfo& job : response.jobs()) {
     std::vector<std::string> row = {job.tenant(),
                                     job.name(),
-                                    job.state(),
+                                    StateText(job),
                                     WorkersText(job),
                                     fmt::format("{}", job.key_count()),
                                     HumanBytes(job.parameter_bytes()),

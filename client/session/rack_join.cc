@@ -198,6 +198,8 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
     wanted.set_wait_timeout_ns(
         std::chrono::duration_cast<std::chrono::nanoseconds>(options.wait_timeout).count());
   wanted.set_restart(options.restart);
+  wanted.set_join_timeout_ns(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(options.join_timeout).count());
   wanted.set_screening(ToProto(options.screening));
   wanted.set_apply(options.apply == Apply::kIteration ? v1::APPLY_ITERATION : v1::APPLY_CHUNK);
   wanted.set_clip_norm(options.clip_norm);

@@ -1,6 +1,7 @@
 #include "client/session/rack_watch.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -128,12 +129,24 @@ void RackWatch::Log(Watched& watched, const v1::SessionEvent& event) {
               settings_.job, settings_.rank, event.returned().rank(), event.returned().restarted(),
               daemon);
       break;
+    case v1::SessionEvent::kMissing: LogMissing(event.missing(), daemon); break;
+    case v1::SessionEvent::kRefused:
+      LogWarning("event=rank_refused job={} rank={} refused={} host=\"{}\" daemon={} error=\"{}\"",
+                 settings_.job, settings_.rank, event.refused().rank(), event.refused().host(),
+                 daemon, event.refused().message());
+      break;
     case v1::SessionEvent::kJobFailed:
     case v1::SessionEvent::kHeartbeat:
     case v1::SessionEvent::kSaved:
     case v1::SessionEvent::EVENT_NOT_SET:  // an event of a newer daemon that this build lacks
       break;
   }
+}
+
+void RackWatch::LogMissing(const v1::RanksMissing& missing, const std::string& daemon) const {
+  LogWarning("event=waiting_for_ranks job={} rank={} missing=\"{}\" waiting_s={:.0f} daemon={}",
+             settings_.job, settings_.rank, fmt::join(missing.ranks(), ","),
+             static_cast<double>(missing.waiting_ns()) / kSecond, daemon);
 }
 
 void RackWatch::OnAttendClosed(Watched& watched, const absl::Status& status) {

@@ -131,6 +131,7 @@ class RackWatch {
   void OnEvent(Watched& watched, const v1::SessionEvent& event);
   void OnAttendClosed(Watched& watched, const absl::Status& status);
   void Log(Watched& watched, const v1::SessionEvent& event);
+  void LogMissing(const v1::RanksMissing& missing, const std::string& daemon) const;
   Status Decorate(const Watched& watched, Status status) const;
   void Attend(Watched& watched);
   void SendHeartbeat(const Watched& watched);

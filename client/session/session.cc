@@ -58,6 +58,8 @@ Status CheckJobOptions(const JobOptions& options) {
                     options.chunk_bytes, kChunkBytesMin, kChunkBytesMax, options.job));
   if (options.leave_timeout.count() < 0)
     return Invalid(fmt::format("leave_timeout must not be negative (job {})", options.job));
+  if (options.join_timeout.count() < 0)
+    return Invalid(fmt::format("join_timeout must not be negative (job {})", options.job));
   if (options.on_loss == LossPolicy::kWait && options.wait_timeout.count() <= 0)
     return Invalid(fmt::format("wait_timeout must be positive (job {})", options.job));
   if (options.screening > Screening::kReject)

@@ -35,6 +35,7 @@
 #include "server/control/racks/rack_plans.h"
 #include "server/control/racks/rack_waiting.h"
 #include "server/control/racks/topology_survey.h"
+#include "server/control/ranks/arrivals.h"
 #include "server/control/ranks/barriers.h"
 #include "server/control/ranks/joins.h"
 #include "server/control/ranks/liveness.h"
@@ -89,8 +90,9 @@ struct Control::Parts {
   Barriers barriers{context, sessions, local_rack, rack_jobs};
   Seats seats{context,       jobs,     sessions, ending,        diagnoses,
               pending_calls, presence, barriers, rank_memories, rack_jobs};
+  Arrivals arrivals{context, ending};
   Liveness liveness{context, jobs, sessions, ending, diagnoses, presence, rack_jobs};
-  Joins joins{context,       jobs,        local_rack,    seats,  sessions,
+  Joins joins{context,       jobs,        local_rack,    seats,  sessions, arrivals,
               pending_calls, host_memory, rank_memories, shares, opening};
 
   Versions versions{context, jobs, sessions};
@@ -220,6 +222,7 @@ void Control::PollJob(Job& job, TimeNs now) {
   parts.presence.CheckWaiting(job, now);
   parts.diagnoses.AdvanceDiagnosis(job, now);
   parts.liveness.CheckAbandoned(job, now);
+  parts.arrivals.Check(job, now);
   parts.draining.CheckDeadline(job, now);
   if (!job.running() && !job.end_commands_sent && now >= job.end_commands_at) {
     parts.ending.SendEndCommands(job);
@@ -293,6 +296,7 @@ TimeNs Control::NextTimer(const Job& job) const {
     if (member.state == Member::State::kLost) next = std::min(next, member.awaited_until);
   }
   next = std::min(next, parts_->seats.NextLease(job));
+  next = std::min(next, parts_->arrivals.NextTimer(job));
   if (job.nobody_since != 0) {
     next = std::min(next, job.nobody_since + context.options.abandoned_timeout);
   }

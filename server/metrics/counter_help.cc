@@ -106,6 +106,7 @@ constexpr Help kHelp[] = {
     {"ranks_returned", "Lost ranks whose process came back."},
     {"ranks_restarted", "Lost ranks that a new process took over."},
     {"ranks_awaited_in_vain", "Lost ranks that did not come back in time."},
+    {"joins_awaited_in_vain", "Jobs that ended because ranks did not join within join_timeout."},
     {"core_faults", "Faults that core loops reported, except lost lanes."},
     // Control: other racks.
     {"racks_silent", "Times that a job heard nothing from another rack for liveness_timeout."},

@@ -55,6 +55,25 @@ struct TwoWorkers {
   Worker second;
 };
 
+TEST(PhubdWithAJob, WaitsForRanksThatDoNotComeUntilJoinTimeout) {
+  DaemonProcess daemon;
+  ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
+  auto session = Connect(daemon.endpoint());
+  ASSERT_TRUE(session.ok()) << ToString(session.status());
+  auto job = session->Join({.job = "digits",
+                            .rank = 1,
+                            .world_size = 3,
+                            .join_timeout = std::chrono::milliseconds(1500)});
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  auto key = job->AddKey("w", f32, 4, None{});
+  ASSERT_TRUE(key.ok()) << ToString(key.status());
+  const std::string listed = daemon.Ask({"job", "list"}).output;
+  EXPECT_THAT(listed, ::testing::ContainsRegex("digits +waiting +1/3"));
+  const Status status = job->Initialize(*key, std::vector<float>(4));
+  EXPECT_EQ(status.code(), StatusCode::kAborted);
+  EXPECT_THAT(status.message(), HasSubstr("ranks 0, 2 of 3 did not join within join_timeout"));
+}
+
 TEST(PhubdWithAJob, UsesUnderTwoPercentOfACoreWhileTheJobIdles) {
   DaemonProcess daemon;
   ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();

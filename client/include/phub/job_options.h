@@ -75,6 +75,10 @@ struct JobOptions {
   // plan compare`), or the path of a plan file (with a '/' or ending in ".json"). Same on all
   // ranks.
   std::string plan = {};
+  // How long the ranks may take to join, from the first one's Join(). If some are missing then, the
+  // job ends with an error that names them. 0: no limit; a rank that waits logs a warning with the
+  // missing ranks after 5 s and then every 30 s. Same on every rank.
+  std::chrono::milliseconds join_timeout{0};
   // How long Leave() and the destructor wait for rounds in flight.
   std::chrono::milliseconds leave_timeout{5'000};
 };

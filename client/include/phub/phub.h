@@ -164,6 +164,7 @@ typedef struct phub_job_options {
   int64_t wait_timeout_ms;  /* default: 60000 */
   int64_t leave_timeout_ms; /* default: 5000 */
   const char* plan;         /* NULL or "": this rack only */
+  int64_t join_timeout_ms;  /* 0: ranks may join at any time */
 } phub_job_options;
 PHUB_API void phub_job_options_init(phub_job_options* options, size_t struct_size);
 

@@ -45,6 +45,7 @@ class JobOptions(ctypes.Structure):
         ("wait_timeout_ms", ctypes.c_int64),
         ("leave_timeout_ms", ctypes.c_int64),
         ("plan", ctypes.c_char_p),
+        ("join_timeout_ms", ctypes.c_int64),
     ]
 
 

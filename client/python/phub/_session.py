@@ -90,9 +90,13 @@ class Session:
         skip_nonfinite: bool = False,
         transport: str = "auto",
         plan: str = "",
+        join_timeout: float = 0.0,
         leave_timeout: float = 5.0,
     ) -> Job:
         """Joins a job; the first rank creates it. Does not wait for other ranks.
+
+        If ranks are missing after join_timeout seconds (0: no limit), the job ends with an error that
+        names them.
 
         on_loss: "fail" or "wait"; screening: "off", "report" or "reject"; apply: "chunk" or
         "iteration"; transport: "auto", "tcp", "shm" or "verbs". Timeouts are in seconds. The header
@@ -116,6 +120,7 @@ class Session:
         options.skip_nonfinite = int(skip_nonfinite)
         options.transport = _choice("transport", transport, _TRANSPORTS)
         options.plan = _text(plan)
+        options.join_timeout_ms = _milliseconds(join_timeout)
         options.leave_timeout_ms = _milliseconds(leave_timeout)
 
         def call() -> int:

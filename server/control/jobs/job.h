@@ -53,6 +53,7 @@ struct JobSettings {
   LossPolicy on_loss = LossPolicy::kFail;
   DurationNs wait_timeout = 0;  // kWait: how long a rank may be lost
   bool restart = false;         // kWait: a new process may take over a rank
+  DurationNs join_timeout = 0;  // how long ranks may take to join; 0: no limit
   Screening screening = Screening::kReport;
   bool apply_iteration = false;
   double clip_norm = 0.0;  // apply_iteration; 0: gradients are not clipped
@@ -181,6 +182,7 @@ struct Job {
   Rank created_by{};
   TimeNs created_at = 0;
   std::uint64_t number = 0;     // in the order of creation, from 1
+  TimeNs arrivals_noticed_at = 0;  // the last notice of missing ranks; 0: none yet
   std::vector<Member> members;  // [rank]
 
   KeyTable keys;              // [key index]; empty after the release

@@ -210,6 +210,12 @@ absl::StatusOr<JobSettings> Read(const v1::JoinRequest& request, const ControlOp
           "and reject",
           request.job(), static_cast<int>(options.screening())));
   }
+  settings.join_timeout = options.join_timeout_ns();
+  if (settings.join_timeout < 0 || settings.join_timeout > kWaitTimeoutMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("job {}: join_timeout is {}; it must be at most {}, or 0 for no limit",
+                    request.job(), FormatAge(settings.join_timeout), FormatAge(kWaitTimeoutMax)));
+  }
   if (absl::Status status = ReadWaitOptions(request.job(), options, defaults, settings);
       !status.ok()) {
     return status;
@@ -277,6 +283,10 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
   if (theirs.wait_timeout != ours.wait_timeout) {
     return fmt::format("wait_timeout {}, but {} created it with {}", FormatAge(theirs.wait_timeout),
                        creator, FormatAge(ours.wait_timeout));
+  }
+  if (theirs.join_timeout != ours.join_timeout) {
+    return fmt::format("join_timeout {}, but {} created it with {}", FormatAge(theirs.join_timeout),
+                       creator, FormatAge(ours.join_timeout));
   }
   if (theirs.restart != ours.restart) {
     return fmt::format("restart={}, but {} created it with restart={}", theirs.restart, creator,

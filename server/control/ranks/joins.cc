@@ -228,6 +228,9 @@ void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
   }
   const absl::StatusOr<JobSettings> settings = CheckJoin(given, context_.options, *daemon_cores);
   if (!settings.ok()) {
+    if (Job* const run = jobs_.FindRunningJob(TenantOf(given), given.job()); run != nullptr) {
+      arrivals_.NoteRefusal(*run, given, settings.status());
+    }
     return refuse(context_.Refuse(ControlCounter::joins_refused_invalid, settings.status()));
   }
   v1::JoinRequest request = given;
@@ -260,6 +263,7 @@ void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
     if (!made.ok()) return refuse(made.status());
     job = *made;
   } else if (absl::Status status = CheckPlace(*job, request, *settings); !status.ok()) {
+    arrivals_.NoteRefusal(*job, given, status);
     return refuse(status);
   }
   const Rank rank{request.rank()};

@@ -14,6 +14,7 @@
 #include "server/control/jobs/pending_calls.h"
 #include "server/control/jobs/tenant_shares.h"
 #include "server/control/lanes/rank_memories.h"
+#include "server/control/ranks/arrivals.h"
 #include "server/control/ranks/local_rack.h"
 #include "server/control/ranks/seats.h"
 
@@ -28,13 +29,14 @@ struct RackParts {
 class Joins {
  public:
   Joins(Context& context, JobTable& jobs, LocalRack& local_rack, Seats& seats, Sessions& sessions,
-        PendingCalls& pending_calls, HostMemory& host_memory, RankMemories& rank_memories,
-        TenantShares& shares, JobOpener& opener)
+        Arrivals& arrivals, PendingCalls& pending_calls, HostMemory& host_memory,
+        RankMemories& rank_memories, TenantShares& shares, JobOpener& opener)
       : context_(context),
         jobs_(jobs),
         local_rack_(local_rack),
         seats_(seats),
         sessions_(sessions),
+        arrivals_(arrivals),
         pending_calls_(pending_calls),
         host_memory_(host_memory),
         rank_memories_(rank_memories),
@@ -63,6 +65,7 @@ class Joins {
   LocalRack& local_rack_;
   Seats& seats_;
   Sessions& sessions_;
+  Arrivals& arrivals_;
   PendingCalls& pending_calls_;
   HostMemory& host_memory_;
   RankMemories& rank_memories_;

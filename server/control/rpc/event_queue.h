@@ -37,6 +37,8 @@ class EventQueue {
   std::optional<v1::SavedState> saved_;
   std::optional<v1::JobFailed> failed_;
   std::optional<v1::DaemonDraining> draining_;
+  std::optional<v1::RanksMissing> missing_;
+  std::optional<v1::RankRefused> refused_;
   std::map<std::uint32_t, RankNews> ranks_;
   std::optional<v1::HeartbeatAnswer> heartbeat_;
 };
