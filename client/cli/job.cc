@@ -10,6 +10,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/exchange_text.h"
+#include "client/cli/job_state.h"
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
 #include "common/base/printable.h"
@@ -27,20 +28,13 @@ std::string WorkersText(const v1::JobInfo& job) {
   return fmt::format("{}/{}", live, job.world_size());
 }
 
-// A running job whose ranks have not all joined yet does nothing.
-std::string StateText(const v1::JobInfo& job) {
-  const bool waits =
-      job.state() == "running" &&
-      std::any_of(job.workers().begin(), job.workers().end(),
-                  [](const v1::WorkerInfo& worker) { return worker.state() == "awaited"; });
-  return waits ? "waiting" : job.state();
-}
-
 std::string JobsTable(const v1::ListJobsResponse& response, bool wide) {
   std::vector<Table::Column> columns = {{"TENANT"},
                                         {"JOB"},
                                         {"STATE"},
                                         {"WORKERS", Align::kRight},
+                                        {"ITERATION", Align::kRight},
+                                        {"EACH", Align::kRight},
                                         {"KEYS", Align::kRight},
                                         {"PARAMETERS", Align::kRight},
                                         {"MEMORY", Align::kRight},
@@ -55,6 +49,8 @@ std::string JobsTable(const v1::ListJobsResponse& response, bool wide) {
                                     job.name(),
                                     StateText(job),
                                     WorkersText(job),
+                                    IterationText(job),
+                                    IterationTimeText(job),
                                     fmt::format("{}", job.key_count()),
                                     HumanBytes(job.parameter_bytes()),
                                     HumanBytes(job.memory_bytes()),
@@ -140,13 +136,24 @@ std::string LanesTable(const v1::JobInfo& job) {
   return table.empty() ? "" : "\n" + table.Text();
 }
 
+// "1200, 3.1 ms each, the last 2 ms ago"
+std::string ProgressText(const v1::JobInfo& job) {
+  std::string text = IterationText(job);
+  if (job.iteration_ns() > 0) text += fmt::format(", {} each", IterationTimeText(job));
+  if (job.iteration_age_ns() > 0) {
+    text += fmt::format(", the last {} ago", HumanDuration(job.iteration_age_ns()));
+  }
+  return text;
+}
+
 std::string JobText(const v1::JobInfo& job, bool wide) {
   Table facts({{"JOB"}, {fmt::format("{}/{}", Printable(job.tenant()), Printable(job.name()))}});
-  facts.Add({"state", job.state()});
+  facts.Add({"state", StateText(job)});
   if (!job.fault().empty()) facts.Add({"fault", job.fault()});
   facts.Add({"incarnation", job.incarnation()});
   facts.Add({"age", HumanDuration(job.age_ns())});
   facts.Add({"workers", fmt::format("{} live", WorkersText(job))});
+  if (job.iteration() > 0) facts.Add({"iteration", ProgressText(job)});
   facts.Add({"keys", fmt::format("{}, {}", job.key_count(), HumanBytes(job.parameter_bytes()))});
   facts.Add({"memory reserved", HumanBytes(job.memory_bytes())});
   facts.Add({"chunk", HumanBytes(job.chunk_bytes())});

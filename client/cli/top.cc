@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "client/cli/cli.h"
+#include "client/cli/job_state.h"
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
 #include "client/cli/top_sample.h"
@@ -130,7 +131,10 @@ std::string TopFrame::TenantsTable() const {
 std::string TopFrame::JobsTable() const {
   Table table({{"TENANT"},
                {"JOB"},
+               {"STATE"},
                {"WORKERS", Align::kRight},
+               {"ITERATION", Align::kRight},
+               {"EACH", Align::kRight},
                {"MEMORY", Align::kRight},
                {"IN GB/s", Align::kRight},
                {"OUT GB/s", Align::kRight},
@@ -139,8 +143,9 @@ std::string TopFrame::JobsTable() const {
   for (const auto& [name, job] : after_.jobs) {
     const double rounds = JobRate(name, &JobFigures::rounds);
     const Straggler straggler = StragglerOf(name);
-    table.Add({name.first, name.second, fmt::format("{}/{}", job.live, job.world_size),
-               HumanBytes(job.memory_bytes),
+    table.Add({name.first, name.second, StateText(job.info),
+               fmt::format("{}/{}", job.live, job.world_size), IterationText(job.info),
+               IterationTimeText(job.info), HumanBytes(job.memory_bytes),
                GigabytesPerSecond(JobRate(name, &JobFigures::gradient_bytes)),
                GigabytesPerSecond(JobRate(name, &JobFigures::reply_bytes)),
                rounds < 0 ? "-" : fmt::format("{:.0f}", rounds),
@@ -189,6 +194,9 @@ std::string TopFrame::JsonText() const {
                     {"job", name.second},
                     {"live_workers", job.live},
                     {"world_size", job.world_size},
+                    {"doing", StateText(job.info)},
+                    {"iteration", job.info.iteration()},
+                    {"iteration_ns", job.info.iteration_ns()},
                     {"memory_bytes", job.memory_bytes},
                     {"gradient_bytes_per_s", Number(JobRate(name, &JobFigures::gradient_bytes))},
                     {"reply_bytes_per_s", Number(JobRate(name, &JobFigures::reply_bytes))},

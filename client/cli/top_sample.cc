@@ -12,6 +12,7 @@ void AddJobs(const v1::ListJobsResponse& response, TopSample& sample) {
     if (job.state() != "running") continue;
     JobFigures& figures = sample.jobs[{job.tenant(), job.name()}];
     figures.state = job.state();
+    if (job.iteration() >= figures.info.iteration()) figures.info = job;
     figures.world_size = job.world_size();
     figures.memory_bytes += job.memory_bytes();
     std::uint32_t live = 0;

@@ -29,6 +29,7 @@ struct JobFigures {
   std::uint64_t gradient_bytes = 0;
   std::uint64_t reply_bytes = 0;
   std::uint64_t rounds = 0;
+  v1::JobInfo info;  // from the daemon that is furthest ahead
   std::map<std::uint32_t, RankFigures> ranks;
 };
 struct TenantFigures {

@@ -148,6 +148,7 @@ Status Key::SetHyperParameters(const Optimizer& values) {
                                 "added",
                                 PlaceOf(*impl_), field.name, now, first));
   }
+  impl_->first_push.NoteLearningRate(record.learning_rate);
   impl_->job->Submit({.kind = client::Command::Kind::kSetHyperParameters,
                       .key = impl_->index,
                       .hyper_parameters = record});

@@ -21,6 +21,7 @@ KeyImpl::KeyImpl(std::shared_ptr<KeyOwner> job_in, KeyIndex index_in, KeyDefinit
     : job(std::move(job_in)),
       index(index_in),
       definition(std::move(definition_in)),
+      first_push(definition),
       job_iteration_(definition.first_iteration),
       job_iteration_after_(definition.first_iteration) {}
 
@@ -67,6 +68,7 @@ Result<std::uint64_t> KeyImpl::Begin(Command command, std::uint64_t job_iteratio
 
 Result<std::uint64_t> KeyImpl::Start(const Round& round) {
   const bool reduces = round.operation == wire::RoundOperation::kReduce;
+  reduces ? first_push.Check(definition, *job) : first_push.NoteValues();
   return Begin({.kind = Command::Kind::kPush,
                 .operation = round.operation,
                 .root = round.root,
@@ -107,8 +109,13 @@ Result<std::uint64_t> KeyImpl::StartLoad(std::uint64_t iteration_in, std::uint64
   job->Submit({.kind = Command::Kind::kSetHyperParameters,
                .key = index,
                .hyper_parameters = hyper_parameters});
-  has_values_.store(true, std::memory_order_release);
+  NoteValues();
   return ticket;
+}
+
+void KeyImpl::NoteValues() {
+  first_push.NoteValues();
+  has_values_.store(true, std::memory_order_release);
 }
 
 Result<std::uint64_t> KeyImpl::Resume(const ResumePoint& point) {
@@ -122,7 +129,7 @@ Result<std::uint64_t> KeyImpl::Resume(const ResumePoint& point) {
                        .parameters_shared = definition.parameters_shared,
                        .hyper_parameters = point.hyper_parameters},
                       definition.first_iteration + point.reductions);
-  if (ticket.ok()) has_values_.store(true, std::memory_order_release);
+  if (ticket.ok()) NoteValues();
   return ticket;
 }
 

@@ -19,6 +19,7 @@
 
 #include "client/commands.h"
 #include "client/session/completion_queue.h"
+#include "client/session/first_push.h"
 #include "client/session/key_definition.h"
 #include "client/session/key_owner.h"
 #include "phub/client.h"
@@ -89,12 +90,14 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   const KeyIndex index;
   const KeyDefinition definition;
   std::atomic<std::uint64_t> iteration{0};
+  FirstPush first_push;
 
  private:
   static constexpr std::size_t kWithdrawnRemembered = 64;
 
   // Starts a round with `command`. job_iteration_after: job_iteration() once it is complete.
   Result<std::uint64_t> Begin(Command command, std::uint64_t job_iteration_after);
+  void NoteValues();
   bool Done(std::uint64_t ticket) const;
   bool Withdrawn(std::uint64_t ticket) const;     // REQUIRES: mutex_ is held
   Status Outcome(std::uint64_t ticket);           // after the round is done or the job has ended

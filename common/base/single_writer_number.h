@@ -12,10 +12,10 @@ class SingleWriterNumber {
   // Writer thread only: not an atomic read-modify-write, therefore as cheap as a plain add.
   void Add(std::uint64_t value = 1) { Set(Get() + value); }
   void Subtract(std::uint64_t value = 1) { Set(Get() - value); }
+  void Set(std::uint64_t value) { value_.store(value, std::memory_order_relaxed); }
   std::uint64_t Get() const { return value_.load(std::memory_order_relaxed); }
 
  private:
-  void Set(std::uint64_t value) { value_.store(value, std::memory_order_relaxed); }
   std::atomic<std::uint64_t> value_{0};
 };
 

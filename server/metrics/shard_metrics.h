@@ -39,6 +39,8 @@ struct RankMetrics {
 };
 
 struct ShardMetrics {
+  static constexpr std::uint64_t kSmoothing = 8;  // iterations that iteration_ns is a mean of
+
   SingleWriterNumber gradients;
   SingleWriterNumber gradient_bytes;
   SingleWriterNumber reply_bytes;
@@ -47,6 +49,12 @@ struct ShardMetrics {
   SingleWriterNumber slots_used;           // gauge, over all lanes
   SingleWriterNumber round_duration_ns;    // sum over rounds, each from first gradient to last
   std::array<SingleWriterNumber, kRoundDurationBuckets> round_duration_buckets;
+  // Gauges. The largest number of reductions that a chunk has completed, which is the job's
+  // iteration; when it was completed first, 0: not yet; and the time from one to the next,
+  // smoothed.
+  SingleWriterNumber iteration;
+  SingleWriterNumber iteration_at;
+  SingleWriterNumber iteration_ns;
   std::unique_ptr<RankMetrics[]> ranks;  // [rank]
 
   void CountGradient(std::uint64_t bytes) {
@@ -56,6 +64,21 @@ struct ShardMetrics {
   void CountRound(DurationNs duration) {
     round_duration_ns.Add(static_cast<std::uint64_t>(duration));
     round_duration_buckets[RoundDurationBucket(duration)].Add();
+  }
+  void NoteIteration(std::uint64_t reductions, TimeNs now) {
+    if (reductions <= iteration.Get()) return;
+    if (iteration_at.Get() != 0) {
+      const std::uint64_t took = static_cast<std::uint64_t>(now) - iteration_at.Get();
+      const std::uint64_t mean = iteration_ns.Get();
+      iteration_ns.Set(mean == 0 ? took : mean - mean / kSmoothing + took / kSmoothing);
+    }
+    iteration.Set(reductions);
+    iteration_at.Set(static_cast<std::uint64_t>(now));
+  }
+  // A checkpoint was loaded: the job is at another iteration.
+  void ResetIteration(std::uint64_t reductions) {
+    iteration.Set(reductions);
+    iteration_at.Set(0);
   }
   void CountLast(Rank rank, DurationNs waited) {
     ranks[rank.value].rounds_last.Add();

@@ -74,6 +74,20 @@ TEST(PhubdWithAJob, WaitsForRanksThatDoNotComeUntilJoinTimeout) {
   EXPECT_THAT(status.message(), HasSubstr("ranks 0, 2 of 3 did not join within join_timeout"));
 }
 
+TEST(PhubdWithAJob, ShowsItsIterationInTheUsersNumbering) {
+  DaemonProcess daemon;
+  ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
+  TwoWorkers workers(daemon);
+  ASSERT_TRUE(workers.ready());
+  for (int i = 0; i < 7; ++i) ASSERT_TRUE(workers.Round().ok());
+  EXPECT_THAT(daemon.Ask({"job", "list"}).output,
+              ::testing::ContainsRegex("digits +running +2/2 +7 "));
+  EXPECT_THAT(daemon.Ask({"job", "get", "digits"}).output,
+              ::testing::ContainsRegex("iteration +7, .* each, the last .* ago"));
+  EXPECT_THAT(daemon.Ask({"job", "get", "digits", "-o", "json"}).output,
+              HasSubstr("\"iteration\": \"7\""));
+}
+
 TEST(PhubdWithAJob, UsesUnderTwoPercentOfACoreWhileTheJobIdles) {
   DaemonProcess daemon;
   ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();

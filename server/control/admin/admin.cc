@@ -18,6 +18,18 @@ namespace {
 constexpr std::size_t kPageBytes = 256 << 10;
 constexpr std::size_t kListBytesMax = 16 << 20;  // without pages
 
+// The core loop that is furthest ahead shows the job's iteration.
+void DescribeProgress(const Job& job, TimeNs now, v1::JobInfo& info) {
+  for (const auto& shard : job.shards) {
+    const ShardMetrics& metrics = shard->metrics;
+    if (metrics.iteration.Get() < info.iteration()) continue;
+    info.set_iteration(metrics.iteration.Get());
+    info.set_iteration_ns(static_cast<std::int64_t>(metrics.iteration_ns.Get()));
+    const auto at = static_cast<TimeNs>(metrics.iteration_at.Get());
+    if (at != 0) info.set_iteration_age_ns(std::max<DurationNs>(1, now - at));
+  }
+}
+
 }  // namespace
 
 v1::ServerInfo Admin::DescribeServer() const {
@@ -74,6 +86,7 @@ v1::JobInfo Admin::DescribeJob(const Job& job) const {
   info.set_apply(ApplyName(job.settings));
   info.set_clip_norm(job.settings.clip_norm);
   info.set_skip_nonfinite(job.settings.skip_nonfinite);
+  DescribeProgress(job, now, info);
   const WorkTotals totals = job.released() ? job.totals : totals_.TotalsOf(job);
   info.set_nonfinite_sums(totals.nonfinite_sums);
   info.set_nonfinite_gradients(totals.nonfinite_gradients);

@@ -48,7 +48,13 @@ void Rounds::OnRackMessage(JobShard& shard, RackIndex rack,
 // Makes the next version current and sends it to the workers and racks that wait for it.
 void Rounds::Publish(JobShard& shard, Chunk& chunk, Made made) {
   const bool is_reduction = chunk.operation == wire::RoundOperation::kReduce;
-  if (is_reduction && made != Made::kSkipped) ++chunk.reductions;
+  if (is_reduction && made != Made::kSkipped) {
+    ++chunk.reductions;
+    shard.metrics.NoteIteration(chunk.reductions, stages_.loop.now);
+  }
+  if (chunk.operation == wire::RoundOperation::kLoad) {
+    shard.metrics.ResetIteration(chunk.reductions);
+  }
   ++chunk.applied.value;
   chunk.applied_hyper_version[chunk.applied.value % 2] = chunk.hyper_version;
   aggregate::Finish(shard, chunk);
