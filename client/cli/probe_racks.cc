@@ -14,7 +14,7 @@ namespace {
 // Extra time for the daemon beyond the duration of a probe.
 constexpr DurationNs kPatience = 20 * kSecond;
 
-void ShowProgress(const std::string& what) {
+void ShowProbeProgress(const std::string& what) {
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K{}", what);
 }
 
@@ -70,11 +70,11 @@ absl::StatusOr<plan::PairMeasure> RackProber::Probe(plan::RankPair pair, Duratio
 grpc::Status RackProber::Survey(std::uint32_t count, plan::Surveyed& surveyed) {
   if (grpc::Status status = Connect(); !status.ok()) return status;
   const plan::SurveyOptions options{
-      .duration = settings_.duration, .repeat = settings_.repeat, .progress = ShowProgress};
+      .duration = settings_.duration, .repeat = settings_.repeat, .progress = ShowProbeProgress};
   absl::StatusOr<plan::Surveyed> result = plan::Survey(
       count, options,
       [this](plan::RankPair pair, DurationNs duration) { return Probe(pair, duration); });
-  ShowProgress("");
+  ShowProbeProgress("");
   if (!result.ok()) return StatusOf(result.status());
   surveyed = *std::move(result);
   return grpc::Status::OK;

@@ -50,7 +50,8 @@ TEST_F(PhubctlOnIdleDaemon, VersionNamesBothSides) {
 TEST_F(PhubctlOnIdleDaemon, JobListIsATitleLineOrAnEmptyList) {
   const Finished table = daemon_->Ask({"job", "list"});
   EXPECT_EQ(table.exit, Exit::WithCode(0)) << table.error;
-  EXPECT_EQ(table.output, "TENANT  JOB  STATE  WORKERS  ITERATION  EACH  KEYS  PARAMETERS  MEMORY  AGE\n");
+  EXPECT_EQ(table.output,
+            "TENANT  JOB  STATE  WORKERS  ITERATION  EACH  KEYS  PARAMETERS  MEMORY  AGE\n");
   EXPECT_EQ(daemon_->Ask({"job", "list", "--output=json"}).output, "{\n \"jobs\": []\n}\n");
 }
 

@@ -95,8 +95,8 @@ class Session:
     ) -> Job:
         """Joins a job; the first rank creates it. Does not wait for other ranks.
 
-        If ranks are missing after join_timeout seconds (0: no limit), the job ends with an error that
-        names them.
+        If ranks are missing after join_timeout seconds (0: no limit), the job ends with an error
+        that names them.
 
         on_loss: "fail" or "wait"; screening: "off", "report" or "reject"; apply: "chunk" or
         "iteration"; transport: "auto", "tcp", "shm" or "verbs". Timeouts are in seconds. The header

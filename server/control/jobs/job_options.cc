@@ -24,6 +24,12 @@ constexpr DurationNs kWaitTimeoutMax = 7 * 24 * 3600 * kSecond;
 // REQUIRES: settings.on_loss is set.
 absl::Status ReadWaitOptions(const std::string& job, const v1::JobOptions& options,
                              const ControlOptions& defaults, JobSettings& settings) {
+  settings.join_timeout = options.join_timeout_ns();
+  if (settings.join_timeout < 0 || settings.join_timeout > kWaitTimeoutMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("job {}: join_timeout is {}; it must be at most {}, or 0 for no limit", job,
+                    FormatAge(settings.join_timeout), FormatAge(kWaitTimeoutMax)));
+  }
   if (settings.on_loss != LossPolicy::kWait) {
     if (!options.restart()) return absl::OkStatus();
     return absl::InvalidArgumentError(fmt::format(
@@ -209,12 +215,6 @@ absl::StatusOr<JobSettings> Read(const v1::JoinRequest& request, const ControlOp
           "job {}: screening has the unknown value {}; this daemon supports off, report "
           "and reject",
           request.job(), static_cast<int>(options.screening())));
-  }
-  settings.join_timeout = options.join_timeout_ns();
-  if (settings.join_timeout < 0 || settings.join_timeout > kWaitTimeoutMax) {
-    return absl::InvalidArgumentError(
-        fmt::format("job {}: join_timeout is {}; it must be at most {}, or 0 for no limit",
-                    request.job(), FormatAge(settings.join_timeout), FormatAge(kWaitTimeoutMax)));
   }
   if (absl::Status status = ReadWaitOptions(request.job(), options, defaults, settings);
       !status.ok()) {

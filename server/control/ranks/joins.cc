@@ -214,6 +214,21 @@ v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t ve
   return response;
 }
 
+absl::Status Joins::CheckTenant(const std::string& tenant) {
+  if (!context_.ledger.HasTenant(tenant)) {
+    return context_.Refuse(
+        ControlCounter::joins_refused_tenant,
+        absl::NotFoundError(
+            fmt::format("this daemon has no tenant {}; leave the tenant empty to use {}", tenant,
+                        kDefaultTenant)));
+  }
+  if (!context_.ledger.IsSuspended(tenant)) return absl::OkStatus();
+  return context_.Refuse(
+      ControlCounter::joins_refused_tenant,
+      absl::PermissionDeniedError(fmt::format(
+          "tenant {} is suspended: no worker can join; ask the administrator", tenant)));
+}
+
 void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
                  Answer<v1::JoinResponse> answer) {
   const auto refuse = [&](const absl::Status& status) { answer(status, {}); };
@@ -236,19 +251,7 @@ void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
   v1::JoinRequest request = given;
   request.set_rank(given.rank() - settings->rank_base);
   const std::string& tenant = TenantOf(request);
-  if (!context_.ledger.HasTenant(tenant)) {
-    return refuse(context_.Refuse(
-        ControlCounter::joins_refused_tenant,
-        absl::NotFoundError(
-            fmt::format("this daemon has no tenant {}; leave the tenant empty to use {}", tenant,
-                        kDefaultTenant))));
-  }
-  if (context_.ledger.IsSuspended(tenant)) {
-    return refuse(context_.Refuse(
-        ControlCounter::joins_refused_tenant,
-        absl::PermissionDeniedError(fmt::format(
-            "tenant {} is suspended: no worker can join; ask the administrator", tenant))));
-  }
+  if (absl::Status status = CheckTenant(tenant); !status.ok()) return refuse(status);
   const absl::StatusOr<Job*> run = local_rack_.FindRunToJoin(request, tenant);
   if (!run.ok()) return refuse(context_.Refuse(ControlCounter::joins_refused_rack, run.status()));
   Job* job = *run;

@@ -56,6 +56,7 @@ class Joins {
  private:
   std::uint64_t MemoryOfJob(const Job& job) const;
   absl::Status BuildShards(Job& job);
+  absl::Status CheckTenant(const std::string& tenant);
   absl::Status CheckPlace(const Job& job, const v1::JoinRequest& request,
                           const JobSettings& settings);
   v1::JoinResponse DescribeSeat(const Job& job, Rank rank, std::uint32_t version, bool created);

@@ -143,7 +143,7 @@ TEST_F(CoreLoopRacks, TheOwnSumWaitsForItsTurn) {
   EXPECT_TRUE(transport_.TakePosted().empty());
   EXPECT_EQ(shard_->lanes[0].slots_used, 1u);
   EXPECT_EQ(Count(CoreCounter::rounds_queued), 1u);
-  while (loop_.NextTimer() != std::numeric_limits<TimeNs>::max()) {
+  for (int i = 0; i < 1000 && shard_->lanes[0].slots_used > 0; ++i) {
     clock_.now = std::max(clock_.now, loop_.NextTimer());
     loop_.RunOnce();
   }
