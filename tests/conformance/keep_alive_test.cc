@@ -33,8 +33,11 @@ TEST_P(KeepAlive, ThePeerSeesThatThisEndIsAlive) {
   EXPECT_TRUE(before.read_all);
   Settle();
   EXPECT_EQ(RightSees(lane).received, before.received);
-  left.transport->SendKeepAlive(lane.left);
-  EXPECT_TRUE(Until([&] { return RightSees(lane).received != before.received; }));
+  // Over RDMA, opening the lane has sent something since the last call, so the first call need not.
+  EXPECT_TRUE(Until([&] {
+    left.transport->SendKeepAlive(lane.left);
+    return RightSees(lane).received != before.received;
+  }));
   ExpectNoOtherMessages();
 }
 
@@ -93,6 +96,7 @@ TEST_P(KeepAlive, AClosedLaneShowsNothing) {
 }
 
 class KeepAliveStream : public KeepAlive {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(KeepAliveStream);
 INSTANTIATE_TEST_SUITE_P(Transports, KeepAliveStream, ::testing::ValuesIn(StreamHarnesses()),
                          HarnessName);
 

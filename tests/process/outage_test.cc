@@ -128,7 +128,7 @@ class OutageTest : public ::testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
   TemporaryFolder folder_;
-  DaemonProcess daemon_{{"--liveness-timeout", "20s"}};
+  DaemonProcess daemon_;  // with the default liveness_timeout
 };
 
 TEST_F(OutageTest, TheFrontIsKilledInALoop) {
