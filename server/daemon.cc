@@ -143,7 +143,7 @@ void Daemon::Parts::MakeProbes(const RackTopology& rack_topology) {
 }
 
 absl::Status Daemon::Parts::StartDataPort() {
-  const HostAndPort address = DataAddress(settings);
+  const net::HostAndPort address = DataAddress(settings);
   const DataTls data_tls = DataTlsOf(settings);
   auto opened = DataPort::Open({.host = address.host,
                                 .port = address.port,
@@ -202,7 +202,7 @@ absl::Status Daemon::Parts::OpenControlStore() {
 }
 
 absl::Status Daemon::Parts::StartControlServer() {
-  const HostAndPort address = Address(settings.listen);
+  const net::HostAndPort address = Address(settings.listen);
   GrpcServerOptions options;
   options.host = address.host;
   options.port = address.port;
@@ -236,7 +236,7 @@ absl::Status Daemon::Parts::StartControlServer() {
 // host can reach it.
 void Daemon::Parts::WarnOfLoopback(const char* setting, const std::string& value,
                                    std::span<const net::SocketAddress> addresses) {
-  if (IsLoopback(Address(value).host) || !net::OnlyLoopback(addresses)) return;
+  if (!IsBeyondLoopback(value) || !net::OnlyLoopback(addresses)) return;
   LogWarning(
       "event=only_loopback setting={} value=\"{}\" addresses={} reason=\"the name resolves to "
       "loopback addresses here, so other hosts cannot connect; set an IP address, or change "
@@ -246,7 +246,7 @@ void Daemon::Parts::WarnOfLoopback(const char* setting, const std::string& value
 
 absl::Status Daemon::Parts::StartMetricsServer() {
   if (settings.metrics_listen.empty()) return absl::OkStatus();
-  const HostAndPort address = Address(settings.metrics_listen);
+  const net::HostAndPort address = Address(settings.metrics_listen);
   const auto collect = [this] {
     return control_thread->Run({TurnKind::kMetrics, "sample"},
                                [](Control& each) { return each.metrics().Sample(); });
@@ -340,9 +340,9 @@ std::uint16_t Daemon::control_port() const { return parts_->grpc_server->port();
 std::uint16_t Daemon::data_port() const { return parts_->data_port->port(); }
 std::string Daemon::metrics_url() const {
   if (parts_->metrics_server == nullptr) return "off";
-  const HostAndPort address = {Address(parts_->settings.metrics_listen).host,
-                               parts_->metrics_server->port()};
-  return fmt::format("http://{}/metrics", FormatHostAndPort(address));
+  return fmt::format(
+      "http://{}/metrics",
+      net::HostPort(Address(parts_->settings.metrics_listen).host, parts_->metrics_server->port()));
 }
 
 std::string Daemon::Summary() const {

@@ -17,13 +17,13 @@ bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "::
 
 }  // namespace
 
-HostAndPort Address(const std::string& text) {
-  const auto address = ParseHostAndPort(text);
+net::HostAndPort Address(const std::string& text) {
+  const auto address = net::ParseHostAndPort(text);
   PHUB_CHECK(address.ok(), "address={}", text);  // checked when the setting was read
   return *address;
 }
 
-HostAndPort DataAddress(const Settings& settings) {
+net::HostAndPort DataAddress(const Settings& settings) {
   if (!settings.data_listen.empty()) return Address(settings.data_listen);
   return {Address(settings.listen).host, 0};
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "common/net/host_port.h"
 #include "server/config/setting_kind.h"
 #include "server/config/settings.h"
 #include "server/control/control.h"
@@ -11,8 +12,8 @@
 namespace phub::server {
 
 // REQUIRES: the text of a setting that is an address.
-HostAndPort Address(const std::string& text);
-HostAndPort DataAddress(const Settings& settings);
+net::HostAndPort Address(const std::string& text);
+net::HostAndPort DataAddress(const Settings& settings);
 // Empty: no control socket.
 std::string ControlSocketPath(const Settings& settings);
 // The host that clients use for lanes; empty: the host of the control plane that they connected to.

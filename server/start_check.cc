@@ -117,7 +117,7 @@ class StartCheck {
   }
 
   void CheckPorts() {
-    const HostAndPort control = Address(settings_.listen);
+    const net::HostAndPort control = Address(settings_.listen);
     std::optional<pid_t> instance;
     if (const auto owner = FindPortOwner(control.port); owner.has_value()) {
       instance = FindRunningDaemon(*owner);
@@ -128,7 +128,8 @@ class StartCheck {
     CheckPort("metrics_listen", Address(settings_.metrics_listen), instance);
   }
 
-  void CheckPort(const char* setting, const HostAndPort& address, std::optional<pid_t> instance) {
+  void CheckPort(const char* setting, const net::HostAndPort& address,
+                 std::optional<pid_t> instance) {
     const absl::Status status = net::Listen(address.host, address.port).status();
     if (status.ok()) return;
     const auto owner = address.port == 0 ? std::nullopt : FindPortOwner(address.port);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "client/checkpoint/checkpoint.h"
+#include "common/base/backoff.h"
 
 namespace phub::client {
 
@@ -19,13 +20,16 @@ class OutageWait {
   // After a failure. True: it is an outage; try again now, a pause is over. False: return `status`.
   bool Pause(const absl::Status& status, const TransferProgress& progress);
   // The daemons answered.
-  void Over() { begun_.reset(); }
+  void Over() {
+    begun_.reset();
+    backoff_.Reset();
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
   const TransferOptions& options_;
   std::optional<Clock::time_point> begun_;
-  DurationNs pause_ = 0;
+  Backoff backoff_;
 };
 
 }  // namespace phub::client

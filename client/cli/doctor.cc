@@ -1,5 +1,4 @@
 // phubctl doctor: checks whether lanes over RDMA work on this host, and suggests fixes.
-#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "client/cli/output.h"
 #include "common/base/printable.h"
 #include "common/base/units.h"
+#include "common/net/host_port.h"
 #include "common/transport/client_lanes.h"
 
 namespace phub::client::cli {
@@ -46,12 +46,6 @@ std::string FindingsJson(const Findings& findings, std::uint32_t usable) {
                                 {"fix", finding.fix}});
   }
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
-
-bool IsAddress(const std::string& text) {
-  in6_addr address{};  // large enough for both
-  return inet_pton(AF_INET, text.c_str(), &address) == 1 ||
-         inet_pton(AF_INET6, text.c_str(), &address) == 1;
 }
 
 int Doctor(const DoctorArguments& arguments, const Options& options) {
@@ -97,7 +91,8 @@ void AddDoctor(Subcommand parent, const Options& options, Command& command) {
   doctor.AddOption("--peer", arguments->peer, "IP address of the peer, to select the local one")
       .TypeName("ADDRESS")
       .Check([](const std::string& text) {
-        return IsAddress(text) ? std::string() : fmt::format("\"{}\" is not an IP address", text);
+        return net::IsNumeric(text) ? std::string()
+                                    : fmt::format("\"{}\" is not an IP address", text);
       });
   doctor.AddFlag("--daemon", arguments->daemon, "Check for phubd, which needs memory windows");
   doctor.AddFlag("--required", arguments->required, "Fail only if no device is usable");

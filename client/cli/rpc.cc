@@ -85,20 +85,20 @@ ExitCode ExitCodeOf(const grpc::Status& status) {
 std::string CauseOf(const grpc::Status& status, const Options& options) {
   constexpr DurationNs kDiagnosisTimeout = 2 * kSecond;
   const SystemClock clock;
-  const Diagnosis diagnosis =
-      DiagnoseControlPort(Target(options.endpoint), options.credentials,
-                          {clock, clock.Now() + kDiagnosisTimeout, kDiagnosisTimeout});
-  return diagnosis.status.ok() ? status.error_message() : std::string(MessageOf(diagnosis.status));
+  const std::string target = Target(options.endpoint);
+  const Diagnosis diagnosis = DiagnoseControlPort(
+      target, options.credentials, {clock, clock.Now() + kDiagnosisTimeout, kDiagnosisTimeout});
+  return diagnosis.status.ok()
+             ? fmt::format("cannot reach phubd at {}: {}", target, status.error_message())
+             : std::string(MessageOf(diagnosis.status));
 }
 
 int Report(const grpc::Status& status, const Options& options) {
   const std::string target = Target(options.endpoint);
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
-      fmt::print(stderr,
-                 "phubctl: cannot reach phubd at {}: {}. Select another daemon with --endpoint or "
-                 "PHUB_ENDPOINT\n",
-                 target, CauseOf(status, options));
+      fmt::print(stderr, "phubctl: {}. Select another daemon with --endpoint or PHUB_ENDPOINT\n",
+                 CauseOf(status, options));
       break;
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       fmt::print(stderr, "phubctl: {} did not answer within {} (--timeout)\n", target,

@@ -8,6 +8,7 @@
 
 #include "client/session/control_target.h"
 #include "common/base/secret_file.h"
+#include "common/net/host_port.h"
 
 namespace phub::client {
 namespace {
@@ -109,20 +110,19 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ta
                                                            const Credentials& credentials,
                                                            grpc::ChannelArguments arguments) {
   if (absl::Status status = CheckCredentials(credentials, target); !status.ok()) return status;
+  const absl::StatusOr<std::string> resolved = ResolvedTarget(target);
+  if (!resolved.ok()) return resolved.status();
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // daemons are never behind a proxy
   std::shared_ptr<grpc::ChannelCredentials> transport = grpc::InsecureChannelCredentials();
   if (credentials.tls() && !target.starts_with(kUnixScheme)) {
     const absl::StatusOr<grpc::SslCredentialsOptions> files = ReadTlsFiles(credentials);
     if (!files.ok()) return files.status();
     transport = grpc::SslCredentials(*files);
-    const absl::StatusOr<HostAndPort> at = SplitTarget(target);
-    if (!at.ok()) return at.status();
+    const auto at = net::ParseHostAndPort(target);  // checked by ResolvedTarget()
     // The name in the daemon's certificate. Otherwise gRPC takes it from the resolved target.
-    arguments.SetSslTargetNameOverride(credentials.server_name.empty() ? at->host
-                                                                       : credentials.server_name);
+    arguments.SetSslTargetNameOverride(
+        credentials.server_name.empty() && at.ok() ? at->host : credentials.server_name);
   }
-  const absl::StatusOr<std::string> resolved = ResolvedTarget(target);
-  if (!resolved.ok()) return resolved.status();
   if (*resolved != target) arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, target);
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
   if (!credentials.token_file.empty()) {

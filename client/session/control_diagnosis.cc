@@ -68,7 +68,7 @@ std::span<std::byte> ExchangePlainly(int socket, std::span<std::byte> answer,
 
 class PortProbe {
  public:
-  PortProbe(const std::string& target, HostAndPort at, const Credentials& credentials,
+  PortProbe(const std::string& target, net::HostAndPort at, const Credentials& credentials,
             const net::Deadline& deadline)
       : target_(target), at_(std::move(at)), credentials_(credentials), deadline_(deadline) {}
 
@@ -80,8 +80,8 @@ class PortProbe {
     }
     const auto dialled = net::DialFirst(*addresses, target_, deadline_);
     if (!dialled.ok()) {
-      return {absl::UnavailableError(
-                  fmt::format("{}; is phubd running there?", MessageOf(dialled.status()))),
+      return {absl::UnavailableError(fmt::format("{}; phubd is probably not running there",
+                                                 MessageOf(dialled.status()))),
               false};
     }
     return credentials_.tls() ? WithTls(dialled->socket.get()) : WithoutTls(dialled->socket.get());
@@ -146,7 +146,7 @@ class PortProbe {
   }
 
   const std::string& target_;
-  const HostAndPort at_;
+  const net::HostAndPort at_;
   const Credentials& credentials_;
   const net::Deadline& deadline_;
 };
@@ -183,8 +183,8 @@ Diagnosis DiagnoseControlPort(const std::string& target, const Credentials& cred
   if (target.starts_with(kUnixScheme)) {
     return DiagnoseSocketFile(target.substr(kUnixScheme.size()));
   }
-  const absl::StatusOr<HostAndPort> at = SplitTarget(target);
-  if (!at.ok()) return {at.status(), true};
+  const auto at = net::ParseHostAndPort(target);
+  if (!at.ok()) return {};  // no channel could be made, which says why
   return PortProbe(target, *at, credentials, deadline).Run();
 }
 

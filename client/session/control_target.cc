@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <vector>
 
+#include "common/base/status_text.h"
 #include "common/net/dial.h"
 
 namespace phub::client {
@@ -37,29 +37,13 @@ void PutAnsweringFirst(std::vector<net::SocketAddress>& addresses, const std::st
 
 }  // namespace
 
-absl::StatusOr<HostAndPort> SplitTarget(std::string_view target) {
-  const std::size_t colon = target.rfind(':');
-  HostAndPort parts;
-  if (colon != std::string_view::npos) {
-    std::string_view host = target.substr(0, colon);
-    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-    parts.host = host;
-    const std::string_view digits = target.substr(colon + 1);
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), parts.port);
-    if (error != std::errc() || end != digits.data() + digits.size()) parts.port = 0;
-  }
-  if (parts.host.empty() || parts.port == 0) {
-    return absl::InvalidArgumentError(
-        fmt::format("'{}' is not a daemon's address; write HOST:PORT", target));
-  }
-  return parts;
-}
-
 absl::StatusOr<std::string> ResolvedTarget(const std::string& target) {
   if (target.starts_with(kUnixScheme)) return target;
-  const absl::StatusOr<HostAndPort> parts = SplitTarget(target);
-  if (!parts.ok()) return parts.status();
+  const absl::StatusOr<net::HostAndPort> parts = net::ParseHostAndPort(target);
+  if (!parts.ok()) {
+    return absl::InvalidArgumentError(
+        fmt::format("the daemon's address \"{}\" {}", target, MessageOf(parts.status())));
+  }
   absl::StatusOr<std::vector<net::SocketAddress>> addresses =
       net::Resolve(parts->host, parts->port, /*passive=*/false);
   if (!addresses.ok()) return addresses.status();

@@ -4,7 +4,6 @@
 // kChoiceTimeout.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -15,13 +14,6 @@ namespace phub::client {
 
 inline constexpr std::string_view kUnixScheme = "unix:";
 inline constexpr DurationNs kChoiceTimeout = 2 * kSecond;
-
-struct HostAndPort {
-  std::string host;  // without brackets
-  std::uint16_t port = 0;
-};
-// "host:port", "[::1]:port".
-absl::StatusOr<HostAndPort> SplitTarget(std::string_view target);
 
 // gRPC's form of "host:port": a list of addresses of one family, first the one that answers first.
 // "unix:/path" stays as it is. Errors: those of net::Resolve().

@@ -8,30 +8,21 @@
 namespace phub::client {
 namespace {
 
-constexpr DurationNs kOutagePauseMin = 50 * kMillisecond;
-constexpr DurationNs kOutagePauseMax = kSecond;
 constexpr DurationNs kOutageLogInterval = 10 * kSecond;
 
 }  // namespace
 
 bool RackCalls::Outage::Pause(const DaemonLink& link, const absl::Status& status) {
   const TimeNs now = calls_.clock_.Now();
-  if (begun_at_ == 0) {
-    begun_at_ = now;
-    pause_ = kOutagePauseMin;
-  }
+  if (begun_at_ == 0) begun_at_ = now;
   if (logged_at_ == 0 || now - logged_at_ >= kOutageLogInterval) {
     logged_at_ = now;
     LogWarning("event=call_waits job={} rank={} call={} daemon={} waited_s={:.1f} error=\"{}\"",
                calls_.options_.job, calls_.options_.rank, call_, link.endpoint.ToString(),
                static_cast<double>(now - begun_at_) / kSecond, std::string(status.message()));
   }
-  // Random, since an outage hits all ranks at once.
-  const DurationNs half = pause_ / 2;
-  const DurationNs pause =
-      half + static_cast<DurationNs>(SystemRandom().Next() % static_cast<std::uint64_t>(half));
-  pause_ = std::min(2 * pause_, kOutagePauseMax);
-  return !calls_.waiter_.Pause(pause);
+  SystemRandom random;
+  return !calls_.waiter_.Pause(backoff_.Next(random));
 }
 
 std::vector<DaemonLink*> RackCalls::All() const {

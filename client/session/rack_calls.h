@@ -17,6 +17,7 @@
 #include "client/session/daemon_link.h"
 #include "client/session/fault_text.h"
 #include "client/session/key_owner.h"
+#include "common/base/backoff.h"
 #include "common/base/clock.h"
 #include "common/rpc/outage.h"
 #include "phub/client.h"
@@ -64,7 +65,7 @@ class RackCalls {
     const char* const call_;
     TimeNs begun_at_ = 0;  // 0: not yet
     TimeNs logged_at_ = 0;
-    DurationNs pause_ = 0;
+    Backoff backoff_;
   };
 
   const JobOptions& options_;

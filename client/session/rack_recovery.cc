@@ -8,6 +8,7 @@
 
 #include "client/session/fault_text.h"
 #include "client/session/rack_watch.h"
+#include "common/base/backoff.h"
 #include "common/base/log.h"
 
 namespace phub::client {
@@ -24,9 +25,7 @@ constexpr int kPausesPerTimeout = 4;
 
 // A random time from half of the pause to the whole one.
 DurationNs RackWatch::Jitter(DurationNs pause) {
-  const DurationNs longest = std::max(pause, kPauseMin);
-  return longest / 2 +
-         static_cast<DurationNs>(random_.Below(static_cast<std::uint64_t>(longest / 2)));
+  return Jittered(std::max(pause, kPauseMin), random_);
 }
 
 bool RackWatch::NeedsRecovery(const Watched& watched) const {

@@ -18,12 +18,6 @@ namespace {
 constexpr DurationNs kAlertTimeout = 300 * kMillisecond;
 constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};
 
-bool IsAddress(const std::string& text) {
-  in6_addr address{};  // large enough for both
-  return inet_pton(AF_INET, text.c_str(), &address) == 1 ||
-         inet_pton(AF_INET6, text.c_str(), &address) == 1;
-}
-
 std::string TimeText(const std::tm& time) { return fmt::format("{:%Y-%m-%d %H:%M} UTC", time); }
 
 std::string TimeText(const ASN1_TIME* time) {
@@ -98,7 +92,7 @@ bool TlsProbe::LoadFiles() {
 
 void TlsProbe::SetName() {
   const std::string& name = credentials_.server_name.empty() ? host_ : credentials_.server_name;
-  if (IsAddress(name)) {
+  if (net::IsNumeric(name)) {
     X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session_.get()), name.c_str());
     return;
   }

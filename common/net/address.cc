@@ -27,11 +27,6 @@ absl::Status NotResolved(const std::string& host, int result, int error) {
 
 }  // namespace
 
-std::string HostPort(const std::string& host, std::uint16_t port) {
-  const bool brackets = host.find(':') != std::string::npos;
-  return brackets ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
-}
-
 std::string AddressText(const SocketAddress& address) {
   char text[NI_MAXHOST];
   const int result =

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/net/host_port.h"
 
 namespace phub::net {
 
@@ -22,8 +23,6 @@ struct SocketAddress {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 
-// "host:port", with IPv6 addresses in brackets.
-std::string HostPort(const std::string& host, std::uint16_t port);
 // The numeric address, without the port; a link-local address with its scope ("fe80::1%eth0").
 std::string AddressText(const SocketAddress& address);
 // "10.0.0.1:7700", "[::1]:7700".

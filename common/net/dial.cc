@@ -130,9 +130,14 @@ absl::Status Race::Error(const std::string& peer) const {
     causes +=
         fmt::format("{}{}: {}", causes.empty() ? "" : "; ", AddressText(*each.address), each.cause);
   }
+  // A peer that is an address, such as "10.0.0.1:7700", need not be repeated.
+  const bool is_address =
+      attempts_.size() == 1 && AddressAndPortText(*attempts_.front().address) == peer;
   const bool late = deadline_.clock.Now() >= deadline_.at;
   return absl::Status(late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kUnavailable,
-                      fmt::format("cannot connect to {} ({})", peer, causes));
+                      is_address
+                          ? fmt::format("cannot connect to {}: {}", peer, attempts_.front().cause)
+                          : fmt::format("cannot connect to {} ({})", peer, causes));
 }
 
 }  // namespace

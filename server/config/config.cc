@@ -40,9 +40,7 @@ void CheckExposure(std::string_view name, const std::string& text, Config& confi
   const Settings& settings = config.settings;
   if (text.empty() || settings.insecure) return;
   if (!settings.tls_certificate.empty() && !settings.state_dir.empty()) return;
-  const auto address = ParseHostAndPort(text);
-  PHUB_CHECK(address.ok(), "setting={} value={}", name, text);
-  if (IsLoopback(address->host)) return;
+  if (!IsBeyondLoopback(text)) return;
   const Assignment& assignment = EffectiveOf(config, name);
   const char* const missing = !settings.state_dir.empty() ? "calls would not be encrypted"
                               : !settings.tls_certificate.empty()
@@ -59,10 +57,7 @@ void CheckExposure(std::string_view name, const std::string& text, Config& confi
 // gRPC does not limit what strangers cost it.
 void CheckFront(Config& config) {
   const Settings& settings = config.settings;
-  if (settings.front) return;
-  const auto address = ParseHostAndPort(settings.listen);
-  PHUB_CHECK(address.ok(), "listen={}", settings.listen);
-  if (IsLoopback(address->host)) return;
+  if (settings.front || !IsBeyondLoopback(settings.listen)) return;
   config.problems.push_back(fmt::format(
       "{}: front = false needs a loopback address, but listen = \"{}\" can be reached from other "
       "hosts, and gRPC does not limit what their connections cost. Listen on 127.0.0.1, or remove "
@@ -96,9 +91,7 @@ void CheckTls(Config& config) {
 void CheckMetricsExposure(Config& config) {
   const Settings& settings = config.settings;
   if (settings.metrics_listen.empty() || settings.metrics_open) return;
-  const auto address = ParseHostAndPort(settings.metrics_listen);
-  PHUB_CHECK(address.ok(), "metrics_listen={}", settings.metrics_listen);
-  if (IsLoopback(address->host)) return;
+  if (!IsBeyondLoopback(settings.metrics_listen)) return;
   config.problems.push_back(fmt::format(
       "{}: metrics_listen = \"{}\" can be reached from other hosts. Anyone who reaches the port "
       "could read the names of tenants and jobs. Listen on 127.0.0.1, or allow it with "

@@ -1,19 +1,8 @@
 #include "server/config/data_tls.h"
 
-#include "common/base/check.h"
 #include "server/config/setting_kind.h"
 
 namespace phub::server {
-namespace {
-
-bool IsBeyondLoopback(const std::string& text) {
-  const auto address = ParseHostAndPort(text);
-  PHUB_CHECK(address.ok(), "address={}", text);
-  return !IsLoopback(address->host);
-}
-
-}  // namespace
-
 DataTls DataTlsOf(const Settings& settings) {
   DataTls data;
   const bool control_beyond = IsBeyondLoopback(settings.listen);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/base/status_text.h"
+#include "common/net/host_port.h"
 
 namespace phub::server {
 namespace {
@@ -19,7 +20,7 @@ std::string_view Trimmed(std::string_view text) {
 
 absl::Status CheckEntry(std::string_view entry) {
   if (entry.empty()) return absl::InvalidArgumentError("has an empty entry");
-  const auto address = ParseHostAndPort(entry);
+  const auto address = net::ParseHostAndPort(entry);
   if (!address.ok()) {
     return absl::InvalidArgumentError(
         fmt::format("has the entry \"{}\", which {}", entry, MessageOf(address.status())));

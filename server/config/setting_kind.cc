@@ -1,6 +1,5 @@
 #include "server/config/setting_kind.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <charconv>
@@ -12,6 +11,7 @@
 #include "common/base/status_text.h"
 #include "common/base/suggest.h"
 #include "common/base/units.h"
+#include "common/net/host_port.h"
 #include "server/config/rack_settings.h"
 
 namespace phub::server {
@@ -133,7 +133,7 @@ absl::StatusOr<SettingValue> ReadText(const SettingKind& kind, std::string_view 
       return absl::InvalidArgumentError("is neither true nor false");
     case Form::kAddress: {
       if (text.empty() && kind.may_be_empty) return SettingValue(std::string());
-      const auto address = ParseHostAndPort(text);
+      const auto address = net::ParseHostAndPort(text);
       if (!address.ok()) return address.status();
       return SettingValue(std::string(text));
     }
@@ -211,40 +211,10 @@ std::string ToToml(const SettingKind& kind, const SettingValue& value) {
   return "";
 }
 
-absl::StatusOr<HostAndPort> ParseHostAndPort(std::string_view text) {
-  const std::size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos)
-    return absl::InvalidArgumentError("has no port; write address:port, like \"127.0.0.1:7700\"");
-  std::string_view host = text.substr(0, colon);
-  const std::string_view port_text = text.substr(colon + 1);
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    return absl::InvalidArgumentError("needs brackets around an IPv6 address, like \"[::1]:7700\"");
-  }
-  if (host.empty())
-    return absl::InvalidArgumentError(
-        "has no host; write \"127.0.0.1:port\", or \"0.0.0.0:port\" for all interfaces");
-  const auto port = ParseCount(port_text);
-  if (!port || *port > std::numeric_limits<std::uint16_t>::max())
-    return absl::InvalidArgumentError(
-        fmt::format("has the port \"{}\"; a port is a number from 0 to 65535", port_text));
-  return HostAndPort{std::string(host), static_cast<std::uint16_t>(*port)};
-}
-
-std::string FormatHostAndPort(const HostAndPort& address) {
-  const bool is_ipv6 = address.host.find(':') != std::string::npos;
-  return is_ipv6 ? fmt::format("[{}]:{}", address.host, address.port)
-                 : fmt::format("{}:{}", address.host, address.port);
-}
-
-bool IsLoopback(std::string_view host) {
-  if (host == "localhost") return true;
-  const std::string text(host);
-  in_addr ipv4{};
-  if (inet_pton(AF_INET, text.c_str(), &ipv4) == 1) return (ntohl(ipv4.s_addr) >> 24) == 127;
-  in6_addr ipv6{};
-  return inet_pton(AF_INET6, text.c_str(), &ipv6) == 1 && IN6_IS_ADDR_LOOPBACK(&ipv6);
+bool IsBeyondLoopback(std::string_view text) {
+  const auto address = net::ParseHostAndPort(text);
+  PHUB_CHECK(address.ok(), "address={}", text);
+  return !net::IsLoopbackHost(address->host);
 }
 
 }  // namespace phub::server

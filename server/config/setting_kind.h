@@ -79,15 +79,7 @@ std::string ToToml(const SettingKind& kind, const SettingValue& value);
 // The allowed values, for help and errors: "100ms to 1h", "auto, on or off", "address:port".
 std::string Allowed(const SettingKind& kind);
 
-// Splits "127.0.0.1:7700", "[::1]:7700" or "node5:0" into host and port. InvalidArgument: its
-// message continues "<name> = <value> ...".
-struct HostAndPort {
-  std::string host;  // without brackets
-  std::uint16_t port = 0;
-};
-absl::StatusOr<HostAndPort> ParseHostAndPort(std::string_view text);
-std::string FormatHostAndPort(const HostAndPort& address);  // brackets around IPv6
-// True for 127.0.0.0/8, ::1 and "localhost"; any other name may resolve to any address.
-bool IsLoopback(std::string_view host);
+// A checked address:port whose host is not a loopback address, so other hosts may reach it.
+bool IsBeyondLoopback(std::string_view address);
 
 }  // namespace phub::server

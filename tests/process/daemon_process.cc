@@ -31,6 +31,16 @@ DaemonProcess::DaemonProcess(std::vector<std::string> arguments,
   endpoint_ = fmt::format("127.0.0.1:{}", port);
 }
 
+std::string DaemonProcess::Logged(const std::string& field) const {
+  const std::string log = process_.Outputs();
+  const std::size_t line = log.find("event=serving ");
+  if (line == std::string::npos) return {};
+  const std::string mark = " " + field + "=";
+  const std::size_t at = log.find(mark, line);
+  if (at == std::string::npos) return {};
+  return log.substr(at + mark.size(), log.find_first_of(" \n", at + 1) - at - mark.size());
+}
+
 Finished DaemonProcess::Ask(std::vector<std::string> arguments) const {
   return RunToEnd(kPhubctl, arguments, {fmt::format("PHUB_ENDPOINT={}", endpoint_)});
 }

@@ -151,7 +151,8 @@ TEST(Phubctl, ADaemonThatIsNotThereIsExitCode5) {
     arguments.insert(arguments.end(), command.begin(), command.end());
     const Finished failed = RunToEnd(kPhubctl, arguments);
     EXPECT_EQ(failed.exit, Exit::WithCode(5)) << command.front();
-    EXPECT_THAT(failed.error, HasSubstr(fmt::format("cannot reach phubd at {}", endpoint)));
+    EXPECT_THAT(failed.error,
+                HasSubstr(fmt::format("cannot connect to {}: Connection refused", endpoint)));
     EXPECT_THAT(failed.error, HasSubstr("--endpoint or PHUB_ENDPOINT"));
   }
 }

@@ -113,19 +113,15 @@ TEST_F(StartCheckTest, Addresses) {
 TEST_F(StartCheckTest, TheRunningInstanceIsNoProblem) {
   DaemonProcess running(Joined(Joined(State("st"), Tls()), {"--metrics-listen", "127.0.0.1:0"}));
   ASSERT_NE(running.endpoint(), "") << running.process().Outputs();
-  const auto after = [&](const std::string& word) {
-    const std::string log = running.process().Outputs();
-    const std::size_t at = log.find(word) + word.size();
-    return log.substr(at, log.find_first_of(" /", at) - at);
-  };
+  const std::string url = running.Logged("metrics");  // "http://127.0.0.1:7780/metrics"
+  const std::string data = running.Logged("data_listen");
   const Arguments same =
-      Joined(Joined(State("st"), Tls()),
-             {"--listen", running.endpoint(), "--data-listen", after("data_listen="),
-              "--metrics-listen", after("metrics=http://")});
+      Joined(Joined(State("st"), Tls()), {"--listen", running.endpoint(), "--data-listen", data,
+                                          "--metrics-listen", url.substr(7, url.find('/', 7) - 7)});
   const Finished checked = Check(same);
   EXPECT_EQ(checked.exit, Exit::WithCode(0)) << checked.error;
   // Another daemon's ports are.
-  const Finished other = Check({"--listen", "127.0.0.1:0", "--data-listen", after("data_listen=")});
+  const Finished other = Check({"--listen", "127.0.0.1:0", "--data-listen", data});
   EXPECT_EQ(other.exit, Exit::WithCode(1));
   EXPECT_THAT(other.error, HasSubstr("in use by"));
 }

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/status_text.h"
+#include "common/net/host_port.h"
 #include "common/transport/verbs/device_list.h"
 #include "server/config/setting_kind.h"
 
@@ -24,7 +25,7 @@ using Devices = std::vector<std::shared_ptr<const transport::VerbsDevice>>;
 // subnet is preferred.
 std::optional<transport::Gid> OwnAddress(const Settings& settings) {
   const std::string& text = settings.data_listen.empty() ? settings.listen : settings.data_listen;
-  const auto address = ParseHostAndPort(text);
+  const auto address = net::ParseHostAndPort(text);
   return address.ok() ? transport::ParseGid(address->host) : std::nullopt;
 }
 

@@ -89,6 +89,13 @@ TEST_F(DialTest, TheErrorHasTheCauseOfEveryAddress) {
             "cannot connect to ps:7700 (127.0.0.3: Connection refused)");
 }
 
+TEST_F(DialTest, AnAddressIsNotNamedTwice) {
+  const auto refused = DialFirst(std::vector{refusing_}, AddressAndPortText(refusing_),
+                                 {clock_, clock_.Now() + kSecond, kSecond});
+  EXPECT_EQ(std::string(refused.status().message()),
+            "cannot connect to " + AddressAndPortText(refusing_) + ": Connection refused");
+}
+
 TEST_F(DialTest, ALackOfDescriptorsIsTheCause) {
   const auto none = [](sa_family_t) {
     errno = EMFILE;
