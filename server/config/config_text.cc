@@ -19,9 +19,9 @@ constexpr Flag kFlags[] = {
     {"--man-page", "print the manual page, for man(1)"},
     {"-c, --config FILE", "read settings from a TOML file (also: PHUB_CONFIG)"},
     {"--check-config",
-     "check whether phubd would start with these settings here: 0 and \"ok\"; 1 and every reason "
-     "why "
-     "not; 2 and every setting that is not valid"},
+     "check that phubd would start here with these settings, and exit: 0 if so; 1 with every "
+     "reason "
+     "if not; 2 if a setting is not valid"},
     {"--dump-config", "print the settings in effect as TOML, with the source of each"},
 };
 constexpr std::string_view kExamples =

@@ -111,7 +111,7 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "uses a whole core.")                                                                         \
   X(DurationNs, liveness_timeout, Duration(100 * kMillisecond, 3600 * kSecond), "2s",             \
     "A worker or daemon whose lanes are silent for this time is considered dead. Both ends of a " \
-    "lane send keep-alives eight times in it.")                                                   \
+    "lane send keep-alives eight times per timeout.")                                             \
   X(DurationNs, drain_timeout, Duration(0, 24 * 3600 * kSecond), "10s",                           \
     "On SIGTERM: time that running jobs have to end before they are ended with an error.")        \
   X(std::uint64_t, memory_max, BytesOrAuto(16 * kMebibyte, 1024 * kTebibyte), "auto",             \
