@@ -2,7 +2,7 @@
 //   PHUB_SIM_SEED=4711 ./swarm_test --gtest_filter=NAME
 //
 // Runs 10,000 seeds of one rack and 1,000 of several; PHUB_SIM_SEEDS=n of each; or 100,000 and
-// 20,000 with PHUB_TEST_LONG=1. PHUB_SIM_SHARD=i/n runs every n-th seed.
+// 20,000 with PHUB_TEST_LONG=1. PHUB_SIM_SHARD=i/n runs every n-th seed, from PHUB_SIM_FIRST.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -56,6 +56,8 @@ void RunSeeds(Layout layout, std::uint64_t count, const char* name) {
     ASSERT_EQ(std::sscanf(text, "%lu/%lu", &shard, &shards), 2) << text;
   }
   if (const char* text = Environment("PHUB_SIM_SEEDS")) count = std::strtoull(text, nullptr, 10);
+  std::uint64_t first = 0;
+  if (const char* text = Environment("PHUB_SIM_FIRST")) first = std::strtoull(text, nullptr, 10);
   Coverage coverage;
   // Some events happen in only one of hundreds of seeds, and any change moves them to other seeds.
   // If one is missing, more seeds run. Sanitized builds are slow and run few seeds, so only other
@@ -65,7 +67,7 @@ void RunSeeds(Layout layout, std::uint64_t count, const char* name) {
     return seed < count ||
            (complete && seed < kSeedsAtMost * count && !coverage.Missing(layout).empty());
   };
-  for (std::uint64_t seed = shard; goes_on(seed); seed += shards) {
+  for (std::uint64_t seed = first + shard; goes_on(seed); seed += shards) {
     const Outcome outcome = RunSeed(layout, seed);
     coverage.Add(outcome.coverage);
     ASSERT_EQ(outcome.problem, "") << "reproduce with: PHUB_SIM_SEED=" << seed
