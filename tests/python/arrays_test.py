@@ -116,10 +116,12 @@ class Training(DaemonTest):
         logger = logging.getLogger("phub.test")
         with self.assertLogs(logger, logging.INFO) as seen:
             phub.log_to(logger)
-            phub.set_log_level(phub.LogLevel.INFO)
+            phub.set_log_level("info")
             self.join().leave()
             phub.set_log_level(phub.LogLevel.WARNING)
             phub.log_to(None)
+        with self.assertRaisesRegex(ValueError, "'loud' is not one of debug, info"):
+            phub.set_log_level("loud")
         self.assertTrue(any("event=lane_opened" in line for line in seen.output), seen.output)
 
 

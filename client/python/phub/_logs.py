@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import logging
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from ._errors import check
 from ._library import LOG_CALLBACK, lib
@@ -24,8 +24,13 @@ _PYTHON_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 _callback: Any = None  # libphub has its address
 
 
-def set_log_level(level: LogLevel) -> None:
-    """Discards lines below `level`; the default is WARNING."""
+def set_log_level(level: Union[LogLevel, str]) -> None:
+    """Discards lines below `level`, for example "error"; the default is WARNING."""
+    if isinstance(level, str):
+        names = [known.name.lower() for known in LogLevel]
+        if level.lower() not in names:
+            raise ValueError(f"set_log_level: {level!r} is not one of {', '.join(names)}")
+        level = LogLevel[level.upper()]
     check(lib.phub_set_log_level, int(level))
 
 
