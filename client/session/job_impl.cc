@@ -7,6 +7,7 @@
 
 #include "client/session/rack_join.h"
 #include "common/base/log.h"
+#include "common/rpc/outage.h"
 
 namespace phub::client {
 
@@ -102,7 +103,8 @@ void JobImpl::LeaveElsewhere(const std::string& verdict, const DaemonLink* from)
     }
     link->channel->Call<rpc::Leave>(LeaveRequestOf(*link, verdict), calls_.leave_timeout(),
                                     [this, link = link.get()](const auto& response) {
-                                      if (!response.ok())
+                                      // Other errors: the daemon knows that the job has ended.
+                                      if (rpc::IsOutage(response.status()))
                                         LogWarning(
                                             "event=daemon_not_told job={} rank={} daemon={} "
                                             "error=\"{}\"",

@@ -114,7 +114,7 @@ Status RackBatches::FetchShared(const DaemonLink& link, std::uint32_t batch,
   absl::Status status = fetched.status();
   // Before the engine knows the keys: the regions must be known at the first push.
   if (status.ok()) status = transport::AddRegions(*fetched, *link.regions);
-  if (!status.ok()) return NamedCallStatus("sharing memory", link.endpoint, status);
+  if (!status.ok()) return calls_.StatusOf(job_, "sharing memory", link, status);
   const auto held = std::make_shared<const transport::FetchedBatch>(*std::move(fetched));
   const std::size_t own_bytes = held->worker == nullptr ? 0 : held->worker->bytes();
   if (own_bytes < shared_bytes)

@@ -9,6 +9,12 @@ namespace phub::client {
 namespace {
 
 constexpr DurationNs kOutageLogInterval = 10 * kSecond;
+constexpr DurationNs kVerdictWait = 2 * kSecond;
+
+// Whether the daemon may have answered this because the job has ended.
+bool MayMeanTheEnd(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
+}
 
 }  // namespace
 
@@ -41,6 +47,7 @@ DurationNs RackCalls::leave_timeout() const {
 
 Status RackCalls::StatusOf(const KeyOwner& job, const char* call, const DaemonLink& link,
                            const absl::Status& status) const {
+  if (MayMeanTheEnd(status)) waiter_.Pause(kVerdictWait);
   if (Status verdict = job.status(); !verdict.ok()) return verdict;
   // With one daemon, an error that it returned needs no daemon name.
   return links_.size() < 2 ? CallStatus(call, link.endpoint, status)

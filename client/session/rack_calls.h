@@ -48,7 +48,8 @@ class RackCalls {
       const std::function<bool(const DaemonLink&)>& patient = nullptr);
 
   // The error of a failed call for the caller: the job's verdict if there is one, since it explains
-  // more than the interrupted call.
+  // more than the interrupted call. A daemon that has ended the job may refuse a call before its
+  // stream says why, so such an error waits a short time for a verdict.
   Status StatusOf(const KeyOwner& job, const char* call, const DaemonLink& link,
                   const absl::Status& status) const;
 

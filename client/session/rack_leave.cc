@@ -8,6 +8,8 @@ namespace phub::client {
 namespace {
 
 constexpr DurationNs kLeavePatience = 120 * kSecond;
+// Longer than a front of the control port needs to start on a busy machine.
+constexpr DurationNs kLeavePatienceWithoutLanes = 30 * kSecond;
 
 }  // namespace
 
@@ -16,7 +18,7 @@ Status LeaveRunningRack(RackCalls& calls, const OpenLanes& lanes, const Clock& c
   std::vector<int> attempts(calls.links().size(), 0);
   const auto patient = [&](const DaemonLink& link) {
     const DurationNs waited = clock.Now() - begun_at;
-    return waited < (lanes.HasAny(link) ? kLeavePatience : calls.leave_timeout());
+    return waited < (lanes.HasAny(link) ? kLeavePatience : kLeavePatienceWithoutLanes);
   };
   const auto answers = calls.Each<v1::LeaveResponse>(
       "Leave", calls.All(),

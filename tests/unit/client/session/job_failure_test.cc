@@ -122,6 +122,26 @@ TEST_F(JobFailureTest, VerdictEndsABarrier) {
   EXPECT_THAT(status.message(), HasSubstr("rank 2 on node5"));
 }
 
+// The daemon ends the session before its stream has said why.
+class RefusedCallTest : public JobFailureTest,
+                        public ::testing::WithParamInterface<absl::Status> {};
+
+TEST_P(RefusedCallTest, WaitsForTheVerdictThatSaysWhy) {
+  daemon_->RefuseKeys(GetParam());
+  std::thread judge([this] {
+    std::this_thread::sleep_for(milliseconds(100));
+    daemon_->GiveVerdict(Verdict());
+  });
+  const auto key = job_->AddKey("fc2.weight", f32, 1000, None{});
+  judge.join();
+  EXPECT_EQ(key.status().code(), StatusCode::kAborted);
+  EXPECT_THAT(key.status().message(), HasSubstr("rank 2 on node5"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Refusals, RefusedCallTest,
+                         ::testing::Values(absl::NotFoundError("this session is unknown"),
+                                           absl::FailedPreconditionError("the job has ended")));
+
 TEST_F(JobFailureTest, LostLaneWaitsForTheVerdictThatSaysWhy) {
   daemon_->CloseLanes();
   std::this_thread::sleep_for(kLiveness / 4);

@@ -101,6 +101,21 @@ TEST_P(JobOutageTest, ADaemonThatForgotTheSessionAfterALostAnswerHasLetTheRankLe
   end.join();
 }
 
+// The daemon closes the lanes of a rank that has left, so they say no more that it lives.
+TEST_P(JobOutageTest, LeaveWaitsWithoutLanesToo) {
+  rack_[1].LoseAnswers(1);
+  std::thread end([&] {
+    while (rack_[1].left_count() == 0) std::this_thread::yield();
+    rack_[1].HideCalls(true);
+    rack_[1].CloseLanes();
+    std::this_thread::sleep_for(kOutage);
+    rack_[1].HideCalls(false);
+  });
+  const Status left = job_->Leave();
+  EXPECT_TRUE(left.ok()) << ToString(left);
+  end.join();
+}
+
 TEST_P(JobOutageTest, ErrorsOfTheDaemonAreNotRepeated) {
   for (const absl::Status& refusal :
        {absl::ResourceExhaustedError("over the quota"), absl::InternalError("a bug"),
