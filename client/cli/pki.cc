@@ -119,9 +119,9 @@ void AddPki(Subcommand parent, Command& command) {
       parent.AddSubcommand("pki", "Create a certificate authority and certificates");
   pki.SetFooter(
       "Examples:\n"
-      "  phubctl pki init /etc/phub/pki --trust-domain rack.example\n"
-      "  phubctl pki issue /etc/phub/pki server node7 --host node7 --host 10.0.0.7\n"
-      "  phubctl pki issue /etc/phub/pki tenant acme --days 30\n"
+      "  phubctl pki init phub-pki --trust-domain rack.example\n"
+      "  phubctl pki issue phub-pki server node7 --host node7 --host 10.0.0.7\n"
+      "  phubctl pki issue phub-pki tenant acme --days 30\n"
       "Anyone who has ca.key can impersonate any identity: keep it off the daemons' hosts.\n"
       "A daemon needs ca.crt (tls_client_ca), its certificate (tls_certificate) and its key\n"
       "(tls_key). A caller needs ca.crt and its own certificate and key. No daemon is called.");
