@@ -38,6 +38,9 @@ SECONDS_MAX = 300.0
 NICE = ["nice", "-n", "19"]
 NEIGHBOURS = "neighbours"  # the name of a tenant
 FAIR_SHARE = 4  # the victim and three neighbours share the daemon equally
+# Jobs start one after the other, so they must run much longer than their processes need to start.
+TOGETHER_SECONDS = 5.0
+OVERLAP_MIN = 0.5  # share of the shortest job's time in which all of them ran
 STRANGERS = 2000
 STRANGERS_EACH_S = 200
 STRANGERS_COME_SECONDS_MAX = 60.0
@@ -52,8 +55,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="workers of each job (default 2)")
     parser.add_argument("--transport", choices=("shm", "tcp"), default="shm",
                         help="transport of all jobs (default shm)")
-    parser.add_argument("--exchanges", type=positive, default=500, metavar="COUNT",
-                        help="timed exchanges of each job (default 500)")
+    parser.add_argument("--exchanges", type=positive, metavar="COUNT",
+                        help="timed exchanges of each job (default: as many as let all jobs run at "
+                             f"once for about {TOGETHER_SECONDS:.0f} s)")
     parser.add_argument("--rounds", type=positive, default=4, metavar="COUNT",
                         help="blocks of each kind; kinds alternate (default 4)")
     parser.add_argument("--phubd", default="", metavar="OPTIONS",
@@ -66,6 +70,7 @@ class Together:
 
     blocks: list[Block]
     exchanges_per_s: list[float]
+    overlap: float  # share of the shortest job's time in which all of them ran
 
     @property
     def total_per_s(self) -> float:
@@ -80,13 +85,17 @@ def ends_of(block: Block) -> list[int]:
     return [max(stamps) for stamps in zip(*(written["stamps_ns"] for written in block.files))]
 
 
+def overlap_of(blocks: Sequence[Block]) -> float:
+    ends = [ends_of(block) for block in blocks]
+    begin, end = max(each[0] for each in ends), min(each[-1] for each in ends)
+    return max(0, end - begin) / min(each[-1] - each[0] for each in ends)
+
+
 def rates(blocks: Sequence[Block]) -> list[float]:
     """Exchanges per second of each job over the time in which all jobs ran. An exchange that is
     partly outside this time counts with the part inside."""
     ends = [ends_of(block) for block in blocks]
     begin, end = max(each[0] for each in ends), min(each[-1] for each in ends)
-    if end <= begin:
-        raise BenchFailure("the jobs did not run at the same time; pass a larger --exchanges")
     rates_per_s = []
     for each in ends:
         done = sum(max(0, min(after, end) - max(before, begin)) / (after - before)
@@ -104,7 +113,8 @@ class Tenants:
         self.jobs = 2 if context.smoke else int(options.jobs)
         size = "64KiB" if context.smoke else options.model
         self.workload = Workload(model(size), options.workers, warmup=5).with_exchanges(
-            3000 if context.smoke else options.exchanges)
+            3000 if context.smoke else options.exchanges or 50)
+        self.chooses_length = options.exchanges is None
         self.kernel = KernelFloor(context.build, daemon.core_loops)
         self.is_capped = False
 
@@ -122,17 +132,39 @@ class Tenants:
         folder.mkdir()
         return folder
 
+    def choose_length(self) -> None:
+        """From the time of a few exchanges alone: together, the jobs share the daemon."""
+        if not self.chooses_length or self.context.smoke:
+            return
+        one_s = statistics.median(self.alone().times_s)
+        self.lengthen(max(50, round(TOGETHER_SECONDS / (self.jobs * one_s))))
+
+    def lengthen(self, exchanges: int) -> None:
+        self.workload = self.workload.with_exchanges(exchanges)
+        self.context.say(f"# {exchanges} exchanges of each job")
+
     def alone(self) -> Block:
         return run_block(self.phub(), self.workload, self.context.scratch)
 
     def together(self) -> Together:
+        """Repeats with more exchanges if the jobs hardly ran at the same time."""
+        while True:
+            blocks = self.run_together()
+            overlap = overlap_of(blocks)
+            if overlap >= OVERLAP_MIN or (overlap > 0 and not self.chooses_length):
+                return Together(blocks, rates(blocks), overlap)
+            if not self.chooses_length:
+                raise BenchFailure("the jobs did not run at the same time; leave out --exchanges, "
+                                   "or pass more")
+            self.lengthen(2 * self.workload.exchanges)
+
+    def run_together(self) -> list[Block]:
         commands: list[Command] = []
         folders = [self.folder(f"job{number}") for number in range(self.jobs)]
         for folder in folders:
             commands += self.phub().commands(self.workload, folder)
         run_together(commands, SECONDS_MAX)
-        blocks = [read_block(folder, self.workload.workers) for folder in folders]
-        return Together(blocks, rates(blocks))
+        return [read_block(folder, self.workload.workers) for folder in folders]
 
     def cap_neighbours(self, pushed_bytes_per_s: float) -> None:
         verb = "set-quota" if self.is_capped else "create"
@@ -211,6 +243,7 @@ def run(context: Context) -> list[Result]:
         context.say(f"# phubd: {daemon.description()}")
         bench = Tenants(context, daemon)
         runs = Runs()
+        bench.choose_length()
         for number in range(rounds):
             context.progress(f"round {number + 1} of {rounds}")
             runs.alone.append(bench.alone())
@@ -255,6 +288,8 @@ def shown(bench: Tenants, runs: Runs) -> list[Result]:
     say(f"\n{bench.case('...')}: {size_text(bench.workload.bytes)} per worker")
     say(results.table(rows, (("p99", "p99_s"),)))
     shares = [float(str(row.more["share"])) for row in rows if "share" in row.more]
+    overlap = min(each.overlap for each in runs.together)
+    say(f"  all jobs ran at once for {100 * overlap:.0f} % of their time")
     say(f"  {jobs} jobs together: {of_one:.3f}x one job's throughput (kernel alone: "
         f"{kernel_of_one:.3f}x); each job's share: {min(shares) * jobs:.3f}x to "
         f"{max(shares) * jobs:.3f}x of 1/{jobs}")
