@@ -186,7 +186,7 @@ class Watch:
             watched,
             CollectiveTimeout,
             operation,
-            f"not complete after {operation.timeout:g} s, the group's timeout; {missing}",
+            f"not complete within the timeout of {operation.timeout:g} s; {missing}",
         )
 
     # ---- Collectives that differ -------------------------------------------------------------

@@ -30,7 +30,7 @@ class Work(c10d.Work):  # type: ignore[misc]
         operation = self._operation
         if not operation.wait(seconds if seconds > 0 else None):
             raise CollectiveTimeout(
-                f"{operation.text} is not complete after {seconds:g} s (operation "
+                f"{operation.text} is not complete within the timeout of {seconds:g} s (operation "
                 f"{operation.sequence}); it continues",
                 operation=operation.text,
             )
