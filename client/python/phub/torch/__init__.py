@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _phub_torch import register
 
-from ._create import create
+from ._create import create, create_group
 from ._errors import CollectiveError, CollectiveMismatch, CollectiveTimeout, NotServed
 from ._group import ProcessGroup
 from ._options import Options
@@ -21,6 +21,7 @@ __all__ = [
     "Options",
     "ProcessGroup",
     "create",
+    "create_group",
     "register",
 ]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any, Optional
 
 from ._group import ProcessGroup
-from ._membership import Membership
+from ._membership import Membership, process
 from ._options import Options
 
 # Of the last phub:// URL, until the next default group is made; then those of the default group,
@@ -33,7 +34,32 @@ def create(given: Any, pg_options: Any = None) -> ProcessGroup:
     if is_default:
         _of_default = options
     group = "world" if is_default else str(given.group_id)
-    timeout = given.timeout.total_seconds()
     return ProcessGroup(
-        Membership(options, given.store, given.group_rank, given.group_size, group, timeout)
+        Membership(
+            options,
+            given.store,
+            given.group_rank,
+            given.group_size,
+            group,
+            given.timeout.total_seconds(),
+            process().generation(group),
+        )
     )
+
+
+def create_group(
+    store: Any,
+    rank: int,
+    world_size: int,
+    *,
+    name: str = "group",
+    timeout: datetime.timedelta = datetime.timedelta(minutes=30),
+    options: Optional[Options] = None,
+) -> ProcessGroup:
+    """A group that torch.distributed does not know, for frameworks that make groups themselves.
+
+    store: of this group only, for example a torch.distributed.PrefixStore. name: a part of the
+    name of the group's job. Groups of several ranks may be in one process.
+    """
+    seconds = timeout.total_seconds()
+    return ProcessGroup(Membership(options or Options(), store, rank, world_size, name, seconds))

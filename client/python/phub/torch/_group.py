@@ -104,7 +104,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._membership.leave()
 
     def abort(self) -> None:
-        self._membership.leave()
+        """Collectives in flight fail at once."""
+        self._membership.leave(0.0)
 
     # ---- Reductions --------------------------------------------------------------------------
 

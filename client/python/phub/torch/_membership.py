@@ -6,7 +6,6 @@ import atexit
 import os
 import secrets
 import threading
-import time
 import weakref
 from typing import Any, Optional
 
@@ -20,7 +19,7 @@ from ._operation import Operation
 from ._options import Options
 from ._watch import Watch
 
-_LEAVE_S = 5.0  # for collectives that other ranks have called, too
+LEAVE_S = 5.0  # for collectives that other ranks have called, too
 _DRAIN_S = 1.0  # then for rounds that cannot complete
 
 
@@ -113,14 +112,21 @@ class Membership:
     """In one group."""
 
     def __init__(
-        self, options: Options, store: Any, rank: int, size: int, group: str, timeout: float
+        self,
+        options: Options,
+        store: Any,
+        rank: int,
+        size: int,
+        group: str,
+        timeout: float,
+        generation: int = 0,
     ) -> None:
+        """generation: groups of this name that the store has seen before."""
         self.rank, self.size = rank, size
         self._options = options
         self._store = store
         self._process = process()
         self._session = self._process.session(options)
-        generation = self._process.generation(group)
         self.job_name = run_name(options, store, rank, group, generation)
         self._prefix = f"phub/{generation}"
         self.exchange = self._join(self.job_name, rank, size, self._prefix, timeout)
@@ -174,26 +180,26 @@ class Membership:
                 self._paths[(source, target, tag)] = path
             return path
 
-    def leave(self) -> None:
-        """Waits a short time for collectives in flight, and leaves the group's jobs."""
+    def leave(self, patience: Optional[float] = None) -> None:
+        """Waits `patience` seconds (default: LEAVE_S) for collectives in flight, and leaves the
+        group's jobs."""
         with self._lock:
             if self._left:
                 return
             self._left = True
             exchanges = [self.exchange, *self._paths.values()]
         for exchange in exchanges:
-            leave(exchange)
+            leave(exchange, LEAVE_S if patience is None else patience)
             self._process.watch.remove(exchange)
         self._store = None
 
 
-def leave(exchange: Exchange) -> None:
-    end = time.monotonic() + _LEAVE_S
-    exchange.idle(max(0.0, end - time.monotonic()))
+def leave(exchange: Exchange, patience: float) -> None:
+    exchange.idle(patience)
     job: Job = exchange.job
     exchange.fail(
         CollectiveError(
-            f"rank {job.rank} has left the group of job {job.name} (destroy_process_group)",
+            f"rank {job.rank} has left the group of job {job.name}",
             job=job.name,
             rank=job.rank,
             own_rank=job.rank,

@@ -186,7 +186,7 @@ class Watch:
             watched,
             CollectiveTimeout,
             operation,
-            f"not complete within the timeout of {operation.timeout:g} s; {missing}",
+            f"timed out after {operation.timeout:g} s, the timeout of the collective; {missing}",
         )
 
     # ---- Collectives that differ -------------------------------------------------------------
