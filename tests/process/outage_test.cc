@@ -140,7 +140,7 @@ class OutageTest : public ::testing::Test {
     }
     for (std::thread& thread : threads) thread.join();
   }
-  std::atomic<int> steps_{0};  // steps that the ranks have finished, all together
+  std::atomic<int> steps_{0};  // steps that the ranks have finished, counted together
   std::atomic<bool> done_{false};
   TemporaryFolder folder_;
   DaemonProcess daemon_;  // with the default liveness_timeout
