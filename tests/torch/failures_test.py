@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pathlib
 import signal
+import tempfile
 import time
 import unittest
 from typing import Any, Callable
@@ -176,6 +179,9 @@ def without_daemon(rank: int, size: int) -> Any:
         return described(error)
 
 
+WAITS = "rank 0 waits in operation 2, all_reduce(SUM) of 3 float32 for rank 1"
+
+
 class Failures(TorchTest):
     def expect(self, error: Any, *words: str) -> None:
         self.assertIsNotNone(error)
@@ -212,7 +218,11 @@ class Failures(TorchTest):
             self.expect(run.result(rank), daemon.endpoint, f"rank {rank} of job torch-")
 
     def test_ranks_that_disagree_are_named_with_both_operations(self) -> None:
-        both = self.run_ranks(2, differences)
+        with tempfile.TemporaryDirectory() as folder:
+            both = self.run_ranks(2, differences, environment={"PHUB_FLIGHT_FOLDER": folder})
+            reasons = [each["reason"] for each in self.flight_records(folder, "*.json")]
+        self.assertGreaterEqual(len(reasons), len(DIFFERENCES))
+        self.assertTrue(any("different collectives" in each for each in reasons), reasons)
         for which in DIFFERENCES:
             with self.subTest(which):
                 results = [errors[which] for errors in both]
@@ -235,9 +245,25 @@ class Failures(TorchTest):
         )
 
     def test_a_rank_that_never_calls_is_named_at_the_timeout(self) -> None:
-        error = self.start(2, late, 6.0, 2.0).result(0)
+        with tempfile.TemporaryDirectory() as folder:
+            run = self.start(2, late, 6.0, 2.0, environment={"PHUB_FLIGHT_FOLDER": folder})
+            error = run.result(0)
+            (record,) = self.flight_records(folder, "*.rank-0.json")
+            (text,) = pathlib.Path(folder).glob("*.rank-0.txt")
+            self.assertIn(WAITS, text.read_text())
         self.assertEqual(error[0], "CollectiveTimeout")
         self.expect(error, "rank 1 has not called it", "all_reduce(SUM) of 3 float32", "2 s")
+        self.assertIn("timed out after 2 s", record["reason"])
+        self.assertEqual([each["waits_for"] for each in record["ranks"]], [[1], []])
+        states = [(each["operation"], each["state"]) for each in record["operations"]]
+        self.assertEqual(
+            states, [("barrier", "completed"), ("all_reduce(SUM) of 3 float32", "waits")]
+        )
+        self.assertIn(WAITS, run.errors())
+
+    @staticmethod
+    def flight_records(folder: str, pattern: str) -> list[dict[str, Any]]:
+        return [json.loads(each.read_text()) for each in pathlib.Path(folder).glob(pattern)]
 
     def test_ranks_that_leave_early_are_named(self) -> None:
         for how in ("destroy", "exit", "in flight", "killed"):

@@ -43,7 +43,9 @@ class Frameworks(TorchTest):
             span = datetime.timedelta(seconds=timeout)
             return phub.torch.create_group(store, rank, size, name="quorum", timeout=span)
 
-        return self.on_ranks(size, make)
+        groups = self.on_ranks(size, make)
+        self.addCleanup(self.on_ranks, size, lambda rank: groups[rank].shutdown())
+        return groups
 
     def expect_sum(self, groups: Groups) -> None:
         size = len(groups)

@@ -20,10 +20,10 @@ from .._library import lib
 from ._errors import CollectiveError
 from ._operation import Operation, Stages
 from ._pool import Part, Pool
+from ._recorder import Recorder
 
 _SLICE_NS = 100_000_000
 _STOP_S = 1.0
-_HISTORY = 64  # operations that are remembered, to explain mismatches
 
 
 class Engine:
@@ -106,7 +106,7 @@ class Exchange:
         self.lock = threading.RLock()
         self.sequence = 0
         self.unfinished: collections.OrderedDict[int, Operation] = collections.OrderedDict()
-        self.history: collections.deque[tuple[int, str]] = collections.deque(maxlen=_HISTORY)
+        self.recorder = Recorder()
         self.failure: Optional[CollectiveError] = None
         self.on_mismatch: Callable[[Operation], None] = lambda operation: None
         self.on_failure: Callable[[Operation, _errors.Error], None] = lambda operation, error: None
@@ -137,7 +137,7 @@ class Exchange:
                 finish,
                 self.timeout if timeout is None else timeout,
             )
-            self.history.append((operation.sequence, operation.text))
+            operation.record = self.recorder.add(operation.sequence, operation.text)
             self.unfinished[operation.sequence] = operation
             self._starting.append(operation)
             operation.next_stage()

@@ -82,6 +82,11 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """The name of the group's job on the daemon."""
         return self._membership.job_name
 
+    def flight_record(self) -> list[dict[str, Any]]:
+        """The group's last collectives on this rank, oldest first."""
+        with self._membership.exchange.lock:
+            return self._membership.exchange.recorder.values()
+
     @property
     def _device_types(self) -> list[Any]:
         return [torch.device("cpu")]

@@ -11,6 +11,7 @@ import torch
 
 from ._errors import CollectiveError
 from ._pool import Fingerprint, Part, Transfer
+from ._recorder import Record
 
 # What a collective does: lists of transfers that run at once. All but the last depend on results of
 # the list before, so collectives that are called later start after the last list.
@@ -43,6 +44,7 @@ class Operation:
         self.in_flight = 0
         self.last_stage = False
         self.error: Optional[CollectiveError] = None
+        self.record: Optional[Record] = None
         # Copies the result into the caller's tensor, for callers that do not use `result`.
         self.copy_back: Optional[Callable[[], None]] = None
         self._done = threading.Event()
@@ -66,6 +68,8 @@ class Operation:
                 return
             self.error = error
             self.finish = None
+            if self.record is not None:
+                self.record.end(error)
             self._done.set()
             future = self._future
         if future is not None:

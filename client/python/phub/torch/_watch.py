@@ -20,6 +20,7 @@ from .. import _errors
 from ._errors import CollectiveError, CollectiveMismatch, CollectiveTimeout
 from ._exchange import Exchange
 from ._operation import Operation
+from ._recorder import Report
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class _Watched:
     def publish(self, note: str = "") -> None:
         exchange = self.exchange
         with exchange.lock:
-            text = json.dumps({"operations": list(exchange.history), "note": note})
+            text = json.dumps(exchange.recorder.published(note))
         done = bounded(
             lambda: self.store.set(f"{self.prefix}/at/{exchange.job.rank}", text) or True,
             _STORE_CALL_S,
@@ -196,7 +197,7 @@ class Watch:
     ) -> bool:
         exchange = watched.exchange
         with exchange.lock:
-            own = dict(exchange.history)
+            own = {each.sequence: each.text for each in exchange.recorder.records}
             operation = next(iter(exchange.unfinished.values()), None)
         for rank, values in others.items():
             for sequence, text in (values or {}).get("operations", []):
@@ -293,6 +294,10 @@ class Watch:
                 if all(values and values.get("note") for values in watched.others().values()):
                     break
                 time.sleep(0.05)
+        others = watched.others()
+        with exchange.lock:
+            report = Report(job, f"{_place(operation)}: {text}", exchange.recorder, others)
+        report.write()
         failed = exchange.fail(
             kind(
                 f"rank {job.rank} of job {job.name}: {_place(operation)}: {text}",

@@ -1,0 +1,194 @@
+"""The flight recorder: the last collectives of each group on this rank, and a report of who waits
+for whom when a collective fails.
+
+Recording costs one small object for each collective. A report is written to standard error, and
+with all that is recorded as text and JSON into the folder in PHUB_FLIGHT_FOLDER.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import json
+import os
+import pathlib
+import sys
+import time
+from typing import Any, Iterable, Optional
+
+RECORDS_MAX = 256  # of each group
+PUBLISHED = 64  # that other ranks can read, to explain mismatches
+FOLDER = "PHUB_FLIGHT_FOLDER"
+_LINES = 6  # collectives on standard error
+_RANKS = 16  # on standard error
+
+Published = dict[int, Optional[dict[str, Any]]]  # what the other ranks have published
+
+
+class Record:
+    """One collective. Has no tensors: it lives longer than they do."""
+
+    __slots__ = ("sequence", "text", "time", "begun", "ended", "error")
+
+    def __init__(self, sequence: int, text: str) -> None:
+        self.sequence = sequence
+        self.text = text
+        self.time = time.time()
+        self.begun = time.monotonic()
+        self.ended: Optional[float] = None
+        self.error: Optional[str] = None
+
+    def end(self, error: Optional[BaseException]) -> None:
+        self.ended = time.monotonic()
+        self.error = None if error is None else str(error)
+
+    @property
+    def state(self) -> str:
+        if self.ended is None:
+            return "waits"
+        return "completed" if self.error is None else "failed"
+
+    def seconds(self) -> float:
+        return (time.monotonic() if self.ended is None else self.ended) - self.begun
+
+    def values(self) -> dict[str, Any]:
+        moment = datetime.datetime.fromtimestamp(self.time, datetime.timezone.utc)
+        values = {
+            "sequence": self.sequence,
+            "operation": self.text,
+            "state": self.state,
+            "called": moment.isoformat(timespec="milliseconds"),
+            "seconds": round(self.seconds(), 6),
+        }
+        if self.error is not None:
+            values["error"] = self.error
+        return values
+
+
+class Recorder:
+    """The last collectives of one group. REQUIRES: the lock of its exchange."""
+
+    def __init__(self) -> None:
+        self.records: collections.deque[Record] = collections.deque(maxlen=RECORDS_MAX)
+
+    def add(self, sequence: int, text: str) -> Record:
+        record = Record(sequence, text)
+        self.records.append(record)
+        return record
+
+    def waits_in(self) -> Optional[int]:
+        """The number of the oldest collective that is not complete."""
+        return next((each.sequence for each in self.records if each.ended is None), None)
+
+    def published(self, note: str) -> dict[str, Any]:
+        """What other ranks can read of this one."""
+        last = list(self.records)[-PUBLISHED:]
+        return {
+            "operations": [[each.sequence, each.text] for each in last],
+            "waits_in": self.waits_in(),
+            "note": note,
+        }
+
+    def values(self) -> list[dict[str, Any]]:
+        return [each.values() for each in self.records]
+
+
+def ranks_of(own_rank: int, own: dict[str, Any], others: Published) -> list[dict[str, Any]]:
+    """Where each rank is, and for which ranks it waits, as far as they have published it."""
+    places = []
+    published: Published = dict(others)
+    published[own_rank] = own
+    for rank in sorted(published):
+        values = published[rank]
+        operations = values["operations"] if values else []
+        places.append(
+            {
+                "rank": rank,
+                "known": values is not None,
+                "last_called": operations[-1] if operations else None,
+                "waits_in": values.get("waits_in") if values else None,
+                "waits_for": [],
+                "note": values.get("note", "") if values else "",
+            }
+        )
+    called = {each["rank"]: (each["last_called"] or [0])[0] for each in places}
+    for each in places:
+        if each["waits_in"] is not None:
+            each["waits_for"] = [rank for rank in called if called[rank] < each["waits_in"]]
+    return places
+
+
+def _place_text(place: dict[str, Any], texts: dict[int, str]) -> str:
+    rank, number = place["rank"], place["waits_in"]
+    if not place["known"]:
+        return f"rank {rank} has not reported a collective that waits"
+    if number is not None:
+        missing = ", ".join(str(each) for each in place["waits_for"][:_RANKS])
+        words = f" for rank {missing}" if missing else "; all ranks have called it"
+        return f"rank {rank} waits in operation {number}, {texts.get(number, '?')}{words}"
+    if place["last_called"] is None:
+        return f"rank {rank} has called nothing"
+    sequence, text = place["last_called"]
+    return f"rank {rank} has called operation {sequence}, {text}, and waits in none"
+
+
+def _operation_lines(operations: Iterable[dict[str, Any]]) -> list[str]:
+    return [
+        f"  {each['sequence']:>6}  {each['state']:<9}  {each['seconds']:>9.3f} s  "
+        f"{each['operation']}"
+        for each in operations
+    ]
+
+
+class Report:
+    """What this rank knows when a collective fails."""
+
+    def __init__(self, job: Any, reason: str, recorder: Recorder, others: Published) -> None:
+        """REQUIRES: the lock of the exchange."""
+        own = recorder.published("")
+        published: Published = dict(others)
+        published[job.rank] = own
+        self._job = job
+        self._texts = {
+            rank: {number: text for number, text in (values or {}).get("operations", [])}
+            for rank, values in published.items()
+        }
+        moment = datetime.datetime.now(datetime.timezone.utc)
+        self.values: dict[str, Any] = {
+            "job": job.name,
+            "rank": job.rank,
+            "world_size": job.world_size,
+            "time": moment.isoformat(timespec="milliseconds"),
+            "reason": reason,
+            "ranks": ranks_of(job.rank, own, others),
+            "operations": recorder.values(),
+        }
+
+    def text(self, lines: Optional[int] = None) -> str:
+        """lines: how many collectives; None: all."""
+        values = self.values
+        ranks = values["ranks"] if lines is None else values["ranks"][:_RANKS]
+        operations = values["operations"] if lines is None else values["operations"][-lines:]
+        return "\n".join(
+            [
+                f"phub: flight record of rank {values['rank']} of job {values['job']}, "
+                f"{values['time']}: {values['reason']}",
+                *(f"  {_place_text(each, self._texts[each['rank']])}" for each in ranks),
+                f"  last operations of rank {values['rank']}:",
+                *_operation_lines(operations),
+            ]
+        )
+
+    def write(self) -> None:
+        """To standard error, and into the folder if there is one."""
+        print(self.text(_LINES), file=sys.stderr, flush=True)
+        folder = os.environ.get(FOLDER)
+        if not folder:
+            return
+        path = pathlib.Path(folder) / f"{self._job.name}.rank-{self._job.rank}"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.with_name(path.name + ".txt").write_text(self.text() + "\n")
+            path.with_name(path.name + ".json").write_text(json.dumps(self.values, indent=1) + "\n")
+        except OSError as error:
+            print(f"phub: cannot write the flight record ({FOLDER}): {error}", file=sys.stderr)
