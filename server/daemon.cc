@@ -131,6 +131,9 @@ void Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
   if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
   prefaulter = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });
   control->host_memory().SetPrefaulter(*prefaulter);
+  if (const absl::Status left = control->host_memory().left().Start(); !left.ok()) {
+    LogWarning("event=left_memory_not_charged reason=\"{}\"", MessageOf(left));
+  }
   background = std::make_unique<BackgroundThread>(*control_thread);
   control->SetBackground(*background);
 }

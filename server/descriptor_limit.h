@@ -3,8 +3,8 @@
 
 namespace phub::server {
 
-// Shared memory needs descriptors: one for every lane and batch of keys, and one for each region of
-// a worker. Raises the soft limit to the hard limit; a failure is logged.
+// Shared memory needs descriptors: two for every lane, one for every batch of keys, and one for
+// each region of a worker. Raises the soft limit to the hard limit; a failure is logged.
 void RaiseDescriptorLimit();
 
 }  // namespace phub::server

@@ -107,19 +107,22 @@ SharedMemory::~SharedMemory() {
   if (data_ == nullptr) return;
   const int result = munmap(data_, bytes_);
   PHUB_CHECK(result == 0, "munmap of {} bytes failed", bytes_);
+  if (hook_ && descriptor_) hook_(std::move(descriptor_), bytes_);
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
     : descriptor_(std::move(other.descriptor_)),
       data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
-      writable_(std::exchange(other.writable_, false)) {}
+      writable_(std::exchange(other.writable_, false)),
+      hook_(std::exchange(other.hook_, nullptr)) {}
 
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   std::swap(writable_, other.writable_);
+  std::swap(hook_, other.hook_);
   return *this;
 }
 

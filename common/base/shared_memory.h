@@ -11,6 +11,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/base/descriptor.h"
@@ -25,6 +27,8 @@ class SharedMemory {
   enum class Access { kWrite, kRead };
   enum class Size { kExact, kAtLeast };
   enum class Pages { kNow, kLater };
+  // Gets the descriptor and the size of memory that its owner has unmapped.
+  using ReleaseHook = std::function<void(Descriptor, std::size_t)>;
 
   SharedMemory() = default;
   // Creates `bytes` of zeros, mapped read-write, in huge pages if the host has them. /proc shows
@@ -47,6 +51,8 @@ class SharedMemory {
   int descriptor() const { return descriptor_.get(); }
   // Call once no other process will receive the descriptor. The mapping remains.
   void CloseDescriptor() { descriptor_.Reset(); }
+  // The destructor calls it, on any thread, unless the descriptor is closed.
+  void SetReleaseHook(ReleaseHook hook) { hook_ = std::move(hook); }
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
@@ -54,6 +60,7 @@ class SharedMemory {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   bool writable_ = false;
+  ReleaseHook hook_;  // may be empty
 };
 
 }  // namespace phub

@@ -249,6 +249,7 @@ void Control::Poll() {
   }
   parts.seats.CheckLeases(now);  // after PollJob: a lease begins when a join is answered
   parts.ending.ReapReleased();
+  parts.joins.TryWaiting();
   polled_at_ = now;
   wake_at_ = kNever;
   NoteTimers();
@@ -310,6 +311,7 @@ TimeNs Control::NextTimer(const Job& job) const {
 // Ignores calls that wait only for core loops.
 TimeNs Control::NoteTimers() {
   TimeNs timer = parts_->rack_messages.NextRackTimer(polled_at_);
+  timer = std::min({timer, parts_->joins.NextTimer(), parts_->host_memory.left().NextCheck()});
   for (const auto& job : parts_->jobs.jobs()) timer = std::min(timer, NextTimer(*job));
   // A timer that a call has just started may have expired already. That is not a late wake-up.
   wake_at_ = std::min(wake_at_, std::max(timer, parts_->context.clock.Now()));

@@ -75,9 +75,9 @@ std::string Ledger::DescribeJobs(const std::string& tenant) const {
 std::string Ledger::DescribeHolders() const {
   std::string text;
   for (const auto& [name, holder] : tenants_) {
-    if (holder.used.memory_bytes == 0) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name,
-                        FormatBytes(holder.used.memory_bytes));
+    const std::uint64_t bytes = holder.used.memory_bytes + LeftOf(name);
+    if (bytes == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, FormatBytes(bytes));
   }
   return text.empty() ? "nobody" : text;
 }
@@ -107,27 +107,75 @@ absl::Status Ledger::Open(const Account& account, std::uint32_t workers) {
   return absl::OkStatus();
 }
 
+// Of jobs that have ended.
+std::string Ledger::DescribeLeft(const std::string& tenant) const {
+  const auto found = left_.find(tenant);
+  if (found == left_.end()) return "";
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& [job, bytes] : found->second) {
+    if (++count > kNamedJobsMax) continue;
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", job, FormatBytes(bytes));
+  }
+  if (count > kNamedJobsMax) text += fmt::format(" and {} more", count - kNamedJobsMax);
+  return fmt::format(
+      "Processes on the daemon's host still use shared memory of workers that left: {}. It is free "
+      "when they unmap it or exit (grep -l phub- /proc/[0-9]*/maps finds them). ",
+      text);
+}
+
+std::uint64_t Ledger::LeftOf(const std::string& tenant) const {
+  std::uint64_t sum = 0;
+  const auto found = left_.find(tenant);
+  if (found == left_.end()) return 0;
+  for (const auto& [job, bytes] : found->second) sum += bytes;
+  return sum;
+}
+
+void Ledger::SetLeft(const std::string& tenant, const std::string& job, std::uint64_t bytes) {
+  std::uint64_t& known = left_[tenant][job];
+  left_bytes_ += bytes - known;
+  known = bytes;
+  if (bytes > 0) return;
+  left_[tenant].erase(job);
+  if (left_[tenant].empty()) left_.erase(tenant);
+}
+
+Ledger::Room Ledger::RoomOf(const std::string& tenant, bool with_left) const {
+  const auto left = [](std::uint64_t limit, std::uint64_t used) {
+    return limit > used ? limit - used : 0;
+  };
+  const auto found = tenants_.find(tenant);
+  const std::uint64_t used = found == tenants_.end() ? 0 : found->second.used.memory_bytes;
+  return {left(tenant_limit_bytes(tenant), used + (with_left ? LeftOf(tenant) : 0)),
+          left(limit_bytes_, with_left ? used_bytes() : used_bytes_)};
+}
+
+bool Ledger::OnlyLeftIsInTheWay(const std::string& tenant, std::uint64_t bytes) const {
+  const Room now = RoomOf(tenant, /*with_left=*/true);
+  const Room then = RoomOf(tenant, /*with_left=*/false);
+  return bytes > std::min(now.of_tenant, now.of_daemon) &&
+         bytes <= std::min(then.of_tenant, then.of_daemon);
+}
+
 absl::Status Ledger::Reserve(const Account& account, std::uint64_t bytes) {
   const auto found = accounts_.find(account);
   PHUB_CHECK(found != accounts_.end(), "tenant={} job={}", account.tenant, account.job);
   Holder& holder = tenants_[account.tenant];
-  const std::uint64_t limit = tenant_limit_bytes(account.tenant);
-  const std::uint64_t tenant_left =
-      limit > holder.used.memory_bytes ? limit - holder.used.memory_bytes : 0;
-  const std::uint64_t daemon_left = limit_bytes_ - used_bytes_;
-  const std::uint64_t left = std::min(daemon_left, tenant_left);
-  if (bytes > left) {
-    const bool of_tenant = tenant_left < daemon_left;
+  const Room room = RoomOf(account.tenant, /*with_left=*/true);
+  const std::uint64_t free = std::min(room.of_daemon, room.of_tenant);
+  if (bytes > free) {
+    const bool of_tenant = room.of_tenant < room.of_daemon;
+    const std::uint64_t limit = of_tenant ? tenant_limit_bytes(account.tenant) : limit_bytes_;
+    const std::uint64_t used =
+        of_tenant ? holder.used.memory_bytes + LeftOf(account.tenant) : used_bytes();
     return absl::ResourceExhaustedError(fmt::format(
         "job {} of tenant {} needs {} more memory, {} too much (exactly {} bytes). The {} is {}, "
-        "and "
-        "{} are reserved. The tenant's jobs hold: {}. End another job, use fewer staging bytes per "
-        "lane, or raise the limit",
-        account.job, account.tenant, FormatBytes(bytes), FormatBytes(bytes - left), bytes - left,
-        of_tenant ? "tenant's memory quota" : "daemon's memory_max",
-        FormatBytes(of_tenant ? limit : limit_bytes_),
-        FormatBytes(of_tenant ? holder.used.memory_bytes : used_bytes_),
-        DescribeJobs(account.tenant)));
+        "and {} are reserved. The tenant's jobs hold: {}. {}End another job, use fewer staging "
+        "bytes per lane, or raise the limit",
+        account.job, account.tenant, FormatBytes(bytes), FormatBytes(bytes - free), bytes - free,
+        of_tenant ? "tenant's memory quota" : "daemon's memory_max", FormatBytes(limit),
+        FormatBytes(used), DescribeJobs(account.tenant), DescribeLeft(account.tenant)));
   }
   found->second.bytes += bytes;
   holder.used.memory_bytes += bytes;
@@ -201,7 +249,10 @@ Quota Ledger::QuotaOf(const std::string& tenant) const {
 
 Usage Ledger::UsageOf(const std::string& tenant) const {
   const auto found = tenants_.find(tenant);
-  return found == tenants_.end() ? Usage{} : found->second.used;
+  if (found == tenants_.end()) return {};
+  Usage usage = found->second.used;
+  usage.memory_bytes += LeftOf(tenant);
+  return usage;
 }
 
 std::uint64_t Ledger::tenant_limit_bytes(const std::string& tenant) const {
@@ -230,6 +281,9 @@ void Ledger::CheckInvariants() const {
                sum.memory_bytes);
     bytes += sum.memory_bytes;
   }
+  std::uint64_t left = 0;
+  for (const auto& [tenant, jobs] : left_) left += LeftOf(tenant);
+  PHUB_CHECK(left == left_bytes_, "A3 left={} sum={}", left_bytes_, left);
   PHUB_CHECK(bytes == used_bytes_ && used_bytes_ <= limit_bytes_, "A3 bytes={} used={} limit={}",
              bytes, used_bytes_, limit_bytes_);
 }

@@ -2,8 +2,9 @@
 // anything is allocated. When a job ends, in whatever way, everything that it reserved is returned.
 //
 // Owned by control; one thread at a time. Invariants:
-//   - A tenant's usage is the sum of its accounts, and at admission it is at most its quota.
-//   - The daemon's usage is the sum over its tenants, and at most its limit.
+//   - A tenant's usage is the sum of its accounts and of what former jobs have left in use. At
+//     admission it is at most its quota.
+//   - The daemon's usage is the sum over its tenants. That of accounts is at most its limit.
 // If a quota is lowered below the usage, new reservations are refused and existing ones are kept.
 #pragma once
 
@@ -63,12 +64,20 @@ class Ledger {
   // Closes the account and returns the bytes that it held; 0 if there is no such account.
   std::uint64_t Close(const Account& account);
 
-  std::uint64_t used_bytes() const { return used_bytes_; }
+  // Sets how much shared memory of its former jobs of this name the tenant's processes still use;
+  // see jobs/left_memory.h. It counts against the limits, and cannot be refused.
+  void SetLeft(const std::string& tenant, const std::string& job, std::uint64_t bytes);
+  std::uint64_t left_bytes() const { return left_bytes_; }  // all tenants together
+  // Whether a reservation of a new job fails now, and would not fail without such memory.
+  bool OnlyLeftIsInTheWay(const std::string& tenant, std::uint64_t bytes) const;
+
+  // Including what is left.
+  std::uint64_t used_bytes() const { return used_bytes_ + left_bytes_; }
   std::uint64_t limit_bytes() const { return limit_bytes_; }
   std::uint64_t used_bytes(const Account& account) const;
   // An unknown tenant has no limits.
   Quota QuotaOf(const std::string& tenant) const;
-  // An unknown tenant has no usage.
+  // Its memory includes what is left. An unknown tenant has no usage.
   Usage UsageOf(const std::string& tenant) const;
   // The most memory that the tenant's jobs may reserve together; 0 for an unknown tenant.
   std::uint64_t tenant_limit_bytes(const std::string& tenant) const;
@@ -90,12 +99,21 @@ class Ledger {
     std::uint32_t workers = 0;
     std::uint64_t keys = 0;
   };
+  struct Room {
+    std::uint64_t of_tenant = 0;
+    std::uint64_t of_daemon = 0;
+  };
   std::string DescribeJobs(const std::string& tenant) const;
+  std::string DescribeLeft(const std::string& tenant) const;
+  std::uint64_t LeftOf(const std::string& tenant) const;
+  Room RoomOf(const std::string& tenant, bool with_left) const;
 
   std::uint64_t limit_bytes_;
   std::uint64_t used_bytes_ = 0;
   std::map<std::string, Holder> tenants_;
   std::map<Account, Holding> accounts_;
+  std::uint64_t left_bytes_ = 0;
+  std::map<std::string, std::map<std::string, std::uint64_t>> left_;  // [tenant][job], not 0
 };
 
 // "1.5 MiB": for messages.

@@ -45,17 +45,19 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> OfferShmLane(Descriptor& socket,
   // Fits into the empty buffer of a new socket. It does not matter if the peer has closed it.
   [[maybe_unused]] const bool sent =
       SendPacket(socket.get(), bytes, std::span(descriptors).first(count));
-  rings->CloseDescriptor();
-  auto connection = std::make_unique<ShmConnection>(
-      ShmEnd::kDaemon,
-      ShmConnection::Parts{.socket = std::move(socket),
-                           .doorbell = std::move(doorbell),
-                           .rings = *std::move(rings),
-                           .staging = memory.staging,
-                           .slot_count = memory.slot_count,
-                           .slot_bytes = memory.slot_bytes,
-                           .regions = memory.regions},
-      limits);
+  // The descriptor is what the hook gets.
+  rings->SetReleaseHook(memory.rings_hook);
+  if (!memory.rings_hook) rings->CloseDescriptor();
+  auto connection =
+      std::make_unique<ShmConnection>(ShmEnd::kDaemon,
+                                      ShmConnection::Parts{.socket = std::move(socket),
+                                                           .doorbell = std::move(doorbell),
+                                                           .rings = *std::move(rings),
+                                                           .staging = memory.staging,
+                                                           .slot_count = memory.slot_count,
+                                                           .slot_bytes = memory.slot_bytes,
+                                                           .regions = memory.regions},
+                                      limits);
   connection->SetVersion(welcome.version);
   return connection;
 }

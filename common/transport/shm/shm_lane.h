@@ -24,6 +24,7 @@ struct LaneMemory {
   std::uint32_t slot_count = 0;
   std::uint32_t slot_bytes = 0;
   std::shared_ptr<const SharedRegions> regions;  // the rank's; may be null
+  SharedMemory::ReleaseHook rings_hook;          // may be empty
 };
 
 // The daemon's end: creates the rings, and sends the welcome and the descriptors in one packet. If

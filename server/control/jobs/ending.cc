@@ -144,6 +144,7 @@ void Ending::ReapReleased() {
     CloseAccount(job);
     jobs_.Remember(job);
   }
+  host_memory_.left().Check();
   while (jobs_.ended().size() > context_.options.ended_jobs_max) {
     for (const Member& member : jobs_.ended().front()->members) sessions_.ForgetSessions(member);
     jobs_.ForgetOldest();

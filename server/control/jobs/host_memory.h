@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "server/control/context.h"
 #include "server/control/jobs/job.h"
+#include "server/control/jobs/left_memory.h"
 #include "server/control/jobs/memory_listener.h"
 #include "server/control/jobs/prefaulter.h"
 
@@ -16,7 +17,7 @@ namespace phub::server {
 
 class HostMemory {
  public:
-  explicit HostMemory(Context& context) : context_(context) {}
+  explicit HostMemory(Context& context) : context_(context), left_(context) {}
 
   // Call the setters before the first Join. Their arguments must outlive every job.
   // Sets how workers of this host reach the shared-memory listener. Without it, no memory is
@@ -32,6 +33,9 @@ class HostMemory {
   }
   const v1::SharedMemoryEndpoint& endpoint() const { return endpoint_; }
 
+  LeftMemory& left() { return left_; }
+  const LeftMemory& left() const { return left_; }
+
   // Prefaults pages. `pages` reports when they are there; null: they are there already.
   absl::Status TakePagesOf(std::vector<UnbackedMemory> memory, PagesFlag& pages) const;
   void TellOfParameters(const Job& job, BatchRecord& record);
@@ -43,6 +47,7 @@ class HostMemory {
 
  private:
   Context& context_;
+  LeftMemory left_;
   JobMemoryListener* memory_listener_ = nullptr;
   Prefaulter* prefaulter_ = nullptr;   // may be null, and so may memory_listener_
   v1::SharedMemoryEndpoint endpoint_;  // without a name: no memory is shared

@@ -8,11 +8,13 @@ namespace phub::server {
 
 absl::StatusOr<LentMemory> LentMemory::Create(Kind kind, const char* name, std::size_t bytes,
                                               SharedMemory::Others others,
-                                              SharedMemory::Pages pages) {
+                                              SharedMemory::Pages pages,
+                                              SharedMemory::ReleaseHook hook) {
   LentMemory memory;
   if (kind == Kind::kShared) {
     absl::StatusOr<SharedMemory> shared = SharedMemory::Create(name, bytes, others, pages);
     if (!shared.ok()) return shared.status();
+    shared->SetReleaseHook(std::move(hook));
     memory.shared_ = std::make_shared<const SharedMemory>(*std::move(shared));
     return memory;
   }

@@ -18,10 +18,12 @@ class LentMemory {
   enum class Kind { kShared, kOrdinary };
 
   LentMemory() = default;
-  // `name` and `others` apply only to shared memory. RESOURCE_EXHAUSTED if the allocation fails.
+  // `name`, `others` and `hook` apply only to shared memory. RESOURCE_EXHAUSTED if the allocation
+  // fails.
   static absl::StatusOr<LentMemory> Create(Kind kind, const char* name, std::size_t bytes,
                                            SharedMemory::Others others,
-                                           SharedMemory::Pages pages = SharedMemory::Pages::kNow);
+                                           SharedMemory::Pages pages = SharedMemory::Pages::kNow,
+                                           SharedMemory::ReleaseHook hook = {});
 
   std::byte* data() const { return shared_ ? shared_->data() : ordinary_.data(); }
   std::size_t bytes() const { return shared_ ? shared_->bytes() : ordinary_.bytes(); }

@@ -95,12 +95,13 @@ ParameterLayout LayOutParameters(const KeySpecs& keys,
 
 absl::StatusOr<BatchParameters> MakeParameters(const ParameterLayout& layout,
                                                std::uint32_t versions,
-                                               std::vector<std::vector<KeyShardSpec>>& parts) {
+                                               std::vector<std::vector<KeyShardSpec>>& parts,
+                                               const SharedMemory::ReleaseHook& hook) {
   BatchParameters memory;
   if (layout.shared_bytes > 0) {
     absl::StatusOr<LentMemory> made =
         LentMemory::Create(LentMemory::Kind::kShared, "phub-parameters", layout.shared_bytes,
-                           SharedMemory::Others::kRead, SharedMemory::Pages::kLater);
+                           SharedMemory::Others::kRead, SharedMemory::Pages::kLater, hook);
     if (!made.ok()) return made.status();
     memory.shared = *std::move(made);
     memory.own.emplace_back(memory.shared.data(), memory.shared.bytes());

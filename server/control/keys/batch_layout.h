@@ -24,9 +24,10 @@ ParameterLayout LayOutParameters(const KeySpecs& keys,
                                  const std::vector<std::vector<KeyShardSpec>>& parts,
                                  std::uint32_t versions, bool share);
 
-// Maps the memory and sets the pointers of the parts.
+// Maps the memory and sets the pointers of the parts. `hook` is for shared memory.
 absl::StatusOr<BatchParameters> MakeParameters(const ParameterLayout& layout,
                                                std::uint32_t versions,
-                                               std::vector<std::vector<KeyShardSpec>>& parts);
+                                               std::vector<std::vector<KeyShardSpec>>& parts,
+                                               const SharedMemory::ReleaseHook& hook);
 
 }  // namespace phub::server

@@ -36,7 +36,7 @@ void DescribePlacement(KeyBuild& build) {
 
 }  // namespace
 
-std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, bool shares_memory) {
+std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMemory& host_memory) {
   auto build = std::make_shared<KeyBuild>();
   build->job = job.name();
   build->config = job.config;
@@ -45,7 +45,8 @@ std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, bool shares_m
   build->first_key = static_cast<std::uint32_t>(job.keys.size());
   // Workers map one version only, but a restarted rank reads the previous version: then nothing is
   // shared.
-  build->share = shares_memory && job.config.versions() == 1;
+  build->share = host_memory.shares_memory() && job.config.versions() == 1;
+  build->release_hook = host_memory.left().HookOf(job.account);
   build->bins = job.bins;
   build->chunk_counts = job.chunk_counts;
   build->names = job.key_names;
@@ -80,7 +81,7 @@ void PlanKeys(KeyBuild& build) {
 void BuildKeys(KeyBuild& build) {
   BatchRecord& record = build.record;
   absl::StatusOr<BatchParameters> parameters =
-      MakeParameters(record.layout, build.config.versions(), build.parts);
+      MakeParameters(record.layout, build.config.versions(), build.parts, build.release_hook);
   build.status = parameters.status();
   for (const auto& part : build.parts) {
     if (!build.status.ok()) return;

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "server/control/counters.h"
+#include "server/control/jobs/host_memory.h"
 #include "server/control/jobs/job.h"
 
 namespace phub::server {
@@ -22,7 +23,8 @@ struct KeyBuild {
   std::uint32_t chunk_bytes = 0;
   OwnBins own_bins;
   std::uint32_t first_key = 0;
-  bool share = false;  // keys may be in shared memory
+  bool share = false;                      // keys may be in shared memory
+  SharedMemory::ReleaseHook release_hook;  // of shared memory; may be empty
   std::vector<PlacementBin> bins;
   std::vector<std::uint32_t> chunk_counts;          // [bin]
   std::shared_ptr<std::set<std::string>> names;     // the job's; only builds use it
@@ -40,7 +42,7 @@ struct KeyBuild {
   BatchRecord record;
 };
 
-std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, bool shares_memory);
+std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMemory& host_memory);
 void PlanKeys(KeyBuild& build);  // the first step
 void BuildKeys(
     KeyBuild& build);  // the second step; afterwards record is complete, except its pages

@@ -121,7 +121,7 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
 }
 
 absl::Status Keys::AcceptBatch(Job& job, const KeySpecs& given, Rank rank) {
-  const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_.shares_memory());
+  const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_);
   build->keys = given;
   PlanKeys(*build);
   absl::Status status = build->status;
@@ -138,7 +138,7 @@ absl::Status Keys::AcceptBatch(Job& job, const KeySpecs& given, Rank rank) {
 // into the job. One batch at a time; other calls that need it wait in job.key_waiters. The job's
 // record stays until the build is over, even if the job ends.
 void Keys::StartBuild(Job& job, const Adding& adding, Rank rank) {
-  const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_.shares_memory());
+  const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_);
   build->given = adding.request;
   job.key_build = build;
   context_.RunLong(

@@ -14,9 +14,11 @@ absl::Status RankMemories::TakeStaging(const Job& job, Member& member) const {
   const std::uint64_t bytes =
       StagingBytesPerLane(job.config) +
       std::uint64_t{job.config.slots_per_lane} * SlotHeaderBytes(context_.options.lane_transports);
+  const SharedMemory::ReleaseHook hook = host_memory_.left().HookOf(job.account);
   for (LanePlace& place : member.lanes) {
-    absl::StatusOr<LentMemory> made = LentMemory::Create(host_memory_.lent_kind(), "phub-staging",
-                                                         bytes, SharedMemory::Others::kWrite);
+    absl::StatusOr<LentMemory> made =
+        LentMemory::Create(host_memory_.lent_kind(), "phub-staging", bytes,
+                           SharedMemory::Others::kWrite, SharedMemory::Pages::kNow, hook);
     if (!made.ok()) return made.status();
     place.staging = std::make_shared<const LentMemory>(*std::move(made));
   }
@@ -69,6 +71,7 @@ absl::StatusOr<transport::LaneMemory> RankMemories::SharedLaneMemory(const wire:
   memory.slot_count = job->config.slots_per_lane;
   memory.slot_bytes = job->config.chunk_bytes;
   memory.regions = member.memory.regions;
+  memory.rings_hook = host_memory_.left().HookOf(job->account);
   return memory;
 }
 
@@ -107,6 +110,7 @@ absl::Status RankMemories::MakeWorkerRegion(Job& job, Member& member, RankBatch&
   std::uint32_t index = kNoRegion;
   absl::Status status = made.status();
   if (status.ok()) {
+    made->SetReleaseHook(host_memory_.left().HookOf(job.account));
     entry.worker = std::make_shared<const SharedMemory>(*std::move(made));
     status = host_memory_.TakePagesOf(
         {{.data = entry.worker->data(), .bytes = bytes, .owner = entry.worker}},

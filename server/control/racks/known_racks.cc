@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/printable.h"
 #include "common/wire/message.h"
+#include "server/control/ranks/local_rack.h"
 #include "server/control/text.h"
 #include "server/core/exchange/rack_plan.h"
 

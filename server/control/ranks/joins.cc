@@ -12,6 +12,10 @@
 namespace phub::server {
 namespace {
 
+// How long a new job waits until the processes of ended jobs have unmapped the memory that it
+// needs.
+constexpr DurationNs kJoinGrace = 5 * kSecond;
+
 const std::string& TenantOf(const v1::JoinRequest& request) {
   static const std::string fallback = kDefaultTenant;
   return request.tenant().empty() ? fallback : request.tenant();
@@ -216,11 +220,10 @@ v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t ve
 
 absl::Status Joins::CheckTenant(const std::string& tenant) {
   if (!context_.ledger.HasTenant(tenant)) {
-    return context_.Refuse(
-        ControlCounter::joins_refused_tenant,
-        absl::NotFoundError(
-            fmt::format("this daemon has no tenant {}; leave the tenant empty to use {}", tenant,
-                        kDefaultTenant)));
+    return context_.Refuse(ControlCounter::joins_refused_tenant,
+                           absl::NotFoundError(fmt::format(
+                               "this daemon has no tenant {}; leave the tenant empty to use {}",
+                               tenant, kDefaultTenant)));
   }
   if (!context_.ledger.IsSuspended(tenant)) return absl::OkStatus();
   return context_.Refuse(
@@ -229,8 +232,28 @@ absl::Status Joins::CheckTenant(const std::string& tenant) {
           "tenant {} is suspended: no worker can join; ask the administrator", tenant)));
 }
 
-void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
+bool Joins::OnlyLeftIsInTheWay(const v1::JoinRequest& request, const JobSettings& settings) {
+  host_memory_.left().Check();
+  if (settings.racks > 0 || context_.ledger.left_bytes() == 0) return false;
+  Job job;  // only to compute its size
+  job.config = MakeShardConfig(settings, Incarnation{});
+  return context_.ledger.OnlyLeftIsInTheWay(TenantOf(request), MemoryOfJob(job));
+}
+
+void Joins::TryWaiting() {
+  const TimeNs now = context_.clock.Now();
+  for (WaitingJoins::Waiting& each : waiting_.Take(now, context_.ledger.left_bytes())) {
+    JoinUntil(each.deadline, each.request, each.peer_address, std::move(each.answer));
+  }
+}
+
+void Joins::Join(const v1::JoinRequest& request, std::string_view peer_address,
                  Answer<v1::JoinResponse> answer) {
+  JoinUntil(context_.clock.Now() + kJoinGrace, request, peer_address, std::move(answer));
+}
+
+void Joins::JoinUntil(TimeNs deadline, const v1::JoinRequest& given, std::string_view peer_address,
+                      Answer<v1::JoinResponse> answer) {
   const auto refuse = [&](const absl::Status& status) { answer(status, {}); };
   const absl::StatusOr<std::uint32_t> version =
       ChooseProtocolVersion(given, context_.options.version);
@@ -260,6 +283,11 @@ void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
     const bool awaits_older = jobs_.FindRunningJob(tenant, request.job()) != nullptr;
     if (settings->racks > 0 && (awaits_older || !opener_.OpensAtOnce())) {
       return opener_.AskToOpen(given, peer_address, *settings, std::move(answer));
+    }
+    if (OnlyLeftIsInTheWay(request, *settings) && context_.clock.Now() < deadline &&
+        waiting_.Add({given, std::string(peer_address), answer, deadline},
+                     context_.ledger.left_bytes())) {
+      return;
     }
     const absl::StatusOr<Job*> made =
         settings->racks > 0 ? opener_.Open(given, *settings) : CreateJob(request, *settings);

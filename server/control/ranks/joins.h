@@ -17,6 +17,7 @@
 #include "server/control/ranks/arrivals.h"
 #include "server/control/ranks/local_rack.h"
 #include "server/control/ranks/seats.h"
+#include "server/control/ranks/waiting_joins.h"
 
 namespace phub::server {
 
@@ -46,6 +47,9 @@ class Joins {
   // `peer_address` is the address of the worker.
   void Join(const v1::JoinRequest& request, std::string_view peer_address,
             Answer<v1::JoinResponse> answer);
+  // Tries again what waits for memory.
+  void TryWaiting();
+  TimeNs NextTimer() const { return waiting_.FirstDeadline(); }
   // Checks whether this daemon accepts new jobs now.
   absl::Status CheckRoom(const v1::JoinRequest& request);
   // Reserves and builds everything that a job needs before it has keys, and sends it to every core
@@ -54,6 +58,10 @@ class Joins {
                                  RackParts racks = {});
 
  private:
+  // A join that needs memory of ended jobs may wait until the deadline.
+  void JoinUntil(TimeNs deadline, const v1::JoinRequest& request, std::string_view peer_address,
+                 Answer<v1::JoinResponse> answer);
+  bool OnlyLeftIsInTheWay(const v1::JoinRequest& request, const JobSettings& settings);
   std::uint64_t MemoryOfJob(const Job& job) const;
   absl::Status BuildShards(Job& job);
   absl::Status CheckTenant(const std::string& tenant);
@@ -72,6 +80,7 @@ class Joins {
   RankMemories& rank_memories_;
   TenantShares& shares_;
   JobOpener& opener_;
+  WaitingJoins waiting_;
 };
 
 }  // namespace phub::server

@@ -119,5 +119,38 @@ TEST(FormatBytes, IsReadable) {
   EXPECT_EQ(FormatBytes(std::uint64_t{3} << 30), "3.0 GiB");
 }
 
+TEST(Ledger, MemoryThatFormerJobsHaveLeftInUseCounts) {
+  Ledger ledger(4096);
+  ledger.SetTenant({.name = "acme", .quota = {.memory_bytes = 1000}});
+  const Account account{"acme", "digits", Incarnation{2}};
+  ledger.SetLeft("acme", "digits", 300);
+  ledger.SetLeft("acme", "words", 400);
+  ledger.SetLeft("acme", "digits", 350);
+  EXPECT_EQ(ledger.UsageOf("acme").memory_bytes, 750u);
+  EXPECT_EQ(ledger.used_bytes(), 750u);
+  EXPECT_EQ(ledger.left_bytes(), 750u);
+  EXPECT_TRUE(ledger.OnlyLeftIsInTheWay("acme", 251));
+  EXPECT_FALSE(ledger.OnlyLeftIsInTheWay("acme", 250));
+  EXPECT_FALSE(ledger.OnlyLeftIsInTheWay("acme", 1001));
+  // Other tenants are limited by it only as far as memory_max is.
+  EXPECT_TRUE(ledger.OnlyLeftIsInTheWay(kDefaultTenant, 4096));
+  EXPECT_FALSE(ledger.OnlyLeftIsInTheWay(kDefaultTenant, 4096 - 750));
+  ASSERT_TRUE(ledger.Open(account, 1).ok());
+  EXPECT_TRUE(ledger.Reserve(account, 250).ok());
+  EXPECT_THAT(std::string(ledger.Reserve(account, 1).message()),
+              AllOf(HasSubstr("1000 B are reserved"), HasSubstr("digits (350 B), words (400 B)")));
+  EXPECT_THAT(ledger.DescribeHolders(), HasSubstr("acme 1000 B"));
+  // It may exceed a limit, because it cannot be refused; then nothing is free.
+  ledger.SetLeft("acme", "words", 10'000);
+  EXPECT_FALSE(ledger.Reserve(account, 1).ok());
+  EXPECT_FALSE(ledger.Reserve(account, UINT64_MAX).ok());
+  ledger.CheckInvariants();
+  ledger.SetLeft("acme", "words", 0);
+  ledger.SetLeft("acme", "digits", 0);
+  EXPECT_EQ(ledger.used_bytes(), 250u);
+  EXPECT_TRUE(ledger.Reserve(account, 750).ok());
+  ledger.CheckInvariants();
+}
+
 }  // namespace
 }  // namespace phub::server
