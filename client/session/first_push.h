@@ -1,6 +1,7 @@
 // Checks a key when its first gradients are pushed, for two mistakes that would train silently to
 // nothing: no Initialize() on any rank, so the parameters are zeros, and a learning rate of 0. Each
-// is a warning, since both can be meant. Any thread.
+// is a warning, since both can be meant, and is logged for one key of a job: a job may have tens of
+// thousands. Any thread.
 #pragma once
 
 #include <atomic>
@@ -20,12 +21,12 @@ class FirstPush {
   void NoteValues() { has_values_.store(true, std::memory_order_relaxed); }
   void NoteLearningRate(double value) { learning_rate_.store(value, std::memory_order_relaxed); }
   // Called before every push of gradients; checks at the first one.
-  void Check(const KeyDefinition& definition, const KeyOwner& job) {
+  void Check(const KeyDefinition& definition, KeyOwner& job) {
     if (trains_ && !checked_.load(std::memory_order_relaxed)) CheckOnce(definition, job);
   }
 
  private:
-  void CheckOnce(const KeyDefinition& definition, const KeyOwner& job);
+  void CheckOnce(const KeyDefinition& definition, KeyOwner& job);
 
   const bool trains_;  // the key has an optimizer
   std::atomic<double> learning_rate_;

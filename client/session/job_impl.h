@@ -89,6 +89,7 @@ class JobImpl final : public EngineListener,
   std::string verdict_key() const override;
   bool ended() const override { return ended_.load(std::memory_order_seq_cst); }
   void Submit(const Command& command) override { engine_->Submit(command); }
+  FirstPushWarnings& first_push_warnings() override { return first_push_warnings_; }
 
   std::uint32_t world_size() const { return settings_.options.world_size; }
   bool created() const { return calls_.links().front()->joined.created(); }
@@ -173,6 +174,7 @@ class JobImpl final : public EngineListener,
   std::unique_ptr<RackWatch> watch_;
   std::unique_ptr<EngineThread> engine_;
   ResumePlan resume_;  // fixed once joined
+  FirstPushWarnings first_push_warnings_;
 
   std::mutex calls_mutex_;
   std::vector<std::unique_ptr<KeyBatch>> batches_;

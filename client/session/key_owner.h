@@ -1,6 +1,7 @@
 // A key's view of its job. Implemented by JobImpl; any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -8,6 +9,12 @@
 #include "phub/status.h"
 
 namespace phub::client {
+
+// Whether a job has logged these warnings (first_push.h): one line for all of its keys.
+struct FirstPushWarnings {
+  std::atomic<bool> not_initialized{false};
+  std::atomic<bool> learning_rate_zero{false};
+};
 
 class KeyOwner {
  public:
@@ -22,6 +29,7 @@ class KeyOwner {
   // Sends a command to the engine. May wait for the engine's thread: do not hold a lock that it
   // takes.
   virtual void Submit(const Command& command) = 0;
+  virtual FirstPushWarnings& first_push_warnings() = 0;
 };
 
 }  // namespace phub::client

@@ -10,6 +10,18 @@
 namespace phub::client {
 namespace {
 
+// What a daemon answered, by key. A job may have tens of thousands of keys.
+struct Answer {
+  const DaemonVersions* daemon = nullptr;
+  std::vector<const v1::KeyVersions*> keys;  // null: it does not know the key
+
+  // Null if it has no chunks of the key.
+  const v1::KeyVersions* Find(std::uint32_t index) const {
+    const v1::KeyVersions* const key = index < keys.size() ? keys[index] : nullptr;
+    return key != nullptr && key->chunk_count() > 0 ? key : nullptr;
+  }
+};
+
 // One key, over all daemons that have chunks of it.
 struct Progress {
   bool known = false;             // at least one daemon knows the key
@@ -33,15 +45,15 @@ Status CheckKey(const DaemonVersions& daemon, const v1::KeyVersions& key) {
   return Status();
 }
 
-Status Collect(const DaemonVersions& daemon, std::vector<Progress>& keys) {
-  std::vector<bool> seen;
+Status Collect(const DaemonVersions& daemon, std::vector<Progress>& keys, Answer& answer) {
+  answer.daemon = &daemon;
   for (const v1::KeyVersions& versions : daemon.versions.keys()) {
     if (Status status = CheckKey(daemon, versions); !status.ok()) return status;
     const std::uint32_t index = versions.key_index();
     if (index >= keys.size()) keys.resize(index + 1);
-    if (index >= seen.size()) seen.resize(index + 1);
-    if (seen[index]) return Nonsense(daemon, fmt::format("key {} twice", index));
-    seen[index] = true;
+    if (index >= answer.keys.size()) answer.keys.resize(index + 1);
+    if (answer.keys[index] != nullptr) return Nonsense(daemon, fmt::format("key {} twice", index));
+    answer.keys[index] = &versions;
     Progress& key = keys[index];
     if (key.known && key.first_iteration != versions.first_iteration())
       return Nonsense(daemon, fmt::format("first iteration {} of key {}; another daemon has {}",
@@ -55,34 +67,29 @@ Status Collect(const DaemonVersions& daemon, std::vector<Progress>& keys) {
   return Status();
 }
 
-const v1::KeyVersions* Find(const DaemonVersions& daemon, std::uint32_t index) {
-  for (const v1::KeyVersions& key : daemon.versions.keys())
-    if (key.key_index() == index && key.chunk_count() > 0) return &key;
-  return nullptr;
-}
-
 bool AnyRound(const DaemonVersions& daemon) {
   return std::any_of(
       daemon.versions.keys().begin(), daemon.versions.keys().end(),
       [](const v1::KeyVersions& key) { return key.chunk_count() > 0 && key.applied_max() > 0; });
 }
 
-Result<KeyResume> ResumeKey(std::span<const DaemonVersions> daemons, std::uint32_t index,
+Result<KeyResume> ResumeKey(std::span<const Answer> answers, std::uint32_t index,
                             const Progress& progress, std::uint64_t iteration) {
   KeyResume resume{.first_iteration = progress.first_iteration};
   resume.reductions = iteration - std::min(iteration, progress.first_iteration);
-  if (progress.known_count < daemons.size()) return resume;  // some daemons do not have the key yet
+  if (progress.known_count < answers.size()) return resume;  // some daemons do not have the key yet
   std::optional<std::uint64_t> version;
-  for (const DaemonVersions& daemon : daemons) {
-    const v1::KeyVersions* const key = Find(daemon, index);
+  for (const Answer& answer : answers) {
+    const v1::KeyVersions* const key = answer.Find(index);
     if (key == nullptr) continue;
     // Any chunk is at most one round ahead: daemons keep only two versions.
     if (key->reductions_min() < resume.reductions || key->reductions_max() > resume.reductions + 1)
       return Nonsense(
-          daemon, fmt::format("key {} after {} to {} reductions; it should be {} or {} (iteration "
-                              "{} of the job)",
-                              index, key->reductions_min(), key->reductions_max(),
-                              resume.reductions, resume.reductions + 1, iteration));
+          *answer.daemon,
+          fmt::format("key {} after {} to {} reductions; it should be {} or {} (iteration "
+                      "{} of the job)",
+                      index, key->reductions_min(), key->reductions_max(), resume.reductions,
+                      resume.reductions + 1, iteration));
     const std::uint64_t ahead = key->reductions_min() - resume.reductions;
     version = std::min(version.value_or(std::numeric_limits<std::uint64_t>::max()),
                        key->applied_min() - ahead);
@@ -92,8 +99,8 @@ Result<KeyResume> ResumeKey(std::span<const DaemonVersions> daemons, std::uint32
     resume.reductions = 0;
     return resume;
   }
-  for (const DaemonVersions& daemon : daemons) {
-    const v1::KeyVersions* const key = Find(daemon, index);
+  for (const Answer& answer : answers) {
+    const v1::KeyVersions* const key = answer.Find(index);
     if (key == nullptr) continue;
     const bool current = key->applied_min() == resume.version.value;
     if (!current && key->applied_min() != resume.version.value + 1) continue;
@@ -125,8 +132,9 @@ Result<ResumePlan> MakeResumePlan(std::span<const DaemonVersions> daemons) {
     plan.resumed = true;
   }
   std::vector<Progress> keys;
-  for (const DaemonVersions& daemon : daemons)
-    if (Status status = Collect(daemon, keys); !status.ok()) return status;
+  std::vector<Answer> answers(daemons.size());
+  for (std::size_t i = 0; i < daemons.size(); ++i)
+    if (Status status = Collect(daemons[i], keys, answers[i]); !status.ok()) return status;
   std::uint64_t iteration = std::numeric_limits<std::uint64_t>::max();
   for (Progress& key : keys) {
     if (!key.known) continue;
@@ -138,7 +146,7 @@ Result<ResumePlan> MakeResumePlan(std::span<const DaemonVersions> daemons) {
   }
   plan.iteration = iteration == std::numeric_limits<std::uint64_t>::max() ? 0 : iteration;
   for (std::uint32_t index = 0; index < keys.size(); ++index) {
-    Result<KeyResume> key = ResumeKey(daemons, index, keys[index], plan.iteration);
+    Result<KeyResume> key = ResumeKey(answers, index, keys[index], plan.iteration);
     if (!key.ok()) return key.status();
     plan.keys.push_back(*std::move(key));
   }

@@ -51,6 +51,16 @@ TEST_F(FirstPushTest, AKeyThatNobodyInitializedIsReportedOnce) {
                                          HasSubstr("fc1.weight"), HasSubstr("Initialize()"))));
 }
 
+TEST_F(FirstPushTest, OneKeyOfAJobIsReported) {
+  for (const char* name : {"fc1.weight", "fc1.bias", "fc2.weight"}) {
+    Key key = *job_->AddKey(name, f32, 8, Sgd{});
+    ASSERT_TRUE(key.PushPull().Wait().ok());
+  }
+  EXPECT_THAT(Lines(),
+              ElementsAre(AllOf(HasSubstr("event=key_not_initialized"), HasSubstr("fc1.weight")),
+                          AllOf(HasSubstr("event=learning_rate_zero"), HasSubstr("fc1.weight"))));
+}
+
 TEST_F(FirstPushTest, ALearningRateOfZeroIsReported) {
   Key key = *job_->AddKey("fc1.weight", f32, 8, Sgd{});
   ASSERT_TRUE(job_->Initialize(key, std::vector<float>(8, 1.0f)).ok());

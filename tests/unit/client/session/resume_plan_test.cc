@@ -52,6 +52,19 @@ TEST(ResumePlan, IterationIsTheLeastOfAllChunksOfAllKeysAndDaemons) {
   EXPECT_EQ(plan->keys[1].first_iteration, 5u);
 }
 
+// With time that grows as the square of the number of keys, this test would not end in time.
+TEST(ResumePlan, AJobMayHaveEveryPossibleKey) {
+  DaemonVersions daemons[] = {Daemon("a"), Daemon("b"), Daemon("c")};
+  for (DaemonVersions& daemon : daemons)
+    for (std::uint32_t i = 0; i < kKeysPerJobMax; ++i) Add(daemon, {5, 5, 5, 5, 0}, 1 + i % 7);
+  const Result<ResumePlan> plan = MakeResumePlan(daemons);
+  ASSERT_TRUE(plan.ok()) << ToString(plan.status());
+  ASSERT_EQ(plan->keys.size(), kKeysPerJobMax);
+  EXPECT_EQ(plan->iteration, 5u);
+  for (std::uint32_t i = 0; i < kKeysPerJobMax; ++i)
+    ASSERT_EQ(plan->keys[i].hyper_version.value, 1 + i % 7);
+}
+
 TEST(ResumePlan, RecordIsTheOneOfTheVersion) {
   DaemonVersions daemons[] = {Daemon("a")};
   Add(daemons[0], {5, 5, 5, 5, 0}, /*record=*/4, /*previous=*/3);
