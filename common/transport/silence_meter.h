@@ -82,8 +82,9 @@ class LookTimer {
     next_keep_alive_ = now + timeout_ / kKeepAlives - timeout_ / kLooks / 2;
     return true;
   }
-  // A worker stops sending keep-alives when the daemon has been silent for longer than this. So if
-  // only the direction from the daemon fails, the daemon notices as well.
+  // One end of a lane (the worker; between racks, the higher rack) stops sending keep-alives when
+  // the other end has been silent for longer than this. So if only the direction to it fails, the
+  // other end notices as well.
   DurationNs echo_limit() const { return timeout_ / kEchoFraction; }
 
  private:

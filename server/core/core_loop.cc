@@ -45,6 +45,7 @@ struct CoreLoop::Impl {
   bool Poll(OnMessage&& on_message);
   template <typename OnMessage>
   bool PollTransport(std::uint8_t transport_index, OnMessage& on_message);
+  void OnRackMessage(JobShard& shard, RackIndex rack, const ReceivedMessage& message);
   void FinishRound(JobShard& shard, Chunk& chunk);
   bool FlushBacklogs();
   void TellIdle();
@@ -88,7 +89,7 @@ bool CoreLoop::RunOnce() {
   loop.outbox.Flush();
   bool worked = loop.orders.Execute();
   worked |= loop.Poll([&](JobShard& shard, LaneOwner from, const ReceivedMessage& message) {
-    if (from.is_rack()) return loop.rounds.OnRackMessage(shard, from.rack(), message);  // exchange
+    if (from.is_rack()) return loop.OnRackMessage(shard, from.rack(), message);  // exchange
     const Rank rank = from.rank();
     const ingest::Verdict verdict = loop.intake.Ingest(shard, rank, message);
     Chunk* const whole = loop.intake.Aggregate(shard, rank, verdict, message);
@@ -172,6 +173,12 @@ bool CoreLoop::Impl::PollTransport(std::uint8_t transport_index, OnMessage& on_m
   }
   transport.Release({completions.data(), count});
   return count > 0;
+}
+
+void CoreLoop::Impl::OnRackMessage(JobShard& shard, RackIndex rack,
+                                   const ReceivedMessage& message) {
+  rounds.OnRackMessage(shard, rack, message);
+  keep_alives.NoteWork(message.header.payload_bytes);
 }
 
 void CoreLoop::Impl::FinishRound(JobShard& shard, Chunk& chunk) {

@@ -4,14 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 
-#include <atomic>
 #include <future>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "phub/client.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/steady_training.h"
 #include "tests/process/stopped_thread.h"
 #include "tests/process/trainer.h"
 
@@ -22,71 +21,22 @@ using ::testing::HasSubstr;
 
 constexpr DurationNs kOutage = 10 * kSecond;  // liveness_timeout is 2 s
 
-// A job of two ranks that trains until it is asked to stop.
-class Training {
- public:
-  Training(const std::string& endpoint, TransportChoice transport) : endpoint_(endpoint) {
-    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
-      JobOptions job{.job = "victim", .rank = rank, .world_size = kRanks};
-      job.transport = transport;
-      ranks_.push_back(std::async(std::launch::async, [this, job] { return Train(job); }));
-    }
-  }
-  std::uint64_t iteration() const { return iteration_; }
-  bool WaitFor(std::uint64_t iteration) const {
-    for (int i = 0; i < 1000 && iteration_ < iteration; ++i) Sleep(10 * kMillisecond);
-    return iteration_ >= iteration;
-  }
-  // What went wrong, or an empty string.
-  std::string Finish() {
-    last_ = iteration_ + 20;
-    std::string problem;
-    std::vector<Trained> trained;
-    for (auto& rank : ranks_) trained.push_back(rank.get());
-    for (const Trained& each : trained) {
-      if (!each.problem.empty()) return each.problem;
-    }
-    const Trained expected =
-        TrainUndisturbed(endpoint_, {.job = "undisturbed", .rank = 0, .world_size = kRanks}, last_);
-    if (!expected.problem.empty()) return expected.problem;
-    for (const Trained& each : trained) {
-      if (each.parameters != expected.parameters) return "the parameters are wrong";
-    }
-    return "";
-  }
-
- private:
-  static constexpr std::uint32_t kRanks = 2;
-
-  Trained Train(const JobOptions& job) {
-    Result<Trainer> trainer = Trainer::Start(endpoint_, job);
-    if (!trainer.ok()) return {.parameters = {}, .problem = ToString(trainer.status())};
-    while (trainer->iteration() < last_) {
-      if (Status status = trainer->Iterate(); !status.ok()) {
-        return {.parameters = {}, .problem = ToString(status)};
-      }
-      if (job.rank == 0) iteration_ = trainer->iteration();
-      Sleep(5 * kMillisecond);
-    }
-    return {.parameters = trainer->Parameters(), .problem = {}};
-  }
-
-  const std::string endpoint_;
-  std::atomic<std::uint64_t> iteration_{0};
-  std::atomic<std::uint64_t> last_{UINT64_MAX};
-  std::vector<std::future<Trained>> ranks_;
-};
-
 class LivenessTest : public ::testing::TestWithParam<TransportChoice> {
  protected:
   void SetUp() override { ASSERT_FALSE(daemon_.endpoint().empty()) << daemon_.process().Outputs(); }
+  // A job of two ranks.
+  SteadyTraining Train() const {
+    JobOptions job{.job = "victim", .rank = 0, .world_size = 2};
+    job.transport = GetParam();
+    return {{daemon_.endpoint()}, job};
+  }
   // A call of control gets no answer, because somebody holds its lock.
   bool ControlIsStuck() const {
     Process call = Process::Start(kPhubctl, {"--endpoint", daemon_.endpoint(), "job", "list"});
     return !call.Wait(kSecond).has_value();
   }
   // The job trains while control stands still, and has the right parameters.
-  static void ExpectTrainingGoesOn(const Training& training) {
+  static void ExpectTrainingGoesOn(const SteadyTraining& training) {
     const std::uint64_t before = training.iteration();
     Sleep(kOutage * 3 / 4);
     const std::uint64_t middle = training.iteration();
@@ -104,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, LivenessTest,
                          });
 
 TEST_P(LivenessTest, TrainingGoesOnWhileControlsThreadStandsStill) {
-  Training training(daemon_.endpoint(), GetParam());
+  SteadyTraining training = Train();
   ASSERT_TRUE(training.WaitFor(10));
   {
     const StoppedThread control(daemon_.process().pid(), "control");
@@ -116,7 +66,7 @@ TEST_P(LivenessTest, TrainingGoesOnWhileControlsThreadStandsStill) {
 }
 
 TEST_P(LivenessTest, TrainingGoesOnWhileControlsThreadStandsStillWithTheLock) {
-  Training training(daemon_.endpoint(), GetParam());
+  SteadyTraining training = Train();
   ASSERT_TRUE(training.WaitFor(10));
   std::future<Trained> other;
   {

@@ -109,7 +109,7 @@ TEST_F(RackFaults, ADaemonThatIsSilentIsNamedWithinTheLivenessTimeout) {
   racks_.daemon(2).Signal(SIGSTOP);
   ExpectVerdicts(
       trainers,
-      WordsBut(2, {fmt::format("job training failed: the daemon of rack 2 ({}) has been silent for",
+      WordsBut(2, {fmt::format("job training failed: the daemon of rack 2 ({}) has been silent on",
                                racks_.endpoint(2)),
                    "(rack_silent)"}),
       racks_);

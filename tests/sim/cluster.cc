@@ -58,11 +58,11 @@ Cluster::Cluster(Layout layout, std::uint64_t seed, oracle::Order order)
   if (layout_ == Layout::kOneRack) {
     BuildRack();
     DrawJobs();
-    DrawOutages();
   } else {
     BuildRacks();
     DrawRackJobs();
   }
+  DrawOutages();
   breaks_per_second_ = random_.Below(40);
   faults_until_ = static_cast<TimeNs>(random_.Below(3'000)) * kMillisecond;
   doomed_ = static_cast<std::uint32_t>(random_.Below(rack_.size()));

@@ -26,8 +26,6 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(streams_broken)                   \
   X(several_daemons)                  \
   X(crashes)                          \
-  X(control_outages)                  \
-  X(rounds_without_control)           \
   X(seats_taken_over)                 \
   X(keys_resumed)                     \
   X(keys_resumed_back)                \
@@ -45,6 +43,8 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(streams_broken_across) X(keys_resumed_across) X(keys_resumed_back_across) X(surveys)
 #define PHUB_SIM_BOTH_COVERAGE(X) \
   X(rounds)                       \
+  X(control_outages)              \
+  X(rounds_without_control)       \
   X(jobs_failed) X(daemons_lost) X(snapshots_taken) X(snapshots_missed) X(snapshots_cancelled)
 
 struct Coverage {

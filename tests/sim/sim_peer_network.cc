@@ -53,14 +53,15 @@ void SimPeerNetwork::DeliverAfter(server::RackIndex to, DurationNs delay) {
 }
 
 void SimPeerNetwork::Deliver(server::RackIndex to) {
-  if (!self().alive()) return;
-  Link& link = links_[to.value];
-  link.under_way = true;
-  const std::uint64_t turn = ++link.turn;
-  v1::PeerEnvelope envelope = self().control().rack_messages().MakeEnvelope(to);
-  link.queue.Fill(envelope);
-  After(kLivenessTimeout, [this, to, turn] { Finish(to, turn, 0, std::nullopt); });
-  After(DrawDelay(), [this, to, turn, envelope] { Arrive(to, turn, envelope); });
+  links_[to.value].under_way = true;
+  self().CallControl([this, to](server::Control& control) {
+    Link& link = links_[to.value];
+    const std::uint64_t turn = ++link.turn;
+    v1::PeerEnvelope envelope = control.rack_messages().MakeEnvelope(to);
+    link.queue.Fill(envelope);
+    After(kLivenessTimeout, [this, to, turn] { Finish(to, turn, 0, std::nullopt); });
+    After(DrawDelay(), [this, to, turn, envelope] { Arrive(to, turn, envelope); });
+  });
 }
 
 void SimPeerNetwork::Arrive(server::RackIndex to, std::uint64_t turn,
@@ -71,13 +72,15 @@ void SimPeerNetwork::Arrive(server::RackIndex to, std::uint64_t turn,
   };
   if (!daemon.alive()) return daemon.closed() ? refused() : void();
   if (random_.Chance(1, 64)) return refused();
-  const std::uint64_t taken =
-      envelope.first_sequence() + static_cast<std::uint64_t>(envelope.messages_size());
-  daemon.control().rack_messages().OnEnvelope(
-      envelope, [&](const absl::Status& status, const v1::PeerReceipt& receipt) {
-        if (!status.ok() || random_.Chance(1, 64)) return refused();
-        After(DrawDelay(), [this, to, turn, taken, receipt] { Finish(to, turn, taken, receipt); });
-      });
+  daemon.CallControl([this, to, turn, envelope, refused](server::Control& control) {
+    const std::uint64_t taken =
+        envelope.first_sequence() + static_cast<std::uint64_t>(envelope.messages_size());
+    control.rack_messages().OnEnvelope(envelope, [&](const absl::Status& status,
+                                                     const v1::PeerReceipt& receipt) {
+      if (!status.ok() || random_.Chance(1, 64)) return refused();
+      After(DrawDelay(), [this, to, turn, taken, receipt] { Finish(to, turn, taken, receipt); });
+    });
+  });
 }
 
 void SimPeerNetwork::Finish(server::RackIndex to, std::uint64_t turn, std::uint64_t taken,
@@ -91,7 +94,9 @@ void SimPeerNetwork::Finish(server::RackIndex to, std::uint64_t turn, std::uint6
   }
   link.queue.Take(taken);
   DeliverAfter(to, link.queue.empty() ? kHeartbeatInterval : 0);
-  self().control().rack_messages().OnReceipt(to, *receipt);
+  self().CallControl([to, receipt = *receipt](server::Control& control) {
+    control.rack_messages().OnReceipt(to, receipt);
+  });
 }
 
 void SimPeerNetwork::DialLane(server::PeerLaneCall call) {

@@ -1,4 +1,4 @@
-// Handles envelopes and messages from the daemons of other racks, and detects silent daemons.
+// Handles envelopes and messages from the daemons of other racks.
 #include <algorithm>
 #include <utility>
 
@@ -213,7 +213,7 @@ void RackMessages::NoteIfNobodyIsHere(Job& job) {
 void RackMessages::PollRacks(TimeNs now) {
   if (known_.empty()) return;
   CheckQueues();
-  CheckRackLiveness(now);
+  liveness_.Check(now);
   HandleDeferred(now);
   survey_.AdvanceSurvey();
   opening_.RefuseLate(now);
@@ -225,31 +225,6 @@ void RackMessages::PollRacks(TimeNs now) {
     if (job->running() && Has(run.protocol.On(RunEvent::kPutOffDue, {}, now), RackAction::kFail)) {
       context_.counters.Add(ControlCounter::peer_faults);
       ending_.Fail(*job, std::move(run.put_off));
-    }
-  }
-}
-
-void RackMessages::CheckRackLiveness(TimeNs now) {
-  for (std::uint32_t rack = 0; rack < known_.size(); ++rack) {
-    if (rack == context_.options.rack_index) continue;
-    for (const auto& job : jobs_.jobs()) {
-      if (!job->running() || job->rack_run == nullptr) continue;
-      const TimeNs heard = std::max(known_.LastHeard(RackIndex{rack}), job->created_at);
-      if (now - heard < context_.options.liveness_timeout) continue;
-      context_.counters.Add(ControlCounter::racks_silent);
-      // The loss of lanes explains more than silence does, so a deferred loss becomes due now.
-      RackProtocol& protocol = job->rack_run->protocol;
-      const RackSteps steps = protocol.On(RunEvent::kPeerSilent, RackIndex{rack}, now);
-      if (!Has(steps, RackAction::kFail)) continue;
-      const bool never = known_.LastHeard(RackIndex{rack}) == 0;
-      ending_.Fail(
-          *job,
-          ending_.MakeFault(
-              *job, "rack_silent",
-              fmt::format("the daemon of {} {}{}", context_.options.DescribeRack(RackIndex{rack}),
-                          never ? std::string("has sent no message that this daemon accepted")
-                                : fmt::format("has been silent for {}", FormatAge(now - heard)),
-                          known_.DescribeTrouble(RackIndex{rack}))));
     }
   }
 }

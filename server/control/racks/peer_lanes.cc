@@ -7,6 +7,7 @@
 #include "common/base/log.h"
 #include "server/control/jobs/ending.h"
 #include "server/control/racks/peer_offers.h"
+#include "server/control/racks/rack_liveness.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_opening.h"
 #include "server/control/racks/rack_run.h"
@@ -328,8 +329,13 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
       known_.Avoid(rack, lost->name, context_.clock.Now() + kAvoidAfterLoss);
     }
     // Either the daemon died, or the job has ended there. If the job has ended, the loss of the
-    // lane has overtaken the reason or the last message of a job that ended normally.
-    const DurationNs patience = context_.options.liveness_timeout / (run.protocol.left() ? 1 : 2);
+    // lane has overtaken the reason or the last message of a job that ended normally. If only that
+    // message is missing, nobody waits, and a control plane that is stuck may send it late.
+    const DurationNs timeout = context_.options.liveness_timeout;
+    const DurationNs patience = run.protocol.AllLeftBut(rack)
+                                    ? RackLiveness::kLongTimeouts * timeout
+                                : run.protocol.left() ? timeout
+                                                      : timeout / 2;
     return PutOff(run, rack, std::move(fault), context_.clock.Now() + patience);
   }
   context_.counters.Add(ControlCounter::peer_faults);

@@ -1,5 +1,5 @@
 // Communication with the daemons of other racks: sends and receives envelopes, passes each message
-// to the class that handles it, detects silent daemons, and fails jobs whose messages were lost.
+// to the class that handles it, and fails jobs whose messages were lost.
 // Owned by Control; under control's lock.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include "server/control/racks/held_joins.h"
 #include "server/control/racks/known_racks.h"
 #include "server/control/racks/peer_network.h"
+#include "server/control/racks/rack_liveness.h"
 
 namespace phub::server {
 
@@ -86,7 +87,6 @@ class RackMessages {
   void HandleDeferred(TimeNs now);
   void OnRackRestarted(RackIndex rack);
   void HandlePeerMessage(RackIndex from, const v1::PeerMessage& message);
-  void CheckRackLiveness(TimeNs now);
 
   Context& context_;
   KnownRacks& known_;
@@ -103,6 +103,7 @@ class RackMessages {
   RackWaiting& rack_waiting_;
   TopologySurvey& survey_;
   PeerNetwork* network_ = nullptr;
+  RackLiveness liveness_{context_, known_, jobs_, ending_};
 };
 
 }  // namespace phub::server

@@ -230,6 +230,14 @@ bool RackProtocol::OthersAre(PeerRegion region, PeerState at_least) const {
   return true;
 }
 
+bool RackProtocol::AllLeftBut(RackIndex rack) const {
+  for (std::uint32_t other = 0; other < peers_.size(); ++other) {
+    if (other == self_.value || other == rack.value) continue;
+    if (peer(RackIndex{other}, PeerRegion::kRanks) < PeerState::kLeft) return false;
+  }
+  return left();
+}
+
 void RackProtocol::Forgive(DurationNs duration) { put_off_due_ += duration; }
 
 bool RackProtocol::HasOpened(RackIndex rack) const {

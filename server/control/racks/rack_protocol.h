@@ -166,6 +166,8 @@ class RackProtocol {
   bool connecting() const { return state(RunRegion::kOpening) == RunState::kConnecting; }
   bool standing() const { return state(RunRegion::kOpening) == RunState::kStanding; }
   bool left() const { return state(RunRegion::kRanks) != RunState::kAtWork; }
+  // The ranks of all racks have left, as far as known, except that rack's.
+  bool AllLeftBut(RackIndex rack) const;
   bool crowded_out() const { return state(RunRegion::kMessages) == RunState::kCrowdedOut; }
   // At rack 0: whether that rack has the job, and whether it has all its lanes.
   bool HasOpened(RackIndex rack) const;

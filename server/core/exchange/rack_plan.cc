@@ -105,6 +105,9 @@ absl::StatusOr<RackPlan> MakeRackPlan(const plan::Topology& topology, const plan
     for (const auto* edges : {&tree.reduce, &tree.gather}) {
       absl::Status status = CheckEnds(topology, *edges, aggregators);
       if (!status.ok()) return status;
+      for (const Edge& edge : *edges) {
+        made.linked |= RackBit(RackOf(topology, edge.from)) | RackBit(RackOf(topology, edge.to));
+      }
     }
     made.trees.push_back(MakeTree(topology, tree, self));
     made.shares.push_back(static_cast<double>(tree.share) / static_cast<double>(forest.share_unit));

@@ -41,6 +41,7 @@ struct RackPlan {
   std::vector<RackTree> trees;
   std::vector<double> shares;   // [tree], sum 1
   std::uint64_t neighbors = 0;  // bit per rack that shares an edge of some tree with this one
+  std::uint64_t linked = 0;     // bit per rack that shares an edge of some tree with any rack
 };
 
 // `aggregators`: a daemon acts as each aggregating switch. They are the racks after all members, in

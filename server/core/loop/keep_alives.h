@@ -1,5 +1,6 @@
-// Keep-alives of a core loop: shows workers that the loop is alive, and measures how long each of
-// them has been silent. Control reads the result (Connection::silence_meter) and judges it.
+// Keep-alives of a core loop: shows workers and other racks' core loops that the loop is alive, and
+// measures how long each of them has been silent. Control reads the result
+// (Connection::silence_meter) and judges it.
 //
 // Owned by CoreLoop::Impl; loop's thread. Nothing allocates after construction.
 #pragma once
@@ -22,7 +23,7 @@ class KeepAlives {
     if (timer_.IsDue(loop_.now)) LookAtLanes();
   }
   // Call it after work on that many bytes. Long work within one run must not make this loop look
-  // dead to its workers.
+  // dead.
   void NoteWork(std::uint64_t bytes) {
     worked_bytes_ += bytes;
     if (worked_bytes_ >= kBytesPerCheck) SendDuringWork();

@@ -93,6 +93,8 @@ void Lanes::AttachRack(const Command& command) {
   peer.open = true;
   peer.transport_index = command.transport_index;
   peer.connection = id;
+  peer.peer = command.connection;
+  peer.peer->silence_meter().Begin(loop_.transports[command.transport_index]->ActivityOf(id));
 }
 
 void Lanes::OnClosed(std::uint8_t transport_index, const transport::Completion& completion) {
@@ -136,6 +138,7 @@ void Lanes::OnRackClosed(const LaneTable::Place& place, const transport::Complet
   JobShard& shard = *place.shard;
   exchange::PeerLane& peer = shard.exchange->peers[place.owner.rack().value];
   peer.open = false;
+  peer.peer = nullptr;
   shard.exchange->waiting_count -=
       static_cast<std::uint32_t>(peer.waiting_end - peer.waiting_begin);
   peer.waiting_begin = peer.waiting_end;

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "common/plan/generators.h"
-#include "server/control/racks/peer_network.h"
 #include "server/control/racks/known_racks.h"
+#include "server/control/racks/peer_network.h"
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {
@@ -146,7 +146,8 @@ class RackJobsTest : public ::testing::Test {
       for (const auto& node : nodes_) moved |= !holds_dials && MakeLanes(*node);
     }
   }
-  // Advances time. Workers in jobs send heartbeats, unless they are mute.
+  // Advances time. Workers in jobs send heartbeats, unless they are mute. Core loops measure lanes
+  // between racks.
   void Advance(DurationNs duration) {
     constexpr DurationNs kStep = 100 * kMillisecond;
     for (const TimeNs end = now_ + duration; now_ < end;) {
@@ -155,6 +156,7 @@ class RackJobsTest : public ::testing::Test {
       for (const auto& [rank, session] : sessions) {
         if (!mute.contains(rank)) NodeOf(rank).Heartbeat(session);
       }
+      MeasureLanes(kStep);
       Settle();
       for (const auto& node : nodes_) ASSERT_GT(node->control().NextDeadline(), now_) << "spins";
     }
@@ -164,6 +166,19 @@ class RackJobsTest : public ::testing::Test {
   void Pass(DurationNs duration) {
     now_ += duration;
     for (const auto& node : nodes_) node->clock.now = now_;
+  }
+  // The lanes between racks that one of them measures.
+  struct KeptLane {
+    FakeConnection* connection = nullptr;
+    bool silent = false;
+    std::uint64_t received = 0;
+  };
+  KeptLane& LaneOf(std::uint32_t observer, std::uint32_t other) {
+    return lanes_[{observer, other}];
+  }
+  // Nothing more arrives from that rack on any lane.
+  void Silence(std::uint32_t rack, bool silent = true) {
+    for (std::uint32_t other = 0; other < kRacks; ++other) LaneOf(other, rack).silent = silent;
   }
   // As if all hosts were suspended: nothing ran, and no heartbeats arrived.
   void StandStill(DurationNs duration) {
@@ -241,10 +256,11 @@ class RackJobsTest : public ::testing::Test {
   std::map<std::uint32_t, StreamId> streams;      // by rank
   // Changes the options of joining jobs; may be empty.
   std::function<void(v1::JobOptions&)> set_options;
-  std::uint64_t incarnation = 0;  // the last job that was entered
-  bool dials_plain = false;       // regardless of Control's choice
-  bool holds_dials = false;       // dials wait
-  bool offers_fail = false;       // everywhere
+  std::uint64_t incarnation = 0;                      // the last job that was entered
+  bool dials_plain = false;                           // regardless of Control's choice
+  bool holds_dials = false;                           // dials wait
+  bool offers_fail = false;                           // everywhere
+  std::uint8_t lane_version = wire::kLaneVersionMin;  // of lanes between racks
 
  private:
   // Returns whether `to` accepted messages.
@@ -286,12 +302,30 @@ class RackJobsTest : public ::testing::Test {
         from.control().peer_lanes().PeerLaneFailed(hello, to, absl::UnavailableError("refused"));
         continue;
       }
-      granter.Attach(hello);
+      const std::uint32_t dialer = from.options.rack_index;
+      granter.control().lanes().AttachLane(hello, MakeLane(to.value, dialer), 0, "tcp",
+                                           "10.0.0.5:40112");
       from.control().peer_lanes().AttachPeerLane(
-          hello, to, std::make_unique<FakeConnection>(from.connections_live), 0,
+          hello, to, MakeLane(dialer, to.value), 0,
           NameOf(from, call, by_offer) + " " + from.options.racks[to.value]);
     }
     return !dials.empty();
+  }
+  std::unique_ptr<FakeConnection> MakeLane(std::uint32_t observer, std::uint32_t other) {
+    auto made = std::make_unique<FakeConnection>(node(observer).connections_live);
+    made->SetVersion(lane_version);
+    made->silence_meter().Begin({.received = 0, .read_all = true});
+    lanes_[{observer, other}] = {.connection = made.get()};
+    return made;
+  }
+  void MeasureLanes(DurationNs step) {
+    for (auto& [place, lane] : lanes_) {
+      const auto& attached = node(place.first).cores[0]->attached;
+      const auto is_lane = [&](const Command& each) { return each.connection == lane.connection; };
+      if (std::ranges::none_of(attached, is_lane)) continue;  // control has freed it
+      if (!lane.silent) ++lane.received;
+      lane.connection->silence_meter().Look({.received = lane.received, .read_all = true}, step);
+    }
   }
   static std::string NameOf(const RackNode& from, const PeerLaneCall& call, bool by_offer) {
     if (!by_offer) return "tcp";
@@ -302,6 +336,7 @@ class RackJobsTest : public ::testing::Test {
   std::uint64_t seeds_ = 0;
   std::array<std::unique_ptr<RackNode>, kRacks> nodes_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Cut> cuts_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, KeptLane> lanes_;  // by observer and other rack
   // By direction: messages below this number have arrived, although their receipts were lost.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> heard_;
 };

@@ -16,6 +16,7 @@ inline constexpr std::uint32_t kRanks = 2;  // in this rack
 // Rack `self` of three. There is one tree per rack; chunk c uses tree c.
 class CoreLoopRacks : public CoreLoopTest {
  protected:
+  explicit CoreLoopRacks(DurationNs liveness_timeout = 0) : CoreLoopTest(liveness_timeout) {}
   void StartRack(std::uint32_t self, const char* planner = "sharded-star",
                  std::uint32_t chunks = 3) {
     StartOver("switch:3", self, planner, chunks);
@@ -61,10 +62,11 @@ class CoreLoopRacks : public CoreLoopTest {
     Order({.kind = Command::Kind::kAddJob, .shard = shard_.get()});
     for (std::uint32_t rack = 0; rack < rack_count; ++rack) {
       if (rack == self) continue;
+      peer_endpoints_[rack].SetVersion(peer_version_);
       Order({.kind = Command::Kind::kAttachLane,
              .owner = RackIndex{rack},
              .shard = shard_.get(),
-             .connection = &endpoint_});
+             .connection = &peer_endpoints_[rack]});
       peers_[rack] = transport_.last_adopted();
     }
     Order({.kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = batch_.get()});
@@ -105,6 +107,8 @@ class CoreLoopRacks : public CoreLoopTest {
   std::unique_ptr<exchange::ShardExchange> exchange_;
   std::unique_ptr<exchange::ExchangeBatch> exchange_batch_;
   std::map<std::uint32_t, ConnectionId> peers_;  // by rack
+  std::map<std::uint32_t, ScriptedTransport::Endpoint> peer_endpoints_;
+  std::uint8_t peer_version_ = wire::kLaneVersionMin;
   std::uint64_t hash_ = 0;
 };
 

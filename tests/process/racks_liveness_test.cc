@@ -1,0 +1,96 @@
+// Liveness rides on the lanes between racks, too: jobs that span racks of several daemons go on
+// while control stands still in both racks, and a daemon whose lanes are silent is found.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+
+#include <future>
+#include <string>
+
+#include "tests/process/rack_process.h"
+#include "tests/process/steady_training.h"
+#include "tests/process/stopped_thread.h"
+#include "tests/process/training_process.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class RacksLivenessTest : public ::testing::Test {
+ protected:
+  static constexpr DurationNs kOutage = 10 * kSecond;  // liveness_timeout is 2 s
+  static constexpr std::uint32_t kRanks = 4;           // in two racks of two daemons
+
+  RacksLivenessTest()
+      : racks_(4, {"--cores", "1", "--pin", "off"}, RackProcess::Kind::kManyRacks, 0, 2) {}
+  void SetUp() override { ASSERT_TRUE(racks_.serving()) << racks_.Outputs(); }
+  // A call of control gets no answer, because somebody holds its lock.
+  bool ControlIsStuck(std::size_t daemon) const {
+    Process call = Process::Start(kPhubctl, {"--endpoint", racks_.endpoint(daemon), "job", "list"});
+    return !call.Wait(kSecond).has_value();
+  }
+
+  RackProcess racks_;
+};
+
+// The first daemon of rack 0, which opens jobs, stands still with its lock, and the second daemon
+// of rack 1 without.
+TEST_F(RacksLivenessTest, TrainingGoesOnWhileControlsThreadsStandStill) {
+  JobOptions job{.job = "victim", .rank = 0, .world_size = kRanks};
+  job.plan = "ring";
+  SteadyTraining training({racks_.endpoint(0), racks_.endpoint(2)}, job);
+  ASSERT_TRUE(training.WaitFor(10)) << racks_.Outputs();
+  std::future<Trained> other;
+  {
+    StoppedThread first(racks_.daemon(0).pid(), "control");
+    const StoppedThread last(racks_.daemon(3).pid(), "control");
+    ASSERT_TRUE(first.stopped() && last.stopped());
+    // Control's thread rings a core loop's doorbell under its lock, when a job ends.
+    other = std::async(std::launch::async, [this] {
+      return TrainUndisturbed(racks_.endpoint(0), {.job = "other", .rank = 0, .world_size = 1}, 5);
+    });
+    bool stuck = false;
+    for (int i = 0; i < 1000 && !stuck; ++i) {
+      ASSERT_TRUE(first.RunToSystemCall(SYS_write, 20 * kSecond));
+      stuck = ControlIsStuck(0);
+    }
+    ASSERT_TRUE(stuck);
+    const std::uint64_t before = training.iteration();
+    Sleep(kOutage * 3 / 4);
+    const std::uint64_t middle = training.iteration();
+    EXPECT_GT(middle, before);
+    Sleep(kOutage / 4);
+    EXPECT_GT(training.iteration(), middle);
+  }
+  EXPECT_EQ(training.Finish(), "");
+  other.wait();  // calls that control did not answer in time may have failed
+}
+
+// Control of rack 1's second daemon works, and its heartbeats arrive.
+TEST_F(RacksLivenessTest, ADaemonWhoseCoreLoopIsSilentIsNamedInBothRacks) {
+  std::vector<Process> trainers;
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    trainers.push_back(StartTrainer({.endpoint = racks_.endpoint(rank),
+                                     .job = "training",
+                                     .rank = rank,
+                                     .world_size = kRanks,
+                                     .iterations = 100'000'000,
+                                     .more = {"--plan", "ring"}}));
+  }
+  for (Process& trainer : trainers) {
+    ASSERT_TRUE(WaitForIteration(trainer, 20, 20 * kSecond)) << trainer.Outputs();
+  }
+  const StoppedThread core(racks_.daemon(3).pid(), "core-0");
+  ASSERT_TRUE(core.stopped());
+  for (Process& trainer : trainers) {
+    EXPECT_EQ(trainer.Wait(10 * kSecond), Exit::WithCode(1)) << trainer.Outputs();
+    EXPECT_THAT(VerdictOf(trainer), AllOf(HasSubstr("training"), HasSubstr(racks_.endpoint(3)),
+                                          HasSubstr("has been silent on")));
+  }
+}
+
+}  // namespace
+}  // namespace phub::process
