@@ -38,7 +38,9 @@ constexpr std::size_t kOutboxMax =
 struct CoreLoop::Impl {
   Impl(CoreIndex core, const Clock& clock, std::span<transport::Transport* const> transports,
        DurationNs liveness_timeout)
-      : loop(core, clock, transports), keep_alives(loop, liveness_timeout) {}
+      : loop(core, clock, transports), keep_alives(loop, liveness_timeout) {
+    loop.long_work = &keep_alives;
+  }
 
   void BeginRun();
   template <typename OnMessage>
@@ -178,13 +180,12 @@ bool CoreLoop::Impl::PollTransport(std::uint8_t transport_index, OnMessage& on_m
 void CoreLoop::Impl::OnRackMessage(JobShard& shard, RackIndex rack,
                                    const ReceivedMessage& message) {
   rounds.OnRackMessage(shard, rack, message);
-  keep_alives.NoteWork(message.header.payload_bytes);
+  keep_alives.Note(message.header.payload_bytes);
 }
 
 void CoreLoop::Impl::FinishRound(JobShard& shard, Chunk& chunk) {
   rounds.Finish(shard, chunk);
-  keep_alives.NoteWork(std::uint64_t{shard.config.world_size} *
-                       chunk.Bytes(chunk.key->gradient_type));
+  keep_alives.Note(std::uint64_t{shard.config.world_size} * chunk.Bytes(chunk.key->gradient_type));
 }
 
 bool CoreLoop::Impl::FlushBacklogs() {

@@ -23,6 +23,7 @@
 #include "common/transport/transport.h"
 #include "common/wire/message.h"
 #include "server/core/commands.h"
+#include "server/core/long_work.h"
 #include "server/core/schedule/turn.h"
 #include "server/metrics/shard_metrics.h"
 
@@ -292,6 +293,7 @@ struct JobShard {
   RoundPolicy round_policy{};        // chosen when the core loop gets the job
   bool ending = false;               // kEndJob was executed
   bool faulted = false;              // a fault was reported; the shard only drains
+  LongWork* long_work = nullptr;     // the core loop's; null without a loop
   schedule::JobTurn turn;            // used by fair_queue.h
   NonFinite non_finite;              // the first sum that was not finite
   ShardIteration iteration;

@@ -52,6 +52,7 @@ void Orders::Execute(const Command& command) {
 void Orders::AddJob(JobShard& shard) {
   PHUB_CHECK(loop_.shards.size() < kShardsMax);
   shard.round_policy = Rounds::PolicyFor(shard);
+  shard.long_work = loop_.long_work;
   loop_.shards.push_back(&shard);
   turns_.AddJob(shard);
 }

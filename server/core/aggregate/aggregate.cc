@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/simd/kernels.h"
 #include "server/core/aggregate/screening.h"
+#include "server/core/kernels_in_parts.h"
 #include "server/core/on_core_loop.h"
 
 namespace phub::server::aggregate {
@@ -78,8 +79,8 @@ bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
     return false;
   }
   TermList scratch;
-  return simd::Fold(chunk.key->gradient_type, chunk.key->reduction, TermsUpTo(chunk, end, scratch),
-                    chunk.element_count, chunk.accumulator);
+  return FoldInParts(shard.long_work, chunk.key->gradient_type, chunk.key->reduction,
+                     TermsUpTo(chunk, end, scratch), chunk.element_count, chunk.accumulator);
 }
 
 // Moves ranks [chunk.folded_count, prefix_end) to the accumulator. REQUIRES: all are staged.

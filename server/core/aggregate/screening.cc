@@ -6,10 +6,10 @@ void NoteNonFinite(JobShard& shard, Chunk& chunk, std::uint32_t end) {
   if (shard.config.screening == Screening::kOff) return;
   Rank first = Rank::Max();
   for (std::uint32_t rank = chunk.folded_count; rank < end; ++rank) {
-    if (!simd::HasNonFinite(chunk.key->gradient_type, chunk.staged_data[rank],
-                            chunk.element_count)) {
-      continue;
-    }
+    const bool is_bad =
+        simd::HasNonFinite(chunk.key->gradient_type, chunk.staged_data[rank], chunk.element_count);
+    if (shard.long_work != nullptr) shard.long_work->Note(chunk.Bytes(chunk.key->gradient_type));
+    if (!is_bad) continue;
     shard.metrics.nonfinite_gradients.Add();
     if (first == Rank::Max()) first = Rank{rank};
   }

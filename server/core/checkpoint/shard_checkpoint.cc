@@ -104,6 +104,7 @@ void PutInPlace(const JobShard& shard, Chunk& chunk, std::span<std::byte* const>
   chunk.reductions = image.reductions;
   for (std::byte* const reply : own_replies) {
     std::memcpy(reply, chunk.NextParameters(), chunk.reply_bytes());
+    if (shard.long_work != nullptr) shard.long_work->Note(chunk.reply_bytes());
   }
 }
 

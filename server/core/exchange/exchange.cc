@@ -8,6 +8,7 @@
 #include "common/base/fnv1a.h"
 #include "common/simd/kernels.h"
 #include "server/core/exchange/landing_entry.h"
+#include "server/core/kernels_in_parts.h"
 #include "server/core/on_core_loop.h"
 
 namespace phub::server::exchange {
@@ -254,8 +255,8 @@ void ExchangeStage::FoldPartials(JobShard& shard, Chunk& chunk, ChunkExchange& s
   }
   if (count > 0) {
     const std::byte* const own = shard.exchange->plan.aggregates ? nullptr : chunk.accumulator;
-    simd::Fold(state.terms.payload_type, chunk.key->reduction, {own, {inputs_.data(), count}},
-               chunk.element_count, chunk.accumulator);
+    FoldInParts(shard.long_work, state.terms.payload_type, chunk.key->reduction,
+                {own, {inputs_.data(), count}}, chunk.element_count, chunk.accumulator);
   }
   for (std::size_t child = 0; child < children.size(); ++child) {
     shard.exchange->peers[children[child].rack.value]

@@ -13,6 +13,7 @@
 #include "common/base/ids.h"
 #include "common/transport/transport.h"
 #include "server/core/job_shard.h"
+#include "server/core/long_work.h"
 #include "server/metrics/counters.h"
 
 namespace phub::server {
@@ -36,6 +37,7 @@ struct LoopContext {
   CoreCounters counters;
   TimeNs now = 0;                 // when this run began
   std::vector<JobShard*> shards;  // never grows beyond kShardsMax
+  LongWork* long_work = nullptr;  // set by the loop
   bool lane_lost = false;         // a worker's lane was lost since RelieveAfterLosses()
 };
 

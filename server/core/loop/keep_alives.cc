@@ -43,7 +43,7 @@ bool SendsOn(const KeptLane& lane, const transport::LookTimer& timer) {
 
 void KeepAlives::LookAtLanes() {
   PHUB_ON_CORE_LOOP();
-  worked_bytes_ = 0;
+  Forget();
   const DurationNs step = timer_.Take(loop_.now);
   const bool send = timer_.TakeKeepAlive(loop_.now);
   ForKeptLanes(loop_, [&](const KeptLane& lane) {
@@ -52,8 +52,7 @@ void KeepAlives::LookAtLanes() {
   });
 }
 
-void KeepAlives::SendDuringWork() {
-  worked_bytes_ = 0;
+void KeepAlives::OnLongWork() {
   if (!timer_.TakeKeepAlive(loop_.clock.Now())) return;
   ForKeptLanes(loop_, [&](const KeptLane& lane) {
     if (SendsOn(lane, timer_)) lane.transport.SendKeepAlive(lane.id);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "server/core/kernels_in_parts.h"
 #include "server/core/on_core_loop.h"
 
 namespace phub::server::optimize {
@@ -25,7 +26,8 @@ optimizer::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
 }
 
 bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
-            std::uint32_t world_size, std::span<std::byte* const> own_replies, bool streams) {
+            std::uint32_t world_size, std::span<std::byte* const> own_replies, bool streams,
+            LongWork* work) {
   const ShardKey& key = *chunk.key;
   const simd::Round round = {.wire = key.gradient_type,
                              .type = key.type,
@@ -42,12 +44,12 @@ bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
   std::byte* const from =
       chunk.masters != nullptr ? chunk.masters : chunk.Parameters(chunk.applied);
   std::byte* const to = chunk.masters != nullptr ? chunk.masters : chunk.NextParameters();
-  return simd::ApplyRound(round, terms, chunk.element_count,
-                          {.parameters = from,
-                           .next_parameters = to,
-                           .state = chunk.state,
-                           .replies = {replies.data(), reply_count},
-                           .streams_results = streams});
+  return ApplyInParts(work, round, terms, chunk.element_count,
+                      {.parameters = from,
+                       .next_parameters = to,
+                       .state = chunk.state,
+                       .replies = {replies.data(), reply_count},
+                       .streams_results = streams});
 }
 
 // Reads the payload only once, because a worker may be writing to it.
@@ -81,7 +83,7 @@ double MakeGradient(Chunk& chunk, std::uint32_t world_size) {
 }
 
 void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scale,
-                 std::span<std::byte* const> own_replies, bool streams) {
+                 std::span<std::byte* const> own_replies, bool streams, LongWork* work) {
   PHUB_ON_CORE_LOOP();
   const ShardKey& key = *chunk.key;
   const bool is_gradient = norms && IsUpdated(chunk);
@@ -90,20 +92,21 @@ void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scal
   }
   const simd::Reduction reduction = is_gradient ? simd::Reduction::kSum : key.reduction;
   Reduce(chunk, reduction, {.folded = chunk.accumulator, .inputs = {}}, world_size, own_replies,
-         streams);
+         streams, work);
 }
 
 bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
-                std::span<std::byte* const> own_replies, bool streams) {
+                std::span<std::byte* const> own_replies, bool streams, LongWork* work) {
   PHUB_ON_CORE_LOOP();
   if (chunk.operation == RoundOperation::kReduce) {
-    return Reduce(chunk, chunk.key->reduction, terms, world_size, own_replies, streams);
+    return Reduce(chunk, chunk.key->reduction, terms, world_size, own_replies, streams, work);
   }
   PHUB_CHECK(chunk.operation == RoundOperation::kAssign && terms.inputs.size() == 1 &&
              terms.folded == nullptr);
   Assign(chunk, terms.inputs[0]);
   for (std::byte* const reply : own_replies) {
     std::memcpy(reply, chunk.NextParameters(), chunk.reply_bytes());
+    if (work != nullptr) work->Note(chunk.reply_bytes());
   }
   return false;
 }

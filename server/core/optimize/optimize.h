@@ -21,8 +21,9 @@ bool StreamsResults(const JobShard& shard, std::size_t own_count);
 //   own_replies   workers' memory for their replies, chunk.reply_bytes() each, written in the same
 //                 pass
 //   streams       write own_replies with non-temporal stores, see StreamsResults
+//   work          for long rounds; may be null
 bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
-                std::span<std::byte* const> own_replies, bool streams);
+                std::span<std::byte* const> own_replies, bool streams, LongWork* work);
 
 // For rounds that are summed and applied later (apply_iteration). Turns the sum in the chunk's
 // accumulator into the gradient for the optimizer: a mean is divided now. Returns the gradient's
@@ -32,6 +33,6 @@ double MakeGradient(Chunk& chunk, std::uint32_t world_size);
 // Like ApplyRound, with the sum in the accumulator. norms: MakeGradient was called; the gradient is
 // multiplied by `scale` first.
 void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scale,
-                 std::span<std::byte* const> own_replies, bool streams);
+                 std::span<std::byte* const> own_replies, bool streams, LongWork* work);
 
 }  // namespace phub::server::optimize

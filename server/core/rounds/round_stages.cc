@@ -8,7 +8,8 @@ namespace phub::server {
 Made RoundStages::Optimize(JobShard& shard, Chunk& chunk, const simd::Terms& sum,
                            std::uint32_t ranks, std::span<std::byte* const> own_replies,
                            bool streams) {
-  if (!optimize::ApplyRound(chunk, sum, ranks, own_replies, streams)) return Made::kVersion;
+  if (!optimize::ApplyRound(chunk, sum, ranks, own_replies, streams, shard.long_work))
+    return Made::kVersion;
   // In a job that spans racks no rank is named here, because the rank's own rack has reported it.
   aggregate::NoteNonFinite(shard, chunk, shard.config.world_size);
   outbox.ReportNonFinite(shard);

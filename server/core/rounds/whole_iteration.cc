@@ -42,7 +42,7 @@ Made Apply(RoundStages& stages, JobShard& shard, Chunk& chunk) {
     }
   } else {
     optimize::ApplySummed(chunk, shard.config.world_size, shard.config.norms, iteration.scale, own,
-                          optimize::StreamsResults(shard, own.size()));
+                          optimize::StreamsResults(shard, own.size()), shard.long_work);
   }
   chunk.is_summed = false;
   --iteration.applying_count;

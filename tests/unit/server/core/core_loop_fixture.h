@@ -22,8 +22,9 @@ inline constexpr DurationNs kLivenessTimeout = 2 * kSecond;
 
 class FakeClock final : public Clock {
  public:
-  TimeNs Now() const override { return now; }
-  TimeNs now = 1;
+  TimeNs Now() const override { return now += step; }
+  mutable TimeNs now = 1;
+  DurationNs step = 0;  // passes with every reading
 };
 
 inline std::vector<float> Filled(float value) { return std::vector<float>(kElements, value); }

@@ -87,12 +87,49 @@ TEST_F(CoreLoopKeepAliveTest, LongWorkSendsKeepAlivesFromInside) {
   KeepAlives keep_alives(context_, kLivenessTimeout);
   context_.shards.push_back(shard_.get());
   clock_.now += kLivenessTimeout;
-  keep_alives.NoteWork(1 << 20);
+  keep_alives.Note(1 << 20);
   EXPECT_TRUE(transport_.keep_alives.empty());
-  keep_alives.NoteWork(std::uint64_t{1} << 30);
+  keep_alives.Note(std::uint64_t{1} << 30);
   EXPECT_EQ(transport_.keep_alives[lanes_[0].index], 1u);
-  keep_alives.NoteWork(std::uint64_t{1} << 30);  // not due again
+  keep_alives.Note(std::uint64_t{1} << 30);  // not due again
   EXPECT_EQ(transport_.keep_alives[lanes_[0].index], 1u);
+}
+
+// One round takes longer than a keep-alive's interval: every reading of the clock takes one.
+class LongRoundTest : public CoreLoopTest {
+ protected:
+  LongRoundTest() : CoreLoopTest(kLivenessTimeout) {}
+};
+
+TEST_F(LongRoundTest, KeepAlivesAreSentFromInsideOfIt) {
+  constexpr std::uint32_t kLargeElements = 1 << 20;
+  constexpr std::uint32_t kManyRanks = 16;  // 64 MiB are read, in three parts
+  endpoint_.SetVersion(wire::kKeepAliveVersion);
+  config_.incarnation = Incarnation{77};
+  config_.membership_epoch = MembershipEpoch{1};
+  config_.world_size = kManyRanks;
+  config_.chunk_bytes = kLargeElements * sizeof(float);
+  config_.slots_per_lane = 2;
+  shard_ = MakeJobShard(config_);
+  key_.chunks.push_back({kLargeElements, 0});
+  parameters_[0].resize(kLargeElements * sizeof(float));
+  key_.parameters[0] = parameters_[0].data();
+  batch_ = MakeKeyBatch(config_, {&key_, 1});
+  Order({.kind = Command::Kind::kAddJob, .shard = shard_.get()});
+  Order({.kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = batch_.get()});
+  for (std::uint32_t rank = 0; rank < kManyRanks; ++rank) Attach(rank);
+  const std::vector<float> gradient(kLargeElements, 1.0F);
+  for (std::uint32_t rank = 0; rank < kManyRanks; ++rank) {
+    if (rank + 1 == kManyRanks) {
+      clock_.now += kLivenessTimeout;
+      transport_.keep_alives.clear();
+      clock_.step = kLivenessTimeout / 8;
+    }
+    transport_.Deliver(lanes_[rank], Gradient(0, 1, 0), gradient);
+    loop_.RunOnce();
+  }
+  EXPECT_EQ(Replies().size(), kManyRanks);
+  EXPECT_GE(transport_.keep_alives[lanes_[0].index], 3u);  // one is sent at the end of each run
 }
 
 }  // namespace

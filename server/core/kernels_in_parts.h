@@ -1,0 +1,21 @@
+// The kernels of common/simd over one chunk, in parts if the work is long (long_work.h): a chunk of
+// 4 MiB from 1024 ranks takes a second. The results have the same bits, since kernels compute each
+// element by itself.
+//
+// Core loop's thread; nothing allocates.
+#pragma once
+
+#include <cstddef>
+
+#include "common/simd/kernels.h"
+#include "server/core/long_work.h"
+
+namespace phub::server {
+
+// See simd::Fold and simd::ApplyRound.
+bool FoldInParts(LongWork* work, simd::ElementType wire, simd::Reduction reduction,
+                 const simd::Terms& terms, std::size_t count, std::byte* accumulator);
+bool ApplyInParts(LongWork* work, const simd::Round& round, const simd::Terms& terms,
+                  std::size_t count, const simd::RoundMemory& memory);
+
+}  // namespace phub::server
