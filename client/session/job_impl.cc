@@ -77,7 +77,8 @@ Status JobImpl::BarrierAtAnchor() {
 
 // ---- Ending ------------------------------------------------------------------------------------
 
-void JobImpl::Fail(Status verdict, std::string key, const DaemonLink* from) {
+void JobImpl::Fail(Status verdict, std::string key, const DaemonLink* from,
+                   const DaemonLink* anchor) {
   std::string text;
   {
     const std::lock_guard lock(mutex_);
@@ -89,14 +90,15 @@ void JobImpl::Fail(Status verdict, std::string key, const DaemonLink* from) {
     failed_.store(true, std::memory_order_release);
   }
   watch_->StandDown();
-  if (!leaving_.exchange(true)) LeaveElsewhere(text, from);
+  if (!leaving_.exchange(true)) LeaveElsewhere(text, from, anchor);
   Submit({.kind = Command::Kind::kStop});
 }
 
 // Does not wait for the responses; Shutdown() does, before it closes the channels.
-void JobImpl::LeaveElsewhere(const std::string& verdict, const DaemonLink* from) {
+void JobImpl::LeaveElsewhere(const std::string& verdict, const DaemonLink* from,
+                             const DaemonLink* anchor) {
   for (const std::unique_ptr<DaemonLink>& link : calls_.links()) {
-    if (link.get() == from) continue;
+    if (link.get() == from || link.get() == anchor) continue;
     {
       const std::lock_guard lock(mutex_);
       ++leaves_pending_;
@@ -147,6 +149,7 @@ Status JobImpl::Leave() {
   if (left_) return leave_status_;
   left_ = true;
   leave_status_ = Drain();
+  first_verdict_.Await();
   if (status().ok()) {
     const Status left = LeaveEverywhere();
     if (!left.ok() && leave_status_.ok()) leave_status_ = left;
@@ -166,6 +169,7 @@ Status JobImpl::LeaveEverywhere() {
 // Ends threads and calls in any state of the job. Afterwards keys only keep their memory alive.
 void JobImpl::Shutdown(Status verdict) {
   if (engine_ != nullptr) {
+    first_verdict_.Await();
     Fail(std::move(verdict));
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return ended(); });
@@ -173,6 +177,8 @@ void JobImpl::Shutdown(Status verdict) {
     watch_->Quit();
     lock.lock();
     changed_.wait(lock, [this] { return leaves_pending_ == 0; });
+    lock.unlock();
+    first_verdict_.Await();
   }
   for (const std::unique_ptr<DaemonLink>& link : calls_.links()) link->channel->Close();
   if (engine_ != nullptr) {

@@ -8,6 +8,7 @@
 //   rack_watch.h     detects failures and recovers from them where possible
 //   rack_batches.h   adds batches of keys
 //   rack_leave.h     leaves
+//   first_verdict.h  agrees with the other ranks on the reason of the job's end
 //   engine_thread.h  moves the bytes
 // This object owns them and decides how the job ends. Its functions are in job_impl.cc (state,
 // ending), job_start.cc (joining), job_keys.cc (adding keys) and job_checkpoint.cc (SaveCheckpoint,
@@ -21,9 +22,9 @@
 // object.
 //
 // How a job ends:
-// 1. Fail() (a daemon's verdict, a silent or lost daemon) or Leave() sets the verdict. Pushes are
-//    refused from then on.
-// 2. It stops the engine, and sends the verdict to the other daemons of the rack.
+// 1. A verdict (a daemon's, or a silent or lost daemon) is offered to the anchor: first_verdict.h.
+// 2. Fail() or Leave() sets the verdict. Pushes are refused from then on. It stops the engine, and
+//    sends the verdict to the other daemons of the rack.
 // 3. When all lanes are closed, the caller's memory is no longer used: ended() becomes true and all
 //    waiting threads wake.
 #pragma once
@@ -47,6 +48,7 @@
 #include "client/session/endpoint.h"
 #include "client/session/engine_thread.h"
 #include "client/session/fault_text.h"
+#include "client/session/first_verdict.h"
 #include "client/session/key_definition.h"
 #include "client/session/key_impl.h"
 #include "client/session/key_memory.h"
@@ -86,6 +88,10 @@ class JobImpl final : public EngineListener,
   std::uint32_t rank() const override { return settings_.options.rank; }
   bool applies_iterations() const override { return settings_.options.apply == Apply::kIteration; }
   Status status() const override;
+  Status AwaitVerdict() const override {
+    first_verdict_.Await();
+    return status();
+  }
   std::string verdict_key() const override;
   bool ended() const override { return ended_.load(std::memory_order_seq_cst); }
   void Submit(const Command& command) override { engine_->Submit(command); }
@@ -112,7 +118,7 @@ class JobImpl final : public EngineListener,
   void OnStopped() override;
   // RackWatch::Owner, on threads of the watch and of the channels.
   void OnVerdict(Status verdict, const std::string& key, const DaemonLink& from) override {
-    Fail(std::move(verdict), key, &from);
+    first_verdict_.Offer({std::move(verdict), key, &from});
   }
   void OnSavedState(const v1::SavedState& state) override;
   DurationNs LaneSilence(std::uint32_t lane) const override { return engine_->Silence(lane); }
@@ -156,17 +162,22 @@ class JobImpl final : public EngineListener,
   Status BarrierAtAnchor();
   Status Drain();
   Status LeaveEverywhere();
-  void LeaveElsewhere(const std::string& verdict, const DaemonLink* from);
+  void LeaveElsewhere(const std::string& verdict, const DaemonLink* from, const DaemonLink* anchor);
   void Shutdown(Status verdict);
   // Only the first verdict counts. Stops the engine, and leaves all daemons except `from`, which
-  // sent the verdict. Not on the engine's thread.
-  void Fail(Status verdict, std::string key = {}, const DaemonLink* from = nullptr);
+  // sent the verdict, and `anchor`, which has it. Not on the engine's thread.
+  void Fail(Status verdict, std::string key = {}, const DaemonLink* from = nullptr,
+            const DaemonLink* anchor = nullptr);
   std::vector<std::shared_ptr<KeyImpl>> Keys() const;
 
   const JobSettings settings_;
   const SystemClock clock_;
   RackCalls calls_;
   RackBatches rack_batches_;
+  FirstVerdict first_verdict_{
+      calls_.links(), [this](FirstVerdict::Verdict verdict, const DaemonLink* anchor) {
+        Fail(std::move(verdict.status), std::move(verdict.key), verdict.from, anchor);
+      }};
   OpenLanes open_lanes_;
   std::unique_ptr<LaneLayout> layout_;
   std::unique_ptr<LaneWays> ways_;  // for the lanes and the engine

@@ -23,6 +23,8 @@ class KeyOwner {
   virtual std::uint32_t rank() const = 0;
   virtual bool applies_iterations() const = 0;  // JobOptions::apply
   virtual Status status() const = 0;            // OK, or the job's verdict
+  // The same. If the job is about to get its verdict, waits for it, for a bounded time.
+  virtual Status AwaitVerdict() const { return status(); }
   virtual std::string verdict_key() const = 0;  // the key that the verdict names, if it names one
   // True after the engine has stopped: it no longer uses the caller's memory. Only with a verdict.
   virtual bool ended() const = 0;

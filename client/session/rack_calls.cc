@@ -47,8 +47,10 @@ DurationNs RackCalls::leave_timeout() const {
 
 Status RackCalls::StatusOf(const KeyOwner& job, const char* call, const DaemonLink& link,
                            const absl::Status& status) const {
-  if (MayMeanTheEnd(status)) waiter_.Pause(kVerdictWait);
-  if (Status verdict = job.status(); !verdict.ok()) return verdict;
+  const bool may_mean_the_end =
+      MayMeanTheEnd(status) || (links_.size() > 1 && absl::IsAborted(status));
+  if (may_mean_the_end) waiter_.Pause(kVerdictWait);
+  if (Status verdict = job.AwaitVerdict(); !verdict.ok()) return verdict;
   // With one daemon, an error that it returned needs no daemon name.
   return links_.size() < 2 ? CallStatus(call, link.endpoint, status)
                            : NamedCallStatus(call, link.endpoint, status);

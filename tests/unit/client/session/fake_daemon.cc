@@ -241,7 +241,10 @@ absl::Status FakeDaemon::HandleBarrier(const v1::BarrierRequest& request,
 absl::Status FakeDaemon::HandleLeave(const v1::LeaveRequest& request) {
   if (quit_) return absl::UnavailableError("Socket closed");
   if (forgotten_) return absl::NotFoundError("no such session");
+  std::this_thread::sleep_for(leave_stall_.load());
   const std::lock_guard lock(mutex_);
+  if (!recorded_verdict_.empty() && !request.verdict().empty())
+    return absl::AbortedError(recorded_verdict_);
   last_verdict_ = request.verdict();
   said_run_is_over_ = request.run_is_over();
   ++left_count_;
@@ -338,6 +341,7 @@ void FakeDaemon::ServeLanes() {
     }
     if (close_lanes_.exchange(false))
       for (const std::unique_ptr<Lane>& lane : lanes_) transport_.Close(lane->id);
+    if (!lanes_.empty() && close_one_lane_.exchange(false)) transport_.Close(lanes_.front()->id);
     if (count == 0 && !listener_->PollOnce(0))
       std::this_thread::sleep_for(std::chrono::microseconds(200));
   }

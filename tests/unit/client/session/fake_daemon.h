@@ -70,6 +70,12 @@ class FakeDaemon final : public transport::LaneGate {
   // The next calls are executed, but their callers get UNAVAILABLE.
   void LoseAnswers(int count) { answers_to_lose_ = count; }
   bool LosesAnswer() { return answers_to_lose_ > 0 && answers_to_lose_-- > 0; }
+  // It has ended the job with this text, which it answers to a Leave with a verdict.
+  void RecordVerdict(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    recorded_verdict_ = text;
+  }
+  void StallLeave(std::chrono::milliseconds time) { leave_stall_ = time; }
   void StallJoin(std::chrono::milliseconds time) { join_stall_ = time; }
   void RefuseLanes() { refuse_lanes_ = true; }
   void PlaceDifferently() { place_differently_ = true; }
@@ -79,6 +85,7 @@ class FakeDaemon final : public transport::LaneGate {
   // The next reply names another iteration than was pushed.
   void BreakNextReply() { break_next_reply_ = true; }
   void CloseLanes() { close_lanes_ = true; }
+  void CloseOneLane() { close_one_lane_ = true; }
   void GiveVerdict(const v1::Fault& fault);
   void Say(const v1::SessionEvent& event);
   // The stream ends with this status. The session still exists, unless it is forgotten.
@@ -149,6 +156,7 @@ class FakeDaemon final : public transport::LaneGate {
   std::atomic<bool> refuse_lanes_{false};
   std::atomic<bool> break_next_reply_{false};
   std::atomic<bool> close_lanes_{false};
+  std::atomic<bool> close_one_lane_{false};
   std::atomic<bool> place_differently_{false};
   std::atomic<bool> forgotten_{false};
   std::atomic<bool> quit_{false};
@@ -165,6 +173,7 @@ class FakeDaemon final : public transport::LaneGate {
   absl::Status commit_refusal_;
   absl::Status keys_refusal_;
   std::atomic<std::chrono::milliseconds> join_stall_{std::chrono::milliseconds(0)};
+  std::atomic<std::chrono::milliseconds> leave_stall_{std::chrono::milliseconds(0)};
 
   mutable std::mutex mutex_;
   v1::JoinRequest join_request_;
@@ -177,6 +186,7 @@ class FakeDaemon final : public transport::LaneGate {
   std::vector<std::uint64_t> barriers_;
   std::vector<v1::LoadStateRequest> load_requests_;
   std::string last_verdict_;
+  std::string recorded_verdict_;
   std::atomic<bool> said_run_is_over_{false};
   absl::Status lanes_refusal_;
   absl::Status streams_refusal_;

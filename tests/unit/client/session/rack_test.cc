@@ -132,6 +132,59 @@ TEST_F(RackTest, VerdictOfOneDaemonIsToldToTheOthers) {
   EXPECT_THAT(job_->status().message(), HasSubstr("rank 0 on node5"));
 }
 
+// The anchor had another verdict before: it is everybody's, also the other daemons'.
+TEST_F(RackTest, TheFirstVerdictThatTheAnchorHasIsTaken) {
+  Join();
+  rack_[0].RecordVerdict("rank 3 on node7 has been silent");
+  v1::Fault fault;
+  fault.set_message("rank 0 on node5 died 1.3 s ago (job digits)");
+  rack_[1].GiveVerdict(fault);
+  EXPECT_TRUE(Eventually([&] { return !job_->status().ok(); }));
+  EXPECT_EQ(job_->status().message(), "rank 3 on node7 has been silent");
+  EXPECT_TRUE(Eventually([&] { return rack_[2].left_count() == 1; }));
+  EXPECT_EQ(rack_[2].last_verdict(), "rank 3 on node7 has been silent");
+  EXPECT_EQ(rack_[0].left_count(), 0);
+}
+
+TEST_F(RackTest, WhatTheAnchorReportsMeanwhileIsTaken) {
+  Join();
+  rack_[0].StallLeave(milliseconds(100));
+  v1::Fault fault;
+  fault.set_message("rank 0 died");
+  rack_[1].GiveVerdict(fault);
+  EXPECT_TRUE(job_->status().ok()) << "it asks the anchor first";
+  fault.set_message("rank 3 died");
+  fault.set_job("digits");
+  rack_[0].GiveVerdict(fault);
+  EXPECT_TRUE(Eventually([&] { return !job_->status().ok(); }));
+  EXPECT_EQ(job_->status().message(), "rank 3 died");
+  EXPECT_TRUE(Eventually([&] { return rack_[2].left_count() == 1; }));
+  EXPECT_EQ(rack_[2].last_verdict(), "rank 3 died");
+}
+
+TEST_F(RackTest, WithoutTheAnchorAVerdictStandsAlone) {
+  Join();
+  rack_[0].HideCalls(true);
+  v1::Fault fault;
+  fault.set_message("rank 0 on node5 died 1.3 s ago (job digits)");
+  rack_[1].GiveVerdict(fault);
+  EXPECT_TRUE(Eventually([&] { return !job_->status().ok(); }));
+  EXPECT_EQ(job_->status().message(), fault.message());
+  EXPECT_TRUE(Eventually([&] { return rack_[2].left_count() == 1; }));
+  EXPECT_EQ(rack_[2].last_verdict(), fault.message());
+  rack_[0].HideCalls(false);
+}
+
+TEST_F(RackTest, LeaveWaitsForTheCommonVerdict) {
+  Join();
+  rack_[0].RecordVerdict("rank 3 on node7 has been silent");
+  rack_[0].StallLeave(milliseconds(100));
+  v1::Fault fault;
+  fault.set_message("rank 0 died");
+  rack_[1].GiveVerdict(fault);
+  EXPECT_EQ(job_->Leave().message(), "rank 3 on node7 has been silent");
+}
+
 TEST_F(RackTest, DeadDaemonIsNamedAndTheOthersAreToldOfIt) {
   Join();
   rack_[1].HoldReplies(true);
