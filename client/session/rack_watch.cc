@@ -8,6 +8,7 @@
 #include <array>
 #include <utility>
 
+#include "client/engine.h"
 #include "client/session/fault_text.h"
 #include "client/session/rack_join.h"
 #include "common/base/check.h"
@@ -235,7 +236,10 @@ DurationNs RackWatch::LookAt(Watched& watched, TimeNs now) {
   if (over()) return liveness_timeout_;
   bool vouched = false;
   Finding all = LookAtSilence(watched, now, vouched);
-  for (Finding& one : std::array{LookAtControl(watched, now, vouched), LookAtLanes(watched, now)}) {
+  const bool lanes_live = HasLiveLane(watched.link);
+  vouched |= settings_.wait && lanes_live;
+  for (Finding& one :
+       std::array{LookAtControl(watched, now, vouched), LookAtLanes(watched, now, lanes_live)}) {
     if (all.verdict.ok()) all.verdict = std::move(one.verdict);
     all.look_again = std::min(all.look_again, one.look_again);
   }
@@ -269,14 +273,16 @@ RackWatch::Finding RackWatch::LookAtControl(Watched& watched, TimeNs now, bool v
   return {.look_again = left};
 }
 
-RackWatch::Finding RackWatch::LookAtLanes(const Watched& watched, TimeNs now) {
+RackWatch::Finding RackWatch::LookAtLanes(Watched& watched, TimeNs now, bool lanes_live) {
   const DaemonLink& link = watched.link;
   Finding finding{.look_again = liveness_timeout_};
   const std::lock_guard lock(mutex_);
   const bool unreachable = IsUnreachable(watched);
+  const DurationNs outage = OutageSince(watched, now, lanes_live);
   for (std::uint32_t lane = link.first_lane; lane < link.first_lane + link.lane_count(); ++lane) {
-    const LaneWatch& one = lane_watches_[lane];
+    LaneWatch& one = lane_watches_[lane];
     if (one.lost_at == 0) continue;
+    one.began_at = std::min(now, one.began_at + outage);
     // A protocol violation is certain and would happen again.
     if (one.why.code() == StatusCode::kInternal) return {.verdict = one.why};
     const DurationNs waited = now - (settings_.wait ? one.began_at : one.lost_at);
@@ -292,6 +298,23 @@ RackWatch::Finding RackWatch::LookAtLanes(const Watched& watched, TimeNs now) {
     finding.look_again = std::min(finding.look_again, patience - waited);
   }
   return finding;
+}
+
+bool RackWatch::HasLiveLane(const DaemonLink& link) const {
+  for (std::uint32_t lane = 0; lane < link.lane_count(); ++lane) {
+    const DurationNs silence = owner_.LaneSilence(link.first_lane + lane);
+    if (silence != Engine::kNotWatched && silence < liveness_timeout_ / 2) return true;
+  }
+  return false;
+}
+
+// Policy wait: the time since the last look, if lanes could not be opened again in it, because
+// control could not be reached although the daemon is alive.
+DurationNs RackWatch::OutageSince(Watched& watched, TimeNs now, bool lanes_live) {
+  const DurationNs since = watched.looked_at == 0 ? 0 : now - watched.looked_at;
+  watched.looked_at = now;
+  const bool control_is_out = !watched.attended || watched.lost_at != 0;
+  return settings_.wait && control_is_out && lanes_live ? since : 0;
 }
 
 // True if all lanes to the daemon are lost, and its control could not be reached since.

@@ -20,8 +20,10 @@
 // stream is opened again with growing, random pauses for as long as that takes. A dead daemon is
 // found by its lanes, whose sockets end with it. Policy fail waits after a lost lane, since the
 // stream may meanwhile report the cause, unless no control answers either. Policy wait retries with
-// growing pauses until wait_timeout. A daemon that does not know the session was restarted, and its
-// state is lost. So is the session if the daemon refuses it for any other reason.
+// growing pauses until wait_timeout. An outage of control, while another lane shows that the daemon
+// is alive, uses up no wait_timeout, since lanes cannot be reopened meanwhile. A daemon that does
+// not know the session was restarted, and its state is lost. So is the session if the daemon
+// refuses it for any other reason.
 //
 // Threads. The heartbeat thread sends heartbeats, checks timeouts, and never blocks on anything
 // else. A second thread reconnects. OnLaneClosed() is called on the engine's thread, events arrive
@@ -107,6 +109,7 @@ class RackWatch {
     bool answered = false;        // the stream has had an event
     bool must_reconnect = false;  // the stream is open, but its connection is dead
     TimeNs attended_at = 0;       // when the stream was opened
+    TimeNs looked_at = 0;         // when its lanes were last looked at
     TimeNs vouched_at = 0;        // when its lanes last showed that it is alive
     TimeNs unreachable_at = 0;    // the last attempt to open it that reached nobody; 0: none
     TimeNs lost_at = 0;           // 0: control answers
@@ -140,8 +143,10 @@ class RackWatch {
   // vouched: set to true if the daemon's lanes show that it is alive.
   Finding LookAtSilence(Watched& watched, TimeNs now, bool& vouched);
   Finding LookAtControl(Watched& watched, TimeNs now, bool vouched);
-  Finding LookAtLanes(const Watched& watched, TimeNs now);
-  bool IsUnreachable(const Watched& watched) const;  // holding mutex_
+  Finding LookAtLanes(Watched& watched, TimeNs now, bool lanes_live);
+  bool HasLiveLane(const DaemonLink& link) const;
+  DurationNs OutageSince(Watched& watched, TimeNs now, bool lanes_live);  // holding mutex_
+  bool IsUnreachable(const Watched& watched) const;                       // holding mutex_
   DurationNs LookAt(Watched& watched, TimeNs now);
   void Recover();  // the reconnecting thread
   Watched* NextToRecover(TimeNs now, DurationNs& wait);

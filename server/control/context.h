@@ -41,6 +41,9 @@ struct StateDisk {
   std::uint64_t deferred = 0;  // changes that wait for the disk
 };
 
+// A longer outage extends no waits. Something else is wrong then.
+inline constexpr DurationNs kOutageMax = 600 * kSecond;
+
 struct Context {
   Context(const Clock& clock, Random& random, std::vector<CoreHandle> handles,
           ControlOptions options);
@@ -65,6 +68,9 @@ struct Context {
   void RunLong(std::size_t units, const std::string& tenant, std::function<void()> work,
                std::function<void()> then);
   Background* background = nullptr;  // null: everything runs at once
+  // The control port cannot be reached since then; 0: it can. Lost ranks cannot return meanwhile.
+  TimeNs outage_since = 0;
+  bool InOutage(TimeNs now) const { return outage_since != 0 && now - outage_since < kOutageMax; }
   // Control was busy for this long and could not receive heartbeats: see Liveness::ForgiveSilence.
   std::function<void(DurationNs)> forgive_silence;
 };

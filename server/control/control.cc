@@ -294,7 +294,10 @@ TimeNs Control::NextTimer(const Job& job) const {
     } else if (!member.silent) {
       next = std::min(next, member.last_heard + context.options.liveness_timeout);
     }
-    if (member.state == Member::State::kLost) next = std::min(next, member.awaited_until);
+    if (member.state != Member::State::kLost) continue;
+    next = std::min(next, context.InOutage(context.clock.Now())
+                              ? std::max(member.awaited_until, context.outage_since + kOutageMax)
+                              : member.awaited_until);
   }
   next = std::min(next, parts_->seats.NextLease(job));
   next = std::min(next, parts_->arrivals.NextTimer(job));

@@ -64,6 +64,7 @@ inline constexpr DurationNs kFlushTimeout = 2 * kSecond;
 // says nothing for this long.
 inline constexpr DurationNs kReportEvery = 500 * kMillisecond;
 inline constexpr DurationNs kFrontSilenceMax = 10 * kSecond;
+inline constexpr DurationNs kFrontOutageMin = 3 * kReportEvery;  // shorter silence is no outage
 inline constexpr DurationNs kServerSilenceMax = 3 * kSecond;
 // The front's own memory: phubd restarts a front that has more. A known connection adds its share.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -70,6 +70,7 @@ struct FrontSupervisor::Impl {
   void SendCertificates();
   void Refresh();
   void Pulse();
+  void NoteOutage();
   void Shut();
   void SetState(absl::Status status);
 
@@ -98,6 +99,8 @@ struct FrontSupervisor::Impl {
   bool drained = false;
   TimeNs launched = 0;
   TimeNs heard = 0;
+  TimeNs served = 0;  // when a front that was ready was last heard
+  bool is_out = false;
   TimeNs pulsed = 0;
   TimeNs refreshed = 0;
   TimeNs launch_at = 0;
@@ -135,6 +138,7 @@ void FrontSupervisor::Impl::Turn() {
   }
   Refresh();
   Pulse();
+  NoteOutage();
   if (front.has_value()) Watch();
   if (counts.any()) host.OnCounts(std::exchange(counts, {}));
 }
@@ -181,6 +185,13 @@ void FrontSupervisor::Impl::Watch() {
   }
 }
 
+// A front that serves is heard every kReportEvery.
+void FrontSupervisor::Impl::NoteOutage() {
+  if (served == 0 || stopping || draining) return;
+  const bool out = clock.Now() - served >= kFrontOutageMin;
+  if (out != is_out && host.OnOutage(out ? served : 0)) is_out = out;
+}
+
 void FrontSupervisor::Impl::ReadPackets() {
   Packet packet;
   for (int i = 0; i < kPacketsAtOnce && front.has_value(); ++i) {
@@ -195,6 +206,7 @@ void FrontSupervisor::Impl::ReadPackets() {
       case PairState::kDone:
         heard = clock.Now();
         if (!OnPacket(packet)) return Lose("it sent an invalid message");
+        if (ready) served = heard;
     }
   }
 }

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/clock.h"
 #include "common/base/descriptor.h"
 #include "server/front/packet.h"
 #include "server/tenant/certificate.h"
@@ -41,6 +42,8 @@ class FrontSupervisor {
     virtual void OnGone(std::uint64_t connection) = 0;
     virtual void OnAllGone() = 0;  // the front has ended
     virtual void OnCounts(const FrontCounts& counts) = 0;
+    // No front has served since then; 0: one serves again. False: call again later.
+    virtual bool OnOutage(TimeNs since) = 0;
     // Whether control answers. Must not block.
     virtual bool Alive() = 0;
   };

@@ -30,7 +30,7 @@ std::string SteadyTraining::Finish() {
     if (!each.problem.empty()) return each.problem;
   }
   JobOptions undisturbed = job_;
-  undisturbed.job = "undisturbed";
+  undisturbed.job += "-undisturbed";
   const Trained expected = TrainUndisturbed(endpoints_, undisturbed, last_);
   if (!expected.problem.empty()) return expected.problem;
   for (const Trained& each : trained) {

@@ -78,6 +78,17 @@ void Presence::EndAbsence(Job& job, Rank rank, bool restarted) {
   listener_.OnReturn(job, rank, restarted);
 }
 
+void Presence::ExtendAbsences(Job& job, TimeNs began) {
+  const TimeNs now = context_.clock.Now();
+  for (std::uint32_t rank = 0; rank < job.members.size() && job.running(); ++rank) {
+    Member& member = job.members[rank];
+    if (member.state != Member::State::kLost) continue;
+    member.awaited_until += std::min(now - std::max(began, member.lost_since), kOutageMax);
+    TellOthers(job, Rank{rank}, AwaitedEvent(job, Rank{rank}, now));
+    listener_.OnAbsence(job, Rank{rank});
+  }
+}
+
 void Presence::SendAwaited(const Job& job, Rank to, EventSink& sink) {
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     if (rank == to.value || job.members[rank].state != Member::State::kLost) continue;
@@ -92,6 +103,7 @@ void Presence::CheckWaiting(Job& job, TimeNs now) {
     CheckPresence(job, Rank{rank});
     const Member& member = job.members[rank];
     if (member.state != Member::State::kLost || now < member.awaited_until) continue;
+    if (context_.InOutage(now)) continue;
     context_.counters.Add(ControlCounter::ranks_awaited_in_vain);
     Diagnosis diagnosis;
     diagnosis.cause = Diagnosis::Cause::kAwaitedInVain;

@@ -23,7 +23,9 @@ class Presence {
   void CheckPresence(Job& job, Rank rank);
   void BeginAbsence(Job& job, Rank rank);
   void EndAbsence(Job& job, Rank rank, bool restarted);
-  // Ends the job if a rank did not return in time.
+  // The control port could not be reached from then until now: waits are extended by that time.
+  void ExtendAbsences(Job& job, TimeNs began);
+  // Ends the job if a rank did not return in time. Not while the control port cannot be reached.
   void CheckWaiting(Job& job, TimeNs now);
   // Sends a newly attached rank the lost ranks that the job waits for.
   void SendAwaited(const Job& job, Rank to, EventSink& sink);

@@ -116,6 +116,16 @@ void Liveness::CheckAbandoned(Job& job, TimeNs now) {
   ending_.EndInOrder(job);
 }
 
+void Liveness::NoteOutage(TimeNs since) {
+  const TimeNs began = std::exchange(context_.outage_since, since);
+  if (since != 0) {
+    LogWarning("event=control_port_out since_ms={}", (context_.clock.Now() - since) / kMillisecond);
+    return;
+  }
+  LogInfo("event=control_port_back after_ms={}", (context_.clock.Now() - began) / kMillisecond);
+  for (const auto& job : jobs_.jobs()) presence_.ExtendAbsences(*job, began);
+}
+
 void Liveness::ForgiveSilence(DurationNs duration) {
   context_.counters.Add(ControlCounter::silence_forgiven);
   LogWarning("event=silence_forgiven duration_ns={}", duration);

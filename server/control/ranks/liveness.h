@@ -48,6 +48,8 @@ class Liveness {
   // rank gets only a few extensions without a heartbeat, so that a host that is always late still
   // detects dead ranks.
   void ForgiveSilence(DurationNs duration);
+  // The control port cannot be reached since then (0: it can again), so lost ranks cannot return.
+  void NoteOutage(TimeNs since);
 
  private:
   Context& context_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/status_text.h"
+#include "server/control/ranks/liveness.h"
 #include "server/front/front_limits.h"
 
 namespace phub::server {
@@ -108,6 +109,12 @@ void FrontGate::OnCounts(const FrontCounts& counts) {
     shared_.thread.Run([&](Control& control) { CountAll(control, all); });
   });
   if (posted) uncounted_ = {};
+}
+
+bool FrontGate::OnOutage(TimeNs since) {
+  return notes_.Post([this, since] {
+    shared_.thread.Run([&](Control& control) { control.liveness().NoteOutage(since); });
+  });
 }
 
 bool FrontGate::Alive() {

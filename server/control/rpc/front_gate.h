@@ -38,6 +38,7 @@ class FrontGate final : public FrontSupervisor::Host {
   void OnGone(std::uint64_t connection) override;
   void OnAllGone() override;
   void OnCounts(const FrontCounts& counts) override;
+  bool OnOutage(TimeNs since) override;
   bool Alive() override;
 
  private:

@@ -68,6 +68,23 @@ TEST_F(JobWaitTest, RefusedLanesAreAskedForAgain) {
   EXPECT_TRUE(handle.Wait().ok());
 }
 
+// The lane cannot be opened again meanwhile. Another lane shows that the daemon is alive.
+TEST_F(JobWaitTest, AnOutageOfControlUsesUpNoWaitTimeout) {
+  Join(milliseconds(500));
+  const Handle handle = PushHeld();
+  rack_[1].HideCalls(true);
+  rack_[1].RefuseStreams(absl::UnavailableError("Connection refused"));
+  rack_[1].BreakStream(absl::UnavailableError("Socket closed"));
+  rack_[1].CloseOneLane();
+  std::this_thread::sleep_for(milliseconds(1500));
+  EXPECT_TRUE(job_->status().ok()) << ToString(job_->status());
+  rack_[1].RefuseStreams(absl::OkStatus());
+  rack_[1].HideCalls(false);
+  rack_[1].HoldReplies(false);
+  const Status status = handle.Wait();
+  EXPECT_TRUE(status.ok()) << ToString(status);
+}
+
 TEST_F(JobWaitTest, LaneThatDoesNotComeBackEndsTheJobAfterTheTimeout) {
   Join(milliseconds(700));
   const Handle handle = PushHeld();

@@ -99,6 +99,33 @@ TEST_F(WaitTest, ALaneThatIsLostGivesNobodyTheSeatOfAProcessThatBeats) {
   EXPECT_TRUE(Join(Waiting(1, true))->ok());
 }
 
+TEST_F(WaitTest, AnOutageOfTheControlPortUsesUpNoWait) {
+  EnterBoth(/*restart=*/false);
+  Lose(1);
+  BeatFor(kWait / 2);
+  control().liveness().NoteOutage(clock.now - kSecond);
+  BeatFor(3 * kWait);
+  EXPECT_EQ(Worker(1).state(), "lost");
+  EXPECT_GT(control().NextDeadline(), clock.now) << "spins";
+  control().liveness().NoteOutage(0);
+  EXPECT_EQ(Worker(1).awaited_for_ns(), kWait / 2 + kSecond);
+  BeatFor(kWait / 2);
+  EXPECT_EQ(FaultAt(sessions[0]), nullptr);
+  BeatFor(2 * kSecond);
+  ASSERT_NE(FaultAt(sessions[0]), nullptr);
+  EXPECT_THAT(FaultAt(sessions[0])->message(), HasSubstr("rank 1"));
+}
+
+TEST_F(WaitTest, AnOutageWithoutAnEndExtendsNoWaitForEver) {
+  EnterBoth(/*restart=*/false);
+  Lose(1);
+  control().liveness().NoteOutage(clock.now);
+  BeatFor(kOutageMax - kSecond);
+  EXPECT_EQ(FaultAt(sessions[0]), nullptr);
+  BeatFor(2 * kSecond);
+  EXPECT_NE(FaultAt(sessions[0]), nullptr);
+}
+
 TEST_F(WaitTest, ALostRankIsAwaitedAndTheSameProcessComesBack) {
   EnterBoth(/*restart=*/false);
   Lose(1);
