@@ -152,7 +152,7 @@ TEST_F(OneAggregator, ThatIsSilentIsNamedWithinTheLivenessTimeout) {
   std::vector<Process> trainers = Train(1'000'000);
   ExpectTraining(trainers, racks_);
   racks_.daemon(kRacks).Signal(SIGSTOP);
-  ExpectNamed(trainers, "has been silent for");
+  ExpectNamed(trainers, "has been silent on");
   racks_.daemon(kRacks).Signal(SIGCONT);
   for (std::size_t daemon = 0; daemon <= kRacks; ++daemon) ExpectMemoryBack(racks_, daemon);
 }
