@@ -78,6 +78,42 @@ class Frameworks(TorchTest):
             groups[1].allreduce([torch.ones(5)]).wait()
         self.expect_sum(self.quorum(2))
 
+    def test_results_outlive_later_collectives_and_the_group(self) -> None:
+        """DistributedDataParallel holds results, which may lie in memory of phub's keys."""
+        groups = self.quorum(2)
+
+        def body(rank: int) -> Groups:
+            held = []
+            for index in range(7):
+                tensor = torch.full((100_000,), float(rank + index))
+                operation = groups[rank]._collectives().all_reduce(
+                    "all_reduce", [tensor], "SUM", None, takes_result=True
+                )
+                operation.wait()
+                self.assertEqual(float(tensor.max()), 2 * index + 1)  # copied back
+                if index != 4:
+                    held.append((index, operation.result[0]))
+            return held
+
+        both = self.on_ranks(2, body)
+        self.on_ranks(2, lambda rank: groups[rank].shutdown())
+        for held in both:
+            for index, result in held:
+                self.assertEqual(result.tolist(), [2.0 * index + 1] * 100_000)
+
+    def test_many_collectives_of_one_size(self) -> None:
+        groups = self.quorum(2)
+
+        def body(rank: int) -> None:
+            for step in range(3):
+                tensors = [torch.full((70_000 + 64 * step,), rank + n + 0.5) for n in range(5)]
+                works = [groups[rank].allreduce([each]) for each in tensors]
+                for n, (work, tensor) in enumerate(zip(works, tensors)):
+                    work.wait()
+                    self.assertEqual(tensor.unique().tolist(), [2.0 * n + 2])
+
+        self.on_ranks(2, body)
+
     def test_a_rank_that_is_missing_is_named(self) -> None:
         groups = self.quorum(3, timeout=1.5)
 

@@ -140,7 +140,7 @@ class Exchange:
             operation.record = self.recorder.add(operation.sequence, operation.text)
             self.unfinished[operation.sequence] = operation
             self._starting.append(operation)
-            operation.next_stage()
+            operation.next_stage(self._pool.is_whole)
             error = self._start_parts()
         if error is not None:
             self.on_failure(operation, error)
@@ -209,7 +209,8 @@ class Exchange:
 
     def _next_stage(self, operation: Operation) -> Optional[_errors.Error]:
         try:
-            operation.next_stage()
+            # When this happens differs between ranks, so it must not change what the pool knows.
+            operation.next_stage(lambda transfer: False)
         except Exception as problem:  # ranks disagree about sizes
             return _errors.InvalidArgument(str(problem))
         return None

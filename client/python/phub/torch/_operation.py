@@ -52,11 +52,13 @@ class Operation:
         self._future: Any = None
         self._child: Any = None
 
-    def next_stage(self) -> None:
+    def next_stage(self, is_whole: Callable[[Transfer], bool]) -> None:
         """REQUIRES: not last_stage."""
         transfers, self.last_stage = next(self.stages)
         for transfer in transfers:
-            self.waiting.extend(transfer.parts())
+            self.waiting.extend(transfer.parts(is_whole(transfer)))
+        if self.last_stage:
+            self.stages = iter(())  # results must not live as long as this object
 
     def done(self) -> bool:
         return self._done.is_set()

@@ -5,6 +5,10 @@ pieces of 256 KiB to 16 MiB, and a rest that is padded to a size class. Keys are
 size class, a ring of a few for each. A part uses the next key of its ring, whether or not others
 are free: so the choice depends only on the order of collectives, which is the same on all ranks.
 
+A reduction whose size has occurred before, as that of a bucket of DistributedDataParallel, is one
+whole part with keys of exactly this size. Over shared memory these keys have phub's memory: the
+daemon sums gradients there and writes results there, and the result is a tensor in this memory.
+
 The rest carries a fingerprint of the collective, so ranks that called something else are detected.
 Its 64 elements are 0 or 1, which every operation of phub computes exactly.
 
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import mmap
 import zlib
 from typing import Any, Optional
@@ -25,12 +30,16 @@ from .. import _library
 from .._errors import OK, check, error_of
 from .._job import Job
 from .._library import Elements, lib
+from ._buffers import receivers
+from ._lender import Lender
 from ._types import NUMBERS, U8, raw
 
 FINGERPRINT = 64  # elements
 PIECE_MIN = 1 << 18  # smaller parts are copied into phub's memory, larger ones sent from the tensor
 _PIECE_MAX = {"reduce": 1 << 24, "move": 1 << 22}
 _CLASS_MIN = 1 << 12
+_SEEN_MAX = 256  # sizes that have occurred once
+_WHOLE_BYTES_MAX = 1 << 27  # of all whole sizes; a rank needs four times as much memory
 SIZES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1}  # bytes of phub's element types
 _DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
 _OPERATIONS = {"sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
@@ -58,10 +67,12 @@ class Kind:
     operation: str  # "sum", ..., or "move"
     capacity: int  # bytes
     direct: bool  # rounds use the caller's memory
+    whole: bool = False  # a reduction of exactly this size
 
     def name(self, index: int) -> str:
         text = f"{self.operation}.{_DTYPES[self.number]}".replace("torch.", "")
-        return f"{text}.{self.capacity}{'d' if self.direct else ''}.{index}"
+        letter = "w" if self.whole else "d" if self.direct else ""
+        return f"{text}.{self.capacity}{letter}.{index}"
 
 
 @dataclasses.dataclass
@@ -77,9 +88,17 @@ class Transfer:
     target: Any = None  # None: the result is not wanted
     first: int = 0
     root: int = -1
+    later: bool = False  # `target` is set when the transfer is complete
 
-    def parts(self) -> list["Part"]:
+    def parts(self, whole: bool) -> list["Part"]:
         item = SIZES[self.number]
+        if whole:
+            return [
+                Part(self, 0, self.count, self.count * item, False, True),
+                Part(self, self.count, 0, size_class(FINGERPRINT * item), True),
+            ]
+        if self.later:
+            self.target = receivers.take(_DTYPES[self.number], self.count)
         largest = _PIECE_MAX["move" if self.root >= 0 else "reduce"]
         parts = []
         offset, left = 0, self.count
@@ -104,12 +123,13 @@ class Part:
     count: int
     capacity: int
     last: bool  # has the fingerprint
+    whole: bool = False
     slot: Optional["Slot"] = None
 
     def kind(self) -> Kind:
         transfer = self.transfer
         direct = transfer.root < 0 and not self.last
-        return Kind(transfer.number, transfer.operation, self.capacity, direct)
+        return Kind(transfer.number, transfer.operation, self.capacity, direct, self.whole)
 
 
 class Fingerprint:
@@ -145,39 +165,37 @@ def _start(function: Any, *arguments: Any) -> int:
 class Slot:
     """A key of a ring."""
 
-    def __init__(self, pointer: int, kind: Kind, job: Job) -> None:
+    def __init__(self, pointer: int, kind: Kind, job: Job, in_place: bool) -> None:
+        """in_place: the daemon on this host uses the key's memory."""
         self.pointer = pointer
         self.kind = kind
         self.part: Optional[Part] = None  # in flight
         self._job = job
         self.gradients: Any = None
         self.parameters: Any = None
-        if not kind.direct:
+        self._lender: Optional[Lender] = None
+        self._in_own = False  # the result of the round in flight arrives in `parameters`
+        if not kind.direct or in_place:
             dtype = _DTYPES[kind.number]
             sent, received = lib.phub_key_gradients(pointer), lib.phub_key_parameters(pointer)
             self.gradients = raw(sent.data, kind.capacity).view(dtype)
             self.parameters = raw(received.data, kind.capacity).view(dtype)
             self._sent = _elements(sent.data, sent.count, kind.number)
+            self._lender = Lender(received.data, kind.capacity) if kind.direct else None
 
     def free(self) -> None:
         self.gradients = self.parameters = None
         pointer, self.pointer = self.pointer, 0
-        if pointer:
+        if pointer and self._lender is not None:
+            self._lender.when_returned(functools.partial(lib.phub_key_free, pointer))
+        elif pointer:
             lib.phub_key_free(pointer)
 
     def start(self, part: Part, fingerprint: Fingerprint) -> int:
         """Starts the part's round. Returns its handle."""
         transfer, offset, count = part.transfer, part.offset, part.count
         if self.kind.direct:
-            item = SIZES[self.kind.number]
-            source = transfer.source.data_ptr() + offset * item
-            target = transfer.target.data_ptr() + offset * item
-            return _start(
-                lib.phub_key_push_pull_with,
-                self.pointer,
-                _elements(source, count, self.kind.number),
-                _elements(target, count, self.kind.number),
-            )
+            return self._start_direct(transfer, offset, count)
         if transfer.source is not None:
             if count > 0:
                 self.gradients[:count].copy_(transfer.source[offset : offset + count])
@@ -189,12 +207,39 @@ class Slot:
             lib.phub_job_broadcast, self._job._pointer, self.pointer, transfer.root, self._sent
         )
 
+    def _start_direct(self, transfer: Transfer, offset: int, count: int) -> int:
+        item, number = SIZES[self.kind.number], self.kind.number
+        sent = None
+        self._in_own = False
+        if self._lender is not None:
+            self.gradients.copy_(transfer.source)
+            if not self._lender.lent:
+                self._in_own = True
+                return _start(lib.phub_key_push_pull, self.pointer)
+            sent = self._sent  # an earlier result is still in use
+        if transfer.target is None:
+            transfer.target = receivers.take(_DTYPES[number], transfer.count)
+        if sent is None:
+            sent = _elements(transfer.source.data_ptr() + offset * item, count, number)
+        target = _elements(transfer.target.data_ptr() + offset * item, count, number)
+        return _start(lib.phub_key_push_pull_with, self.pointer, sent, target)
+
+    def _finish_direct(self, transfer: Transfer) -> None:
+        if not self._in_own:
+            return
+        assert self._lender is not None
+        if transfer.target is None:
+            transfer.target = self._lender.lend(_DTYPES[self.kind.number])
+        else:
+            transfer.target.copy_(self.parameters)
+
     def finish(self, part: Part, fingerprint: Fingerprint) -> bool:
         """Copies what was received to the transfer's target. False: the ranks' collectives differ.
 
         The daemon computes every element of a part, so the fingerprint is in the same round.
         """
         if self.kind.direct:
+            self._finish_direct(part.transfer)
             return True
         if part.last and not fingerprint.matches(self.parameters[-FINGERPRINT:]):
             return False
@@ -231,6 +276,30 @@ class Pool:
         self._job = job
         self._rings: dict[Kind, list[Slot]] = {}
         self._next: dict[Kind, int] = {}
+        self._in_place = (lib.phub_job_transports(job._pointer) or b"") == b"shm"
+        self._seen: set[tuple[int, str, int]] = set()
+        self._whole: set[tuple[int, str, int]] = set()
+        self._whole_bytes = 0
+
+    def is_whole(self, transfer: Transfer) -> bool:
+        """True if the transfer is one part with keys of its size. Depends only on the transfers
+        before, in their order."""
+        size = transfer.count * SIZES[transfer.number]
+        if not transfer.later or size < PIECE_MIN:
+            return False
+        key = (transfer.number, transfer.operation, transfer.count)
+        if key in self._whole:
+            return True
+        if key not in self._seen:
+            if len(self._seen) >= _SEEN_MAX:
+                self._seen.clear()
+            self._seen.add(key)
+            return False
+        if self._whole_bytes + size > _WHOLE_BYTES_MAX:
+            return False
+        self._whole_bytes += size
+        self._whole.add(key)
+        return True
 
     def slot(self, kind: Kind) -> Slot:
         """The key for the next part of this kind. Adds keys if there are none yet, which takes a
@@ -247,7 +316,7 @@ class Pool:
 
     def _add(self, kind: Kind) -> list[Slot]:
         global _unused
-        if kind.direct and _unused is None:
+        if kind.direct and not kind.whole and _unused is None:
             _unused = _Unused()
         count = _depth(kind.capacity)
         specs = (_library.KeySpec * count)()
@@ -260,12 +329,13 @@ class Pool:
             spec.element_count = kind.capacity // SIZES[kind.number]
             # Equal: parts are sent in the order in which they were started.
             spec.has_priority = 1
-            if kind.direct:
+            if kind.direct and not kind.whole:
                 assert _unused is not None
                 spec.gradients, spec.parameters = _unused.gradients, _unused.parameters
         pointers = (ctypes.c_void_p * count)()
         check(lib.phub_job_add_keys, self._job._pointer, specs, count, pointers)
-        return [Slot(int(pointer or 0), kind, self._job) for pointer in pointers]
+        in_place = kind.whole and self._in_place
+        return [Slot(int(pointer or 0), kind, self._job, in_place) for pointer in pointers]
 
     def free(self) -> None:
         """REQUIRES: the job was left."""
@@ -278,6 +348,11 @@ class Pool:
 def move(root: int, size: int, source: Any, target: Any, first: int = 0) -> Transfer:
     """Sends `size` bytes of rank `root`; `target` receives those from `first` on."""
     return Transfer("move", U8, size, source, target, first, root)
+
+
+def reduce_later(operation: str, source: Any) -> Transfer:
+    """Its `target` is the result, once it is complete."""
+    return Transfer(operation, NUMBERS[source.dtype], source.numel(), source, later=True)
 
 
 def reduce(operation: str, source: Any, target: Any) -> Transfer:

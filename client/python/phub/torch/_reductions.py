@@ -6,9 +6,9 @@ from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-from ._buffers import Buffer, all_of, in_order, receivers
+from ._buffers import Buffer, all_of, in_order
 from ._operation import Operation
-from ._pool import PIECE_MIN, Transfer, reduce
+from ._pool import PIECE_MIN, Transfer, reduce, reduce_later
 from ._submitter import Submitter, once, sizes_of
 from ._types import Reduction, name_of, reduction
 
@@ -54,13 +54,12 @@ class Reductions(Submitter):
         unwanted = store is None and not in_place
         if not direct and (unwanted or in_place and source.data_ptr() == flat.data_ptr()):
             return [reduce(how.operation, source, None if unwanted else source)], None
-        target = receivers.take(how.dtype, source.numel())
-        transfer = reduce(how.operation, source, target)
+        transfer = reduce_later(how.operation, source)
         if unwanted:
             return [transfer], None
 
         def finish() -> None:
-            value = target
+            value, transfer.target = transfer.target, None
             if how.parity:
                 value = value & 1
             if value.dtype != dtype:
@@ -130,14 +129,17 @@ class Reductions(Submitter):
     def _reduce_into_result(
         self, name: str, tensor: Any, flat: Any, how: Reduction, timeout: Optional[float]
     ) -> Operation:
-        target = receivers.take(how.dtype, flat.numel())
-        transfers = [reduce(how.operation, flat, target)]
+        transfer = reduce_later(how.operation, flat)
         details = f"({how.name}) of {sizes_of([tensor])}"
-        result = [target.view(tensor.shape)]
-        operation = self._submit(name, details, once(transfers), result, None, timeout)
+        result: list[Any] = []
+
+        def finish() -> None:
+            result.append(transfer.target.view(tensor.shape))
+
+        operation = self._submit(name, details, once([transfer]), result, finish, timeout)
 
         def copy_back() -> None:
-            flat.copy_(target)
+            flat.copy_(result[0].view(-1))
 
         operation.copy_back = copy_back
         return operation
