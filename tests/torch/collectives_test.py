@@ -19,6 +19,10 @@ class Collectives(TorchTest):
     def test_two_ranks(self) -> None:
         self.check(2, "collective_cases")
 
+    def test_unusual_and_wrong_tensors(self) -> None:
+        self.check(2, "unusual_cases")
+        self.check(3, "unusual_cases", "tcp")
+
     def test_training(self) -> None:
         self.check(2, "training_cases")
 
