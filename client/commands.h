@@ -106,6 +106,7 @@ struct LaneClosed {
   LaneFault fault = LaneFault::kNone;  // not kNone: the reason why the engine closed the lane
   transport::TransportError error = transport::TransportError::kNone;
   transport::ProtocolError protocol_error = transport::ProtocolError::kNone;
+  int shortage = 0;        // not 0: this process could not watch the lane; the call's errno
   DurationNs silence = 0;  // not 0: closed because the daemon was silent for that long
   ChunkIndex chunk{};      // with a fault: chunk and iteration in the message
   Iteration iteration{};

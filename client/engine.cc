@@ -1,6 +1,7 @@
 #include "client/engine.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -40,7 +41,10 @@ Engine::Impl::Impl(const EngineConfig& config_in, const Clock& clock_in,
       sender(config, counters),
       gate(config.restart),
       decider(config, counters) {
-  for (Lane& lane : lanes) lane.free_slots.reserve(config.slots_per_lane);
+  for (Lane& lane : lanes) {
+    lane.free_slots.reserve(config.slots_per_lane);
+    lane.unwanted = MappedMemory::Allocate(kChunkBytesMax, MappedMemory::Backing::kOnTouch);
+  }
   for (std::uint32_t l = 0; l < config.lane_count; ++l) silences[l] = kNotWatched;
 }
 
@@ -54,6 +58,10 @@ bool Engine::CommandsEmpty() const { return impl_->commands.Empty(); }
 TimeNs Engine::NextTimer() const { return impl_->timer.next(); }
 DurationNs Engine::Silence(std::uint32_t lane) const {
   return impl_->silences[lane].load(std::memory_order_relaxed);
+}
+bool Engine::has_memory() const {
+  return std::all_of(impl_->lanes.begin(), impl_->lanes.end(),
+                     [](const Lane& lane) { return static_cast<bool>(lane.unwanted); });
 }
 const EngineCounters& Engine::counters() const { return impl_->counters; }
 std::uint64_t Engine::job_iteration() const { return impl_->gate.iteration(); }
@@ -132,8 +140,11 @@ void Engine::Impl::AttachLane(const Command& command) {
   lane.transport_index = command.transport_index;
   lane.why = {.lane = command.lane, .connection = command.connection};
   ResetLane(lane, config.slots_per_lane);
-  if (!stopping)
+  if (!stopping) {
+    errno = 0;  // a transport that cannot watch the connection leaves the call's error
     lane.connection = transports[command.transport_index]->Adopt(*command.connection, lane.landing);
+    if (lane.connection == transport::ConnectionId{}) lane.why.shortage = errno;
+  }
   if (stopping || lane.connection == transport::ConnectionId{}) {
     lane.why.error = transport::TransportError::kLocalClosed;
     listener.OnLaneClosed(lane.why);

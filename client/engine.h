@@ -40,6 +40,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // False if memory ran short; do not run the engine then.
+  bool has_memory() const;
   // False if the queue is full: run the engine, then submit again.
   [[nodiscard]] bool Submit(const Command& command);
   // True if no submitted command is waiting. Any thread; the result may already be stale.

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <exception>
 #include <future>
+#include <string>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/base/cpu_topology.h"
+#include "common/base/shortage.h"
 #include "common/simd/kernels.h"
 
 namespace phub::server {
@@ -45,10 +47,12 @@ CoreThread::~CoreThread() { Stop(); }
 
 absl::Status CoreThread::Start() {
   PHUB_CHECK(!thread_.joinable(), "core={} is started twice", loop_.core().value);
+  if (absl::Status status = doorbell_.status(); !status.ok()) return status;
   std::promise<absl::Status> started;
   std::future<absl::Status> result = started.get_future();
-  thread_ = std::thread([this, &started] {
-    NameThisThread(fmt::format("core-{}", loop_.core().value));
+  const std::string name = fmt::format("core-{}", loop_.core().value);
+  const absl::Status begun = StartThread(thread_, name, [this, &started, &name] {
+    NameThisThread(name);
     const absl::Status pinned = options_.pin ? PinThisThread(*options_.pin) : absl::OkStatus();
     const bool may_run = pinned.ok();
     started.set_value(pinned);  // `started` may be destroyed after this
@@ -59,6 +63,7 @@ absl::Status CoreThread::Start() {
       PHUB_CHECK(false, "core={} exception={}", loop_.core().value, error.what());
     }
   });
+  if (!begun.ok()) return begun;
   absl::Status status = result.get();
   if (!status.ok()) Stop();
   return status;

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "common/base/shortage.h"
 #include "common/base/status_text.h"
 #include "common/base/version.h"
 #include "common/base/work_thread.h"
@@ -23,11 +24,13 @@
 #include "server/control/rpc/grpc_server.h"
 #include "server/core_plan.h"
 #include "server/core_unit.h"
+#include "server/daemon_health.h"
 #include "server/daemon_options.h"
 #include "server/descriptor_limit.h"
 #include "server/memory_plan.h"
 #include "server/metrics/http_server.h"
 #include "server/peer_racks.h"
+#include "server/start_warnings.h"
 #include "server/tenant/control_store.h"
 #include "server/tenant/tenant_admin.h"
 #include "server/transports/tcp/data_port.h"
@@ -42,10 +45,10 @@ constexpr const char* kOwnProgram = "/proc/self/exe";
 constexpr std::size_t kStateWorkMax = 256;
 // How often what waits for the disk of state_dir is written, and the disk is checked.
 constexpr DurationNs kStateTick = 2 * kSecond;
-// Control that does not answer for so long is reported, and after the second time the daemon counts
-// as hanging. Training needs no control.
-constexpr DurationNs kControlBusy = 3 * kSecond;
-constexpr DurationNs kControlHangs = 300 * kSecond;
+// What a start needs at least, including gRPC, which aborts or never answers without it.
+constexpr std::size_t kDescriptors = 48;
+constexpr std::size_t kDescriptorsPerLoop = 8;
+constexpr std::size_t kThreads = 32;
 
 }  // namespace
 
@@ -58,15 +61,13 @@ struct Daemon::Parts {
 
   // Creates everything that needs no port.
   absl::Status Build(const CpuTopology& topology);
-  void MakeControl(const RackTopology& rack_topology);
+  absl::Status MakeControl(const RackTopology& rack_topology);
   void MakeProbes(const RackTopology& rack_topology);
   absl::Status Start();
   absl::Status StartDataPort();
   absl::Status OpenControlStore();
   absl::Status StartControlServer();
   absl::Status StartMetricsServer();
-  static void WarnOfLoopback(const char* setting, const std::string& value,
-                             std::span<const net::SocketAddress> addresses);
   void Stop();
 
   const Settings settings;
@@ -102,7 +103,7 @@ absl::Status Daemon::Parts::Build(const CpuTopology& topology) {
   transports = *std::move(opened);
   const auto rack_topology = ReadRackTopology(settings);
   if (!rack_topology.ok()) return rack_topology.status();
-  MakeControl(*rack_topology);
+  if (absl::Status status = MakeControl(*rack_topology); !status.ok()) return status;
   MakeProbes(*rack_topology);
   for (std::size_t i = 0; i < cores.size(); ++i) {
     CoreUnit& core = *cores[i];
@@ -114,12 +115,14 @@ absl::Status Daemon::Parts::Build(const CpuTopology& topology) {
 }
 
 // Creates the core loops, control, and what control calls.
-void Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
+absl::Status Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
   std::vector<CoreHandle> handles;
   for (std::size_t i = 0; i < plan.loop_count(); ++i) {
     const CoreIndex core{static_cast<std::uint32_t>(i)};
-    cores.push_back(std::make_unique<CoreUnit>(core, clock, transports.MakeTransports(core),
-                                               settings.liveness_timeout));
+    auto made = transports.MakeTransports(core);
+    if (!made.ok()) return made.status();
+    cores.push_back(
+        std::make_unique<CoreUnit>(core, clock, *std::move(made), settings.liveness_timeout));
     handles.push_back(cores.back()->Handle());
   }
   control = std::make_unique<Control>(
@@ -136,6 +139,7 @@ void Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
   }
   background = std::make_unique<BackgroundThread>(*control_thread);
   control->SetBackground(*background);
+  return prefaulter->started().ok() ? background->started() : prefaulter->started();
 }
 
 void Daemon::Parts::MakeProbes(const RackTopology& rack_topology) {
@@ -161,7 +165,7 @@ absl::Status Daemon::Parts::StartDataPort() {
                              data_port->port());
   }
   if (prober != nullptr) prober->SetDataEndpoint(LaneHost(settings), data_port->port());
-  data_port->Start();
+  if (absl::Status status = data_port->Start(); !status.ok()) return status;
   if (data_tls.beyond_loopback && !data_tls.on) {
     LogWarning("event=lanes_in_the_clear data_listen={} reason=\"{}\"",
                net::ListText(data_port->addresses()), data_tls.reason);
@@ -198,6 +202,7 @@ absl::Status Daemon::Parts::OpenControlStore() {
   tenant_admin = *std::move(admin);
   if (settings.state_dir.empty()) directory.SetTenant({.name = kDefaultTenant});
   state_thread = std::make_unique<WorkThread>("state", kStateWorkMax);
+  if (!state_thread->started().ok()) return state_thread->started();
   state_thread->RunEvery(kStateTick, [this] { tenant_admin->Tick(clock.Now()); });
   LogInfo("event=control_state state_dir=\"{}\" tenants={} tokens={}", settings.state_dir,
           directory.Tenants().size(), directory.Tokens().size());
@@ -235,18 +240,6 @@ absl::Status Daemon::Parts::StartControlServer() {
   return absl::OkStatus();
 }
 
-// /etc/hosts of Debian gives a host's own name to 127.0.1.1. Then the daemon listens, but no other
-// host can reach it.
-void Daemon::Parts::WarnOfLoopback(const char* setting, const std::string& value,
-                                   std::span<const net::SocketAddress> addresses) {
-  if (!IsBeyondLoopback(value) || !net::OnlyLoopback(addresses)) return;
-  LogWarning(
-      "event=only_loopback setting={} value=\"{}\" addresses={} reason=\"the name resolves to "
-      "loopback addresses here, so other hosts cannot connect; set an IP address, or change "
-      "/etc/hosts\"",
-      setting, value, net::ListText(addresses));
-}
-
 absl::Status Daemon::Parts::StartMetricsServer() {
   if (settings.metrics_listen.empty()) return absl::OkStatus();
   const net::HostAndPort address = Address(settings.metrics_listen);
@@ -254,7 +247,10 @@ absl::Status Daemon::Parts::StartMetricsServer() {
     return control_thread->Run({TurnKind::kMetrics, "sample"},
                                [](Control& each) { return each.metrics().Sample(); });
   };
-  auto created = MetricsServer::Create(address.host, address.port, collect, clock);
+  const auto health = [this](MetricsServer::Question question) {
+    return CheckHealth(*control_thread, question);
+  };
+  auto created = MetricsServer::Create(address.host, address.port, collect, health, clock);
   if (!created.ok()) {
     return absl::Status(created.status().code(),
                         fmt::format("metrics (metrics_listen): {}", MessageOf(created.status())));
@@ -269,7 +265,7 @@ absl::Status Daemon::Parts::Start() {
   for (const auto& core : cores) {
     if (absl::Status status = core->thread->Start(); !status.ok()) return status;
   }
-  control_thread->Start();
+  if (absl::Status status = control_thread->Start(); !status.ok()) return status;
   if (absl::Status status = StartDataPort(); !status.ok()) return status;
   if (absl::Status status = transports.Start(); !status.ok()) return status;
   if (absl::Status status = StartCalls(prober.get(), rack_relay.get()); !status.ok()) return status;
@@ -305,6 +301,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   RaiseDescriptorLimit();
   auto plan = PlanCores(settings, topology);
   if (!plan.ok()) return plan.status();
+  const std::size_t loops = plan->loop_count();
+  const absl::Status room =
+      CheckRoom(kDescriptors + kDescriptorsPerLoop * loops, kThreads + loops, "phubd");
+  if (!room.ok()) return room;
   const MemoryLimit memory = ReadMemoryLimit();
   LogMemoryPlan(settings, memory);
   Settings planned = settings;
@@ -324,13 +324,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       topology.cores().size(), ExactBytes(planned.memory_max), started.transports.Serves("shm"),
       started.transports.Serves("verbs"), !settings.tls_certificate.empty(), DataTlsOf(settings).on,
       !settings.state_dir.empty(), daemon->metrics_url(), settings.daemons, settings.racks);
-  started.WarnOfLoopback("listen", settings.listen, started.grpc_server->addresses());
+  WarnOfAuthorityKey(settings);
+  WarnOfLoopback("listen", settings.listen, started.grpc_server->addresses());
   if (!settings.data_listen.empty()) {
-    started.WarnOfLoopback("data_listen", settings.data_listen, started.data_port->addresses());
+    WarnOfLoopback("data_listen", settings.data_listen, started.data_port->addresses());
   }
   if (started.metrics_server != nullptr) {
-    started.WarnOfLoopback("metrics_listen", settings.metrics_listen,
-                           started.metrics_server->addresses());
+    WarnOfLoopback("metrics_listen", settings.metrics_listen, started.metrics_server->addresses());
   }
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",

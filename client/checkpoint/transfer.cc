@@ -10,6 +10,7 @@
 
 #include "common/base/host_name.h"
 #include "common/base/printable.h"
+#include "common/base/shortage.h"
 #include "common/rpc/outage.h"
 
 namespace phub::client {
@@ -77,15 +78,22 @@ absl::Status Transfer::Run(const std::function<absl::Status(std::size_t daemon)>
     if (first.ok()) first = status;
     if (!std::exchange(cancelled, true)) CancelAll();
   };
-  std::vector<std::thread> threads;
+  const auto move_one = [&](std::size_t daemon) {
+    const absl::Status status = move(daemon);
+    const std::lock_guard lock(mutex);
+    --running;
+    if (!status.ok()) fail(status);
+    changed.notify_one();
+  };
+  std::vector<std::thread> threads(contexts_.size());
   for (std::size_t daemon = 0; daemon < contexts_.size(); ++daemon) {
-    threads.emplace_back([&, daemon] {
-      const absl::Status status = move(daemon);
-      const std::lock_guard lock(mutex);
-      --running;
-      if (!status.ok()) fail(status);
-      changed.notify_one();
-    });
+    const absl::Status started =
+        StartThread(threads[daemon], "transfer", [&move_one, daemon] { move_one(daemon); });
+    if (started.ok()) continue;
+    const std::lock_guard lock(mutex);
+    running -= contexts_.size() - daemon;  // this one and all later ones
+    fail(started);
+    break;
   }
   std::uint64_t moves_seen = 0;
   auto moved_at = std::chrono::steady_clock::now();
@@ -106,7 +114,9 @@ absl::Status Transfer::Run(const std::function<absl::Status(std::size_t daemon)>
                                     bytes_.load(std::memory_order_relaxed), bytes_max_};
     if (!options_.progress(progress)) fail(absl::CancelledError("the transfer was cancelled"));
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads) {
+    if (thread.joinable()) thread.join();
+  }
   return first;
 }
 

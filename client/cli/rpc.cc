@@ -34,6 +34,9 @@ std::string Target(const std::string& endpoint) {
 }
 
 grpc::Status Connect(const Options& options, std::shared_ptr<grpc::Channel>& channel) {
+  if (const absl::Status room = CheckRoomForGrpc(); !room.ok()) {
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, std::string(MessageOf(room))};
+  }
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kAnswerBytesMax);
   absl::StatusOr<std::shared_ptr<grpc::Channel>> made =

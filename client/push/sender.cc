@@ -53,9 +53,6 @@ SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
     return IsAligned(data, key.parameter_type) ? address : SharedAddress{};
   if (address == SharedAddress{}) {
     // This rank reads the shared parameters, but this connection also sends them: discard them.
-    if (!lane.unwanted)
-      lane.unwanted = MappedMemory::Allocate(kChunkBytesMax, MappedMemory::Backing::kOnTouch);
-    PHUB_CHECK(lane.unwanted, "bytes={}", kChunkBytesMax);
     landing = {.data = lane.unwanted.data(), .bytes_max = bytes};
   }
   return {};

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <grpcpp/support/client_interceptor.h>
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "client/session/control_target.h"
 #include "common/base/secret_file.h"
+#include "common/base/shortage.h"
 #include "common/net/host_port.h"
 
 namespace phub::client {
@@ -88,7 +91,20 @@ bool IsLocal(const std::string& target) {
          target.starts_with("localhost:") || target.starts_with("[::1]:");
 }
 
+// gRPC 1.51 opens an epoll, eventfds, and a socket for each of its two first connections.
+constexpr std::size_t kGrpcDescriptors = 6;
+// Its pollers number half of the host's processors (2 to 16); it has executors and timers, too.
+constexpr std::size_t kGrpcPollersMin = 2;
+constexpr std::size_t kGrpcPollersMax = 16;
+constexpr std::size_t kGrpcOtherThreads = 6;
+
 }  // namespace
+
+absl::Status CheckRoomForGrpc() {
+  const std::size_t pollers = std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2,
+                                                      kGrpcPollersMin, kGrpcPollersMax);
+  return CheckRoom(kGrpcDescriptors, pollers + kGrpcOtherThreads, "a connection to phubd");
+}
 
 absl::Status CheckCredentials(const Credentials& credentials, const std::string& target) {
   if (!credentials.key.empty() && credentials.certificate.empty()) {

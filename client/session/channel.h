@@ -22,6 +22,10 @@ struct Credentials {
   bool tls() const { return !ca_file.empty() || !certificate.empty(); }
 };
 
+// OK if this process has room for gRPC's threads and descriptors, without which gRPC aborts or
+// never answers. Call it before the first channel. Any thread.
+absl::Status CheckRoomForGrpc();
+
 // OK if a channel can be made. The error says what is wrong with the files and what to do. Any
 // thread.
 absl::Status CheckCredentials(const Credentials& credentials, const std::string& target);

@@ -79,6 +79,7 @@ class PortProbe {
               absl::IsNotFound(addresses.status())};
     }
     const auto dialled = net::DialFirst(*addresses, target_, deadline_);
+    if (absl::IsResourceExhausted(dialled.status())) return {dialled.status(), true};
     if (!dialled.ok()) {
       return {absl::UnavailableError(fmt::format("{}; phubd is probably not running there",
                                                  MessageOf(dialled.status()))),

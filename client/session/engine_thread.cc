@@ -3,9 +3,11 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "common/base/idle_yields.h"
+#include "common/base/shortage.h"
 
 namespace phub::client {
 namespace {
@@ -35,10 +37,15 @@ EngineThread::EngineThread(const EngineConfig& config, const Clock& clock, Engin
       engine_(config, clock_, transports_, listener) {
   waiter_.Add(doorbell_.descriptor());
   for (const transport::Transport* transport : transports_) waiter_.Add(transport->descriptor());
-  thread_ = std::thread([this] { Run(); });
 }
 
 EngineThread::~EngineThread() { Quit(); }
+
+absl::Status EngineThread::Start() {
+  if (absl::Status status = doorbell_.status(); !status.ok()) return status;
+  if (!engine_.has_memory()) return MemoryShortage("map the memory of lanes", ENOMEM);
+  return StartThread(thread_, "phub-engine", [this] { Run(); });
+}
 
 void EngineThread::Submit(const Command& command) {
   const std::lock_guard lock(submit_mutex_);

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "client/engine.h"
 #include "common/base/clock.h"
 #include "common/base/waiter.h"
@@ -22,6 +23,9 @@ class EngineThread {
   EngineThread(const EngineConfig& config, const Clock& clock, EngineListener& listener,
                std::vector<std::unique_ptr<transport::Transport>> transports);
   ~EngineThread();  // quits
+  // Call it first, and do not use the engine if it fails: the process lacks a thread, memory or a
+  // descriptor.
+  absl::Status Start();
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 

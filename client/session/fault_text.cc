@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "common/base/shortage.h"
+
 namespace phub::client {
 namespace {
 
@@ -120,6 +122,11 @@ Status LaneLost(const Endpoint& daemon, std::uint32_t core, const LaneClosed& cl
         fmt::format("daemon {} violated the lane protocol on core {}: {} (job {}, rank {})",
                     daemon.ToString(), core, transport::ToString(closed.protocol_error), job,
                     rank));
+  if (closed.shortage != 0)
+    return Status(
+        StatusCode::kResourceExhausted,
+        fmt::format("cannot watch the lane to daemon {}, core {}: {} (job {}, rank {})",
+                    daemon.ToString(), core, DescriptorErrorText(closed.shortage), job, rank));
   if (closed.silence > 0) return LaneSilent(daemon, core, closed.silence, job, rank);
   const std::string trouble = closed.connection != nullptr ? closed.connection->Trouble() : "";
   return Status(StatusCode::kUnavailable,

@@ -76,6 +76,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcConnector::ConnectOnce(
 
 Result<std::unique_ptr<ControlChannel>> GrpcConnector::Connect(const Endpoint& daemon) {
   const std::string address = daemon.ToString();
+  if (const absl::Status room = CheckRoomForGrpc(); !room.ok())
+    return Status(StatusCode::kResourceExhausted, std::string(room.message()));
   const SystemClock clock;
   const DurationNs timeout = std::chrono::nanoseconds(connect_timeout_).count();
   const net::Deadline deadline{clock, clock.Now() + timeout, timeout};

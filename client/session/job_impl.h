@@ -133,7 +133,7 @@ class JobImpl final : public EngineListener,
 
   // job_start.cc
   Status JoinRackAndStart();
-  void StartThreads();
+  absl::Status StartThreads();
   Status AskWhereToResume();
 
   // job_keys.cc

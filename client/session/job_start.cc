@@ -17,6 +17,18 @@ namespace {
 // The open connection, and a replaced one that is still being cleaned up.
 constexpr std::uint32_t kConnectionsPerLane = 2;
 
+// Returns the rank of a job that could not start for lack of threads, descriptors or memory.
+Status GiveUpRank(const JobImpl& job, RackCalls& calls, const absl::Status& why) {
+  const std::string text(why.message());
+  const Status left = LeaveRack(calls.links(), calls.timeout(), calls.waiter(), text, false);
+  if (!left.ok()) {
+    LogWarning("event=reservation_not_returned job={} rank={} error=\"{}\"", job.name(), job.rank(),
+               left.message());
+  }
+  return Status(static_cast<StatusCode>(why.code()),
+                fmt::format("{} (job {}, rank {})", text, job.name(), job.rank()));
+}
+
 }  // namespace
 
 JobImpl::JobImpl(JobSettings settings)
@@ -47,7 +59,11 @@ Status JobImpl::JoinRackAndStart() {
   Result<DaemonLinks> links = JoinRack(join, *settings_.connector, calls_.waiter());
   if (!links.ok()) return links.status();
   calls_.links() = *std::move(links);
-  StartThreads();
+  if (const absl::Status started = StartThreads(); !started.ok()) {
+    engine_.reset();
+    watch_.reset();
+    return GiveUpRank(*this, calls_, started);
+  }
   const Status opened = lanes_->OpenAll(
       calls_.timeout(),
       [this](std::uint32_t lane, std::uint8_t index, transport::Connection& connection) {
@@ -57,7 +73,7 @@ Status JobImpl::JoinRackAndStart() {
   return AskWhereToResume();
 }
 
-void JobImpl::StartThreads() {
+absl::Status JobImpl::StartThreads() {
   const JobOptions& options = settings_.options;
   const v1::JoinResponse& anchor = calls_.links().front()->joined;
   layout_ = std::make_unique<LaneLayout>(anchor.chunk_bytes(), LaneCount(calls_.links()));
@@ -67,6 +83,7 @@ void JobImpl::StartThreads() {
   auto transports =
       ways_->MakeTransports(kConnectionsPerLane * layout_->lane_count(),
                             std::size_t{anchor.slots_per_lane()} * anchor.chunk_bytes());
+  if (!transports.ok()) return transports.status();
   const bool wait = options.on_loss == LossPolicy::kWait;
   lanes_ =
       std::make_unique<RackLanes>(RackLanesSettings{.job = name(), .rank = rank(), .wait = wait},
@@ -94,8 +111,9 @@ void JobImpl::StartThreads() {
                    .skip_nonfinite = options.skip_nonfinite,
                    .restart = options.restart,
                    .liveness_timeout = ShortestLivenessTimeout(calls_.links())},
-      clock_, *this, std::move(transports));
-  watch_->Start();
+      clock_, *this, *std::move(transports));
+  if (absl::Status status = engine_->Start(); !status.ok()) return status;
+  return watch_->Start();
 }
 
 void JobImpl::OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,

@@ -2,6 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
+
+#include "common/base/shortage.h"
+
 namespace phub::client {
 namespace {
 
@@ -30,9 +34,9 @@ Status TakeOwn(const KeyDefinition& key, const char* what, std::uint64_t bytes,
   }
   pages = MappedMemory::Allocate(bytes, MappedMemory::Backing::kOnTouch);
   if (!pages)
-    return Status(
-        StatusCode::kResourceExhausted,
-        fmt::format("cannot allocate {} bytes for the {} of key {}", bytes, what, key.name));
+    return Status(StatusCode::kResourceExhausted,
+                  fmt::format("cannot allocate {} bytes for the {} of key {}: {}", bytes, what,
+                              key.name, MemoryErrorText(ENOMEM)));
   memory.data = pages.data();
   return Status();
 }

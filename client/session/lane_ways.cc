@@ -34,14 +34,15 @@ LaneWays::LaneWays(TransportChoice choice, const std::string& daemon_host, std::
   PHUB_CHECK(!ways_.empty(), "choice={}", static_cast<int>(choice));
 }
 
-std::vector<std::unique_ptr<transport::Transport>> LaneWays::MakeTransports(
+absl::StatusOr<std::vector<std::unique_ptr<transport::Transport>>> LaneWays::MakeTransports(
     std::uint32_t connections_max, std::size_t window_bytes) {
   std::vector<std::unique_ptr<transport::Transport>> transports;
   for (LaneWay& way : ways_) {
     auto transport = way.lanes->MakeTransport(connections_max, window_bytes);
-    if (transport == nullptr) continue;
+    if (!transport.ok()) return transport.status();
+    if (*transport == nullptr) continue;
     way.transport_index = static_cast<std::uint8_t>(transports.size());
-    transports.push_back(std::move(transport));
+    transports.push_back(*std::move(transport));
   }
   std::ranges::stable_sort(ways_, std::greater<>(),
                            [](const LaneWay& way) { return way.provider->preference; });

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "client/session/daemon_link.h"
 #include "common/transport/client_lanes.h"
 #include "phub/client.h"
@@ -29,8 +30,8 @@ class LaneWays {
   LaneWays(TransportChoice choice, const std::string& daemon_host, std::string boot_id);
 
   // For the engine. Call once, before any lane is opened.
-  std::vector<std::unique_ptr<transport::Transport>> MakeTransports(std::uint32_t connections_max,
-                                                                    std::size_t window_bytes);
+  absl::StatusOr<std::vector<std::unique_ptr<transport::Transport>>> MakeTransports(
+      std::uint32_t connections_max, std::size_t window_bytes);
 
   // At least one, the best first.
   const std::vector<LaneWay>& ways() const { return ways_; }

@@ -51,6 +51,7 @@ RackWatch::Watched* RackWatch::NextToRecover(TimeNs now, DurationNs& wait) {
 void RackWatch::Recover() {
   pthread_setname_np(pthread_self(), "phub-reconnect");
   std::unique_lock lock(mutex_);
+  AwaitStart(lock);
   while (!quit_) {
     const TimeNs now = clock_.Now();
     DurationNs wait = 0;

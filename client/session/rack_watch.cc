@@ -13,6 +13,7 @@
 #include "client/session/rack_join.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/shortage.h"
 
 namespace phub::client {
 namespace {
@@ -42,10 +43,22 @@ RackWatch::RackWatch(RackWatchSettings settings, const DaemonLinks& links, RackL
 
 RackWatch::~RackWatch() { PHUB_CHECK(!pulse_thread_.joinable(), "job={}", settings_.job); }
 
-void RackWatch::Start() {
+absl::Status RackWatch::Start() {
+  absl::Status status = StartThread(pulse_thread_, "phub-heartbeat", [this] { Pulse(); });
+  if (status.ok()) status = StartThread(recover_thread_, "phub-reconnect", [this] { Recover(); });
+  if (!status.ok()) {
+    Quit();
+    return status;
+  }
   for (const std::unique_ptr<Watched>& watched : watched_) Attend(*watched);
-  pulse_thread_ = std::thread([this] { Pulse(); });
-  recover_thread_ = std::thread([this] { Recover(); });
+  const std::lock_guard lock(mutex_);
+  begun_ = true;
+  changed_.notify_all();
+  return absl::OkStatus();
+}
+
+void RackWatch::AwaitStart(std::unique_lock<std::mutex>& lock) {
+  changed_.wait(lock, [this] { return begun_ || quit_; });
 }
 
 void RackWatch::Quit() {
@@ -208,10 +221,11 @@ Status RackWatch::Decorate(const Watched& watched, Status status) const {
 
 void RackWatch::Pulse() {
   pthread_setname_np(pthread_self(), "phub-heartbeat");
+  std::unique_lock lock(mutex_);
+  AwaitStart(lock);
   const DurationNs interval = std::max<DurationNs>(liveness_timeout_ / 4, 1);
   TimeNs next_heartbeat = clock_.Now() + interval;
   TimeNs last_looked = clock_.Now();
-  std::unique_lock lock(mutex_);
   while (!quit_) {
     lock.unlock();
     const TimeNs now = clock_.Now();

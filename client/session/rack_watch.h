@@ -82,8 +82,8 @@ class RackWatch {
             const Clock& clock, CallWaiter& waiter, Owner& owner);
   ~RackWatch();
 
-  // Opens the streams and starts the threads.
-  void Start();
+  // Starts the threads and opens the streams. An error, without effect: the process lacks threads.
+  absl::Status Start();
   void OnLaneClosed(const LaneClosed& closed);
   // The rank leaves or the job has its verdict: failures no longer matter. Heartbeats continue, so
   // that the daemons receive this worker's Leave and do not report it as silent.
@@ -148,7 +148,8 @@ class RackWatch {
   DurationNs OutageSince(Watched& watched, TimeNs now, bool lanes_live);  // holding mutex_
   bool IsUnreachable(const Watched& watched) const;                       // holding mutex_
   DurationNs LookAt(Watched& watched, TimeNs now);
-  void Recover();  // the reconnecting thread
+  void Recover();                                       // the reconnecting thread
+  void AwaitStart(std::unique_lock<std::mutex>& lock);  // until begun_ or quit_
   Watched* NextToRecover(TimeNs now, DurationNs& wait);
   DurationNs Jitter(DurationNs pause);  // holding mutex_
   bool NeedsRecovery(const Watched& watched) const;
@@ -168,6 +169,7 @@ class RackWatch {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  bool begun_ = false;  // the streams are open, so the threads may begin
   bool quit_ = false;
   SeededRandom random_;                  // for pauses
   std::vector<LaneWatch> lane_watches_;  // [lane]

@@ -53,6 +53,7 @@ ReceivedPacket ReceivePacket(int socket, std::span<std::byte> buffer) {
   } while (got < 0 && errno == EINTR);
   packet.bytes = got < 0 ? -errno : got;
   if (got < 0) return packet;
+  packet.descriptors_lost = (message.msg_flags & MSG_CTRUNC) != 0;
   for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
        head = CMSG_NXTHDR(&message, head)) {
     if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;

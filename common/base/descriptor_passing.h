@@ -20,6 +20,9 @@ struct ReceivedPacket {
   std::ptrdiff_t bytes = 0;
   std::array<Descriptor, kDescriptorsPerPacket> descriptors;  // close-on-exec
   std::size_t descriptor_count = 0;
+  // The peer sent more: more than kDescriptorsPerPacket, or this process has no room for them
+  // (RLIMIT_NOFILE).
+  bool descriptors_lost = false;
 };
 // The kernel closes descriptors beyond kDescriptorsPerPacket.
 ReceivedPacket ReceivePacket(int socket, std::span<std::byte> buffer);

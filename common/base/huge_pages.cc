@@ -22,9 +22,7 @@ std::uintptr_t RoundUp(std::uintptr_t value) {
 }
 
 void Unmap(std::uintptr_t begin, std::uintptr_t end) {
-  if (begin == end) return;
-  const int result = munmap(reinterpret_cast<void*>(begin), end - begin);
-  PHUB_CHECK(result == 0, "munmap of {} bytes errno={}", end - begin, errno);
+  if (begin != end) UnmapMemory(reinterpret_cast<void*>(begin), end - begin);
 }
 
 std::size_t WholePages(std::size_t bytes) {
@@ -33,6 +31,12 @@ std::size_t WholePages(std::size_t bytes) {
 }
 
 }  // namespace
+
+void UnmapMemory(void* address, std::size_t bytes) {
+  if (munmap(address, bytes) == 0) return;
+  PHUB_CHECK(errno == ENOMEM, "munmap of {} bytes errno={}", bytes, errno);
+  [[maybe_unused]] const int freed = madvise(address, bytes, MADV_DONTNEED);
+}
 
 void* MapForHugePages(std::size_t bytes, int protection, int flags, int descriptor) {
   if (bytes < kHugePageBytes) return mmap(nullptr, bytes, protection, flags, descriptor, 0);
@@ -45,8 +49,8 @@ void* MapForHugePages(std::size_t bytes, int protection, int flags, int descript
   const std::uintptr_t aligned = RoundUp(begin);
   Unmap(begin, aligned);
   Unmap(aligned + WholePages(bytes), end);
-  void* const mapped = mmap(reinterpret_cast<void*>(aligned), bytes, protection, flags | MAP_FIXED,
-                            descriptor, 0);
+  void* const mapped =
+      mmap(reinterpret_cast<void*>(aligned), bytes, protection, flags | MAP_FIXED, descriptor, 0);
   if (mapped != MAP_FAILED) return mapped;
   const int error = errno;
   Unmap(aligned, aligned + WholePages(bytes));

@@ -17,6 +17,11 @@ inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 // mapping is at least one huge page long. On failure returns MAP_FAILED and sets errno.
 void* MapForHugePages(std::size_t bytes, int protection, int flags, int descriptor);
 
+// Unmaps [address, address + bytes). If the process has as many memory maps as it may have
+// (vm.max_map_count), the kernel refuses to split one; only the pages are freed then, and the
+// address space stays reserved.
+void UnmapMemory(void* address, std::size_t bytes);
+
 // Allocates the full huge pages inside [address, address + bytes), which must be writable. Call it
 // before anything touches the memory: pages that already exist are copied.
 void TakeHugePages(void* address, std::size_t bytes);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -154,7 +155,12 @@ void LogLine(LogLevel level, const std::string& line) {
 
 void StartLogThread(std::size_t lines_max) {
   PHUB_CHECK(lines_max > 0 && log_thread.load() == nullptr, "lines_max={}", lines_max);
-  log_thread.store(new LogThread(lines_max), std::memory_order_release);
+  try {
+    log_thread.store(new LogThread(lines_max), std::memory_order_release);
+  } catch (const std::exception& error) {
+    // Lines are then written by the threads that log.
+    LogWarning("event=log_thread_not_started error=\"{}\"", error.what());
+  }
 }
 
 std::uint64_t DroppedLogLines() {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "common/base/check.h"
 #include "common/base/huge_pages.h"
 
 namespace phub {
@@ -38,9 +37,7 @@ bool TakePages(std::byte* data, std::size_t bytes) {
 }
 
 MappedMemory::~MappedMemory() {
-  if (data_ == nullptr) return;
-  const int result = munmap(data_, bytes_);
-  PHUB_CHECK(result == 0, "munmap of {} bytes failed", bytes_);
+  if (data_ != nullptr) UnmapMemory(data_, bytes_);
 }
 
 MappedMemory::MappedMemory(MappedMemory&& other) noexcept

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/base/check.h"
 #include "common/base/errno_text.h"
 #include "common/base/huge_pages.h"
+#include "common/base/shortage.h"
 
 namespace phub {
 namespace {
@@ -22,10 +22,8 @@ constexpr unsigned kNoExecSeal = MFD_NOEXEC_SEAL;
 #endif
 
 absl::Status NoMemory(const char* name, std::size_t bytes, const char* what, int error) {
-  return absl::ResourceExhaustedError(
-      fmt::format("cannot {} {} bytes of shared memory ({}): {}; free memory or file descriptors, "
-                  "or raise the process's limits",
-                  what, bytes, name, ErrnoText(error)));
+  return absl::ResourceExhaustedError(fmt::format("cannot {} {} bytes of shared memory ({}): {}",
+                                                  what, bytes, name, MemoryErrorText(error)));
 }
 
 // Not executable if the kernel supports that flag: hosts may require it (vm.memfd_noexec).
@@ -92,9 +90,11 @@ absl::StatusOr<SharedMemory> SharedMemory::Map(const Descriptor& descriptor, std
   const int protection = write ? PROT_READ | PROT_WRITE : PROT_READ;
   void* address = MapForHugePages(bytes, protection, MAP_SHARED | MAP_POPULATE, descriptor.get());
   if (address == MAP_FAILED) {
-    return absl::FailedPreconditionError(
-        fmt::format("cannot map {} bytes of shared memory for {}: {}", bytes,
-                    write ? "writing" : "reading", ErrnoText(errno)));
+    const int error = errno;
+    const std::string action =
+        fmt::format("map {} bytes of shared memory for {}", bytes, write ? "writing" : "reading");
+    if (error == ENOMEM || error == EAGAIN) return MemoryShortage(action, error);
+    return absl::FailedPreconditionError(fmt::format("cannot {}: {}", action, ErrnoText(error)));
   }
   SharedMemory memory;
   memory.data_ = static_cast<std::byte*>(address);
@@ -105,8 +105,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Map(const Descriptor& descriptor, std
 
 SharedMemory::~SharedMemory() {
   if (data_ == nullptr) return;
-  const int result = munmap(data_, bytes_);
-  PHUB_CHECK(result == 0, "munmap of {} bytes failed", bytes_);
+  UnmapMemory(data_, bytes_);
   if (hook_ && descriptor_) hook_(std::move(descriptor_), bytes_);
 }
 

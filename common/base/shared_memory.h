@@ -37,7 +37,7 @@ class SharedMemory {
   static absl::StatusOr<SharedMemory> Create(const char* name, std::size_t bytes, Others others,
                                              Pages pages = Pages::kNow);
   // Maps the first `bytes` of memory that the daemon created. kFailedPrecondition unless it is
-  // sealed and its size fits `size`.
+  // sealed and its size fits `size`. kResourceExhausted: no memory or no memory map is left.
   static absl::StatusOr<SharedMemory> Map(const Descriptor& descriptor, std::size_t bytes,
                                           Access access, Size size = Size::kExact);
   ~SharedMemory();

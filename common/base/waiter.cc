@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <ctime>
 
-#include "common/base/check.h"
+#include "common/base/shortage.h"
 
 namespace phub {
 
-Doorbell::Doorbell() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  PHUB_CHECK(event_, "eventfd errno={}", errno);
+Doorbell::Doorbell() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), error_(event_ ? 0 : errno) {}
+
+absl::Status Doorbell::status() const {
+  return error_ == 0 ? absl::OkStatus() : DescriptorShortage("create an eventfd", error_);
 }
 
 void Doorbell::Ring() const {

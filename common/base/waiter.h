@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "common/base/descriptor.h"
 
@@ -13,13 +14,16 @@ namespace phub {
 // An eventfd. Ring() from any thread makes descriptor() readable until Clear().
 class Doorbell {
  public:
+  // The owner checks status() before it uses the doorbell: the process may lack descriptors.
   Doorbell();
+  absl::Status status() const;
   void Ring() const;
   void Clear() const;
   int descriptor() const { return event_.get(); }
 
  private:
   Descriptor event_;
+  const int error_;  // errno of the failed call; 0: none failed
 };
 
 // Blocks on several descriptors at once. Made for a handful of them; more would need epoll. One

@@ -3,14 +3,15 @@
 #include <utility>
 
 #include "common/base/cpu_topology.h"
+#include "common/base/shortage.h"
 
 namespace phub {
 
 WorkThread::WorkThread(std::string name, std::size_t waiting_max)
-    : waiting_max_(waiting_max), thread_([this, name = std::move(name)] {
+    : waiting_max_(waiting_max), started_(StartThread(thread_, name, [this, name] {
         NameThisThread(name);
         Loop();
-      }) {}
+      })) {}
 
 WorkThread::~WorkThread() {
   std::deque<std::function<void()>> dropped;
@@ -26,7 +27,7 @@ WorkThread::~WorkThread() {
 bool WorkThread::Post(std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
-    if (ending_ || waiting_.size() >= waiting_max_) return false;
+    if (!started_.ok() || ending_ || waiting_.size() >= waiting_max_) return false;
     waiting_.push_back(std::move(work));
   }
   posted_.notify_one();

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "common/base/clock.h"
 
 namespace phub {
@@ -21,6 +22,8 @@ class WorkThread {
   // `name`: the thread's name in top and gdb. `waiting_max`: the queue's limit; Post() then fails.
   explicit WorkThread(std::string name, std::size_t waiting_max = SIZE_MAX);
   ~WorkThread();  // drops the functions that have not started
+  // An error if the process lacks threads; Post() then fails. Check it before the first call.
+  const absl::Status& started() const { return started_; }
   WorkThread(const WorkThread&) = delete;
   WorkThread& operator=(const WorkThread&) = delete;
 
@@ -46,6 +49,7 @@ class WorkThread {
   std::chrono::steady_clock::time_point next_;  // under mutex_; when the periodic function is due
   const std::size_t waiting_max_;
   std::thread thread_;
+  const absl::Status started_;
 };
 
 }  // namespace phub

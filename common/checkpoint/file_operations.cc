@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/errno_text.h"
+#include "common/base/shortage.h"
 #include "common/base/status_text.h"
 #include "fmt/format.h"
 
@@ -92,7 +93,9 @@ absl::Status FileError(std::string_view path, std::string_view what, int error) 
   if (error == kEndOfFile)
     return absl::DataLossError(fmt::format("{}: cannot {}: the file is truncated", path, what));
   return absl::Status(absl::ErrnoToStatusCode(error),
-                      fmt::format("{}: cannot {}: {}", path, what, ErrnoText(error)));
+                      fmt::format("{}: cannot {}: {}", path, what,
+                                  error == EMFILE || error == ENFILE ? DescriptorErrorText(error)
+                                                                     : ErrnoText(error)));
 }
 
 absl::StatusOr<Descriptor> OpenFolder(const std::string& path) {

@@ -1,5 +1,8 @@
 #include "common/checkpoint/writer.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <utility>
 
@@ -17,8 +20,11 @@ namespace {
 // The random part of a name has 32 bits: this many collisions in a row must have another cause.
 constexpr int kNameAttemptsMax = 16;
 
+// Needs no descriptor. A file that cannot be looked at does not count: creating it gives the
+// reason.
 bool Exists(const CheckpointFolder& folder, const std::string& name) {
-  return !absl::IsNotFound(OpenFile(folder.descriptor.get(), folder.path, name).status());
+  struct stat facts {};
+  return fstatat(folder.descriptor.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 }  // namespace

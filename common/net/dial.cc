@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/base/errno_text.h"
+#include "common/base/shortage.h"
 
 namespace phub::net {
 namespace {
@@ -58,13 +59,17 @@ class Race {
   const DurationNs next_after_;
   std::vector<Attempt> attempts_;  // those that were started
   TimeNs next_at_ = 0;
+  bool shortage_ = false;  // a socket could not be created
 };
 
 void Race::StartNext() {
   const SocketAddress& address = addresses_[attempts_.size()];
   Attempt& attempt = attempts_.emplace_back(Attempt{&address, make_(address.storage.ss_family)});
   next_at_ = deadline_.clock.Now() + next_after_;
-  if (!attempt.socket) return Fail(attempt, "cannot create a socket: " + ErrnoText(errno));
+  if (!attempt.socket) {
+    shortage_ = true;
+    return Fail(attempt, "cannot create a socket: " + DescriptorErrorText(errno));
+  }
   if (connect(attempt.socket.get(), address.get(), address.bytes) == 0) return;
   if (errno != EINPROGRESS && errno != EINTR) Fail(attempt, ErrnoText(errno));
 }
@@ -134,10 +139,12 @@ absl::Status Race::Error(const std::string& peer) const {
   const bool is_address =
       attempts_.size() == 1 && AddressAndPortText(*attempts_.front().address) == peer;
   const bool late = deadline_.clock.Now() >= deadline_.at;
-  return absl::Status(late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kUnavailable,
-                      is_address
-                          ? fmt::format("cannot connect to {}: {}", peer, attempts_.front().cause)
-                          : fmt::format("cannot connect to {} ({})", peer, causes));
+  const absl::StatusCode code = shortage_ ? absl::StatusCode::kResourceExhausted
+                                : late    ? absl::StatusCode::kDeadlineExceeded
+                                          : absl::StatusCode::kUnavailable;
+  return absl::Status(
+      code, is_address ? fmt::format("cannot connect to {}: {}", peer, attempts_.front().cause)
+                       : fmt::format("cannot connect to {} ({})", peer, causes));
 }
 
 }  // namespace

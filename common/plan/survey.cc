@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "common/base/shortage.h"
 #include "fmt/core.h"
 
 namespace phub::plan {
@@ -80,11 +81,16 @@ class Surveyor {
   absl::Status ProbeTogether(const std::vector<RankPair>& pairs, double& out, double& back) const {
     std::vector<absl::StatusOr<PairMeasure>> measures(pairs.size());
     const DurationNs duration = std::min(kTogetherTimes * options_.duration, kDurationMax);
-    std::vector<std::thread> threads;
-    for (std::size_t i = 0; i < pairs.size(); ++i) {
-      threads.emplace_back([&, i] { measures[i] = Probe(pairs[i], duration); });
+    std::vector<std::thread> threads(pairs.size());
+    absl::Status started;
+    for (std::size_t i = 0; i < pairs.size() && started.ok(); ++i) {
+      started =
+          StartThread(threads[i], "probe", [&, i] { measures[i] = Probe(pairs[i], duration); });
     }
-    for (std::thread& thread : threads) thread.join();
+    for (std::thread& thread : threads) {
+      if (thread.joinable()) thread.join();
+    }
+    if (!started.ok()) return started;
     for (const absl::StatusOr<PairMeasure>& measure : measures) {
       if (!measure.ok()) return measure.status();
       // Use the mean including pauses: a pair is faster while another one pauses, but that is not

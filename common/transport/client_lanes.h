@@ -56,10 +56,10 @@ class ClientLanes {
   virtual ~ClientLanes() = default;
 
   // Creates the transport with which the engine serves these lanes; called once. Null: this host
-  // does not support such lanes, and Dial returns the reason. window_bytes: limit of the bytes in
-  // flight on one lane.
-  virtual std::unique_ptr<Transport> MakeTransport(std::uint32_t connections_max,
-                                                   std::size_t window_bytes) = 0;
+  // does not support such lanes, and Dial returns the reason. An error: the process lacks
+  // descriptors. window_bytes: limit of the bytes in flight on one lane.
+  virtual absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::uint32_t connections_max,
+                                                                   std::size_t window_bytes) = 0;
 
   // OK: a lane to this daemon can use this transport. kUnimplemented: it cannot, with the reason;
   // the caller tries another transport. Any other error ends the attempt to open the lane.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,7 +18,9 @@
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
 #include "common/base/secret_file.h"
+#include "common/base/shortage.h"
 #include "common/base/status_text.h"
+#include "common/base/waiter.h"
 #include "server/front/front_limits.h"
 #include "server/front/front_process.h"
 
@@ -85,7 +86,7 @@ struct FrontSupervisor::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   bool told = false;  // under mutex: the front knows `serving`
-  const Descriptor wake{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  const Doorbell wake;
   std::optional<absl::Status> started;  // under mutex: the first start has succeeded or failed
 
   // The thread's.
@@ -130,7 +131,7 @@ void FrontSupervisor::Impl::Turn() {
   if (!front.has_value()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(kRestartDelayMin / kMillisecond));
   } else {
-    pollfd waits[] = {{front->pair(), POLLIN, 0}, {wake.get(), POLLIN, 0}};
+    pollfd waits[] = {{front->pair(), POLLIN, 0}, {wake.descriptor(), POLLIN, 0}};
     if (!waiting.empty()) waits[0].events |= POLLOUT;
     poll(waits, 2, kTurnMs);
     ReadPackets();
@@ -305,7 +306,7 @@ void FrontSupervisor::Impl::Refresh() {
 void FrontSupervisor::Impl::Pulse() {
   const TimeNs now = clock.Now();
   std::uint64_t rings = 0;
-  const bool asked = read(wake.get(), &rings, sizeof rings) > 0;
+  const bool asked = read(wake.descriptor(), &rings, sizeof rings) > 0;
   if (!front.has_value() || (!asked && now - pulsed < kReportEvery) || !waiting.empty()) return;
   pulsed = now;
   const bool serves = serving && host.Alive();
@@ -341,7 +342,9 @@ absl::StatusOr<std::unique_ptr<FrontSupervisor>> FrontSupervisor::Start(
   }
   Impl& raw = *impl;
   std::unique_ptr<FrontSupervisor> supervisor(new FrontSupervisor(std::move(impl)));
-  raw.thread = std::thread([&raw] { raw.Loop(); });
+  if (absl::Status status = raw.wake.status(); !status.ok()) return status;
+  const absl::Status started = StartThread(raw.thread, "front", [&raw] { raw.Loop(); });
+  if (!started.ok()) return started;
   std::unique_lock lock(raw.mutex);
   raw.changed.wait(lock, [&raw] { return raw.started.has_value(); });
   if (!raw.started->ok()) return *raw.started;
@@ -353,8 +356,7 @@ void FrontSupervisor::SetServing(bool serving) {
   std::unique_lock lock(impl_->mutex);
   impl_->serving = serving;
   impl_->told = false;
-  const std::uint64_t one = 1;
-  static_cast<void>(write(impl_->wake.get(), &one, sizeof one));
+  impl_->wake.Ring();
   impl_->changed.wait_for(lock, std::chrono::nanoseconds(kToldTimeout),
                           [this] { return impl_->told; });
 }

@@ -47,7 +47,7 @@ class DaemonLanes {
   virtual ~DaemonLanes() = default;
 
   // Serves the lanes of one core loop. Called once for each core loop.
-  virtual std::unique_ptr<transport::Transport> MakeTransport(CoreIndex core) = 0;
+  virtual absl::StatusOr<std::unique_ptr<transport::Transport>> MakeTransport(CoreIndex core) = 0;
 
   // Control exists; no thread of the daemon runs yet. transport_index: the position of this
   // transport in each core loop's list, for Lanes::AttachLane.

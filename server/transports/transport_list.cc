@@ -30,9 +30,14 @@ bool TransportList::Serves(std::string_view name) const {
   return false;
 }
 
-std::vector<std::unique_ptr<transport::Transport>> TransportList::MakeTransports(CoreIndex core) {
+absl::StatusOr<std::vector<std::unique_ptr<transport::Transport>>> TransportList::MakeTransports(
+    CoreIndex core) {
   std::vector<std::unique_ptr<transport::Transport>> transports;
-  for (const auto& lanes : served_) transports.push_back(lanes->MakeTransport(core));
+  for (const auto& lanes : served_) {
+    auto transport = lanes->MakeTransport(core);
+    if (!transport.ok()) return transport.status();
+    transports.push_back(*std::move(transport));
+  }
   return transports;
 }
 

@@ -22,7 +22,7 @@ class TransportList {
   bool Serves(std::string_view name) const;
 
   // For one core loop, in the order of descriptions().
-  std::vector<std::unique_ptr<transport::Transport>> MakeTransports(CoreIndex core);
+  absl::StatusOr<std::vector<std::unique_ptr<transport::Transport>>> MakeTransports(CoreIndex core);
   void Connect(ControlThread& thread, Control& control);
   // After Connect, as long as this lives.
   std::vector<transport::LaneKind*> LaneKinds();

@@ -1,6 +1,7 @@
 // The client's half of lanes in shared memory, for daemons on the worker's own host.
 #include <utility>
 
+#include "common/base/shortage.h"
 #include "common/transport/client_lanes.h"
 #include "common/transport/shm/shm_dial.h"
 #include "common/transport/shm/shm_transport.h"
@@ -10,9 +11,11 @@ namespace {
 
 class ShmLanes final : public ClientLanes {
  public:
-  std::unique_ptr<Transport> MakeTransport(std::uint32_t connections_max,
-                                           std::size_t /*window_bytes*/) override {
-    return std::make_unique<ShmTransport>(connections_max);
+  absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::uint32_t connections_max,
+                                                           std::size_t /*window_bytes*/) override {
+    absl::StatusOr<Descriptor> epoll = MakeEpoll();
+    if (!epoll.ok()) return epoll.status();
+    return std::make_unique<ShmTransport>(connections_max, *std::move(epoll));
   }
 
   absl::Status Offer(const LaneTarget& target) const override {

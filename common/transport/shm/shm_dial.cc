@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/base/errno_text.h"
+#include "common/base/shortage.h"
 #include "common/transport/lane_request.h"
 #include "common/transport/shm/shm_address.h"
 #include "common/transport/shm/shm_lane.h"
@@ -39,8 +40,7 @@ absl::StatusOr<Descriptor> ConnectTo(const std::string& name, const std::string&
   const ShmAddress address(name);
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) {
-    return absl::UnavailableError(
-        fmt::format("cannot create a socket for {}: {}", peer, ErrnoText(errno)));
+    return DescriptorShortage(fmt::format("create a socket for {}", peer), errno);
   }
   while (connect(socket.get(), address.get(), address.bytes) != 0) {
     if (errno == EAGAIN) {  // the daemon's backlog is full; no event reports that it has room
@@ -120,7 +120,7 @@ absl::StatusOr<std::shared_ptr<const SharedMemory>> MapPassed(const Descriptor& 
                                                               std::uint64_t bytes,
                                                               SharedMemory::Access access) {
   auto mapped = SharedMemory::Map(descriptor, bytes, access);
-  if (!mapped.ok()) return absl::InternalError(mapped.status().message());
+  if (!mapped.ok()) return MapError(mapped.status());
   return std::make_shared<const SharedMemory>(*std::move(mapped));
 }
 
@@ -164,6 +164,7 @@ absl::StatusOr<FetchedBatch> FetchSharedBatch(const std::string& name,
   if (!status.ok()) return status;
   wire::SharedBatch batch;
   if (!wire::DecodeSharedBatch(answer.rest, batch)) return NoSense(name, "no key memory");
+  if (answer.packet.descriptors_lost) return PassedDescriptorShortage("map the memory of keys");
   const std::size_t expected = (batch.worker_bytes > 0) + (batch.parameters_bytes > 0);
   if (answer.packet.descriptor_count != expected) {
     return NoSense(name, "the number of descriptors does not match the announced memory");

@@ -8,8 +8,13 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/shortage.h"
 
 namespace phub::transport {
+
+absl::Status MapError(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) ? status : absl::InternalError(status.message());
+}
 
 absl::StatusOr<std::unique_ptr<ShmConnection>> OfferShmLane(Descriptor& socket,
                                                             const wire::LaneWelcome& welcome,
@@ -25,8 +30,7 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> OfferShmLane(Descriptor& socket,
   if (!rings.ok()) return rings.status();
   Descriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell) {
-    return absl::ResourceExhaustedError(
-        fmt::format("cannot create an eventfd: {}", std::generic_category().message(errno)));
+    return DescriptorShortage("create an eventfd", errno);
   }
   const bool has_slots = memory.staging != nullptr;
   std::array<std::byte, wire::kLaneWelcomeBytes + wire::kSharedLaneBytes> bytes;
@@ -66,6 +70,7 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> AcceptShmLane(
     Descriptor socket, const wire::SharedLane& shape, ReceivedPacket& packet,
     std::shared_ptr<const SharedRegions> regions, const ShmLimits& limits) {
   const bool has_slots = shape.slot_count > 0;
+  if (packet.descriptors_lost) return PassedDescriptorShortage("open a lane in shared memory");
   if (packet.descriptor_count != (has_slots ? 3u : 2u)) {
     return absl::InternalError(
         fmt::format("the daemon passed {} descriptors for a lane, {} were expected",
@@ -74,7 +79,7 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> AcceptShmLane(
   auto rings = SharedMemory::Map(packet.descriptors[0],
                                  LaneMemoryBytes(shape.ring_records, shape.arena_bytes),
                                  SharedMemory::Access::kWrite);
-  if (!rings.ok()) return absl::InternalError(rings.status().message());
+  if (!rings.ok()) return MapError(rings.status());
   std::shared_ptr<const SharedMemory> staging;
   if (has_slots) {
     auto mapped =
@@ -82,7 +87,7 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> AcceptShmLane(
         // headers between slots.
         SharedMemory::Map(packet.descriptors[1], std::size_t{shape.slot_count} * shape.slot_bytes,
                           SharedMemory::Access::kWrite, SharedMemory::Size::kAtLeast);
-    if (!mapped.ok()) return absl::InternalError(mapped.status().message());
+    if (!mapped.ok()) return MapError(mapped.status());
     staging = std::make_shared<const SharedMemory>(*std::move(mapped));
   }
   ShmLimits shaped = limits;

@@ -15,6 +15,10 @@
 
 namespace phub::transport {
 
+// The error for memory of the daemon that cannot be mapped: a shortage of this process stays one,
+// everything else is the daemon's mistake.
+absl::Status MapError(const absl::Status& status);
+
 // The memory of a lane in addition to its rings. The connection keeps it alive.
 struct LaneMemory {
   // The daemon's landing slots for this lane, which the worker writes. Slot i is at offset

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -21,11 +22,11 @@ constexpr DurationNs kRingLaterMax = 4 * kMillisecond;
 
 }  // namespace
 
-ShmTransport::ShmTransport(std::uint32_t connections_max)
+ShmTransport::ShmTransport(std::uint32_t connections_max, Descriptor epoll)
     : TurnTransport(connections_max),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      epoll_(std::move(epoll)),
       events_(std::make_unique<epoll_event[]>(kEventsPerCollect)) {
-  PHUB_CHECK(epoll_, "epoll_create1 errno={}", errno);
+  PHUB_CHECK(epoll_);
 }
 
 ShmTransport::~ShmTransport() = default;

@@ -20,6 +20,7 @@
 #include <span>
 
 #include "common/base/descriptor.h"
+#include "common/base/shortage.h"
 #include "common/transport/shm/shm_connection.h"
 #include "common/transport/transport.h"
 #include "common/transport/turn_transport.h"
@@ -42,7 +43,9 @@ struct ShmEntry : ConnectionEntry<ShmConnection> {
 
 class ShmTransport final : public TurnTransport<ShmEntry> {
  public:
-  explicit ShmTransport(std::uint32_t connections_max = kConnectionsMaxDefault);
+  // `epoll`: from MakeEpoll(); the default is for tests, because it may fail.
+  explicit ShmTransport(std::uint32_t connections_max = kConnectionsMaxDefault,
+                        Descriptor epoll = *MakeEpoll());
   ~ShmTransport() override;
   ShmTransport(const ShmTransport&) = delete;
   ShmTransport& operator=(const ShmTransport&) = delete;

@@ -1,6 +1,7 @@
 // The client's half of lanes over tcp, with or without TLS. Every daemon offers tcp.
 #include <utility>
 
+#include "common/base/shortage.h"
 #include "common/transport/client_lanes.h"
 #include "common/transport/stream/linger.h"
 #include "common/transport/tcp/tcp_dial.h"
@@ -12,9 +13,12 @@ namespace {
 
 class TcpLanes final : public ClientLanes {
  public:
-  std::unique_ptr<Transport> MakeTransport(std::uint32_t connections_max,
-                                           std::size_t window_bytes) override {
-    return std::make_unique<TcpTransport>(connections_max, LingerBytes(window_bytes));
+  absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::uint32_t connections_max,
+                                                           std::size_t window_bytes) override {
+    absl::StatusOr<Descriptor> epoll = MakeEpoll();
+    if (!epoll.ok()) return epoll.status();
+    return std::make_unique<TcpTransport>(connections_max, LingerBytes(window_bytes),
+                                          *std::move(epoll));
   }
 
   absl::Status Offer(const LaneTarget& target) const override {

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -14,11 +15,12 @@ constexpr int kEventsPerCollect = 256;
 
 }  // namespace
 
-TcpTransport::TcpTransport(std::uint32_t connections_max, std::size_t linger_bytes)
+TcpTransport::TcpTransport(std::uint32_t connections_max, std::size_t linger_bytes,
+                           Descriptor epoll)
     : StreamTransport(connections_max, linger_bytes),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      epoll_(std::move(epoll)),
       events_(std::make_unique<epoll_event[]>(kEventsPerCollect)) {
-  PHUB_CHECK(epoll_, "epoll_create1 errno={}", errno);
+  PHUB_CHECK(epoll_);
 }
 
 TcpTransport::~TcpTransport() = default;

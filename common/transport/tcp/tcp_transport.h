@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "common/base/descriptor.h"
+#include "common/base/shortage.h"
 #include "common/transport/stream/stream_transport.h"
 #include "common/transport/tcp/tcp_connection.h"
 
@@ -18,8 +19,9 @@ namespace phub::transport {
 
 class TcpTransport final : public StreamTransport {
  public:
+  // `epoll`: from MakeEpoll(); the default is for tests, because it may fail.
   explicit TcpTransport(std::uint32_t connections_max = kConnectionsMaxDefault,
-                        std::size_t linger_bytes = 0);
+                        std::size_t linger_bytes = 0, Descriptor epoll = *MakeEpoll());
   ~TcpTransport() override;
 
   int descriptor() const override { return epoll_.get(); }

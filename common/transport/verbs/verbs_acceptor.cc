@@ -13,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
+#include "common/base/shortage.h"
 #include "common/base/status_text.h"
 #include "common/transport/pending_lanes.h"
 
@@ -30,8 +31,13 @@ bool HaveSamePlace(const wire::LaneHello& a, const wire::LaneHello& b) {
 VerbsAcceptor::VerbsAcceptor(VerbsGate& gate, Random& random, DurationNs ready_timeout,
                              std::size_t waiting_max)
     : gate_(gate), random_(random), ready_timeout_(ready_timeout), waiting_max_(waiting_max) {
-  for (std::size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Work(); });
-  threads_.emplace_back([this] { HearClients(); });
+  started_ = doorbell_.status();
+  for (std::size_t i = 0; i < kThreads && started_.ok(); ++i) {
+    started_ = StartThread(threads_[i], "rdma-accept", [this] { Work(); });
+  }
+  if (started_.ok()) {
+    started_ = StartThread(threads_.back(), "rdma-ready", [this] { HearClients(); });
+  }
 }
 
 VerbsAcceptor::~VerbsAcceptor() {
@@ -41,7 +47,9 @@ VerbsAcceptor::~VerbsAcceptor() {
   }
   changed_.notify_all();
   doorbell_.Ring();
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
 }
 
 bool VerbsAcceptor::Claims(std::span<const std::byte> first) const {

@@ -45,6 +45,8 @@ class VerbsAcceptor final : public LaneKind {
   VerbsAcceptor(VerbsGate& gate, Random& random, DurationNs ready_timeout = kReadyTimeout,
                 std::size_t waiting_max = kWaitingMax);
   ~VerbsAcceptor() override;  // drops waiting requests, and finishes those being served
+  // An error if the process lacks threads or descriptors. Check it before the first call.
+  const absl::Status& started() const { return started_; }
 
   std::size_t request_bytes() const override {
     return wire::kLaneHelloBytes + wire::kVerbsOfferBytes;
@@ -97,7 +99,8 @@ class VerbsAcceptor final : public LaneKind {
   std::map<Incarnation, std::size_t> held_;  // admitted requests that are not lanes yet; without 0
   std::size_t held_count_ = 0;               // their sum over all jobs
   Incarnation served_last_{};
-  std::vector<std::thread> threads_;
+  std::array<std::thread, kThreads + 1> threads_;
+  absl::Status started_;
 };
 
 }  // namespace phub::transport

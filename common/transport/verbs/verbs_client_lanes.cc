@@ -16,10 +16,10 @@ class VerbsLanes final : public ClientLanes {
  public:
   explicit VerbsLanes(const std::string& daemon_host) : side_(daemon_host) {}
 
-  std::unique_ptr<Transport> MakeTransport(std::uint32_t connections_max,
-                                           std::size_t /*window_bytes*/) override {
+  absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::uint32_t connections_max,
+                                                           std::size_t /*window_bytes*/) override {
     if (side_.device_count() == 0) return nullptr;
-    return std::make_unique<VerbsTransport>(side_.queues(), connections_max);
+    return VerbsTransport::Create(side_.queues(), connections_max);
   }
 
   absl::Status Offer(const LaneTarget& target) const override {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/shortage.h"
 
 namespace phub::transport {
 namespace {
@@ -72,6 +73,9 @@ absl::StatusOr<std::unique_ptr<VerbsConnection>> VerbsConnection::Create(
   }
   if (!status.ok()) return status;
   connection->MakeHalves();
+  if (!connection->receiver_->has_memory()) {
+    return MemoryShortage("map the memory of a verbs lane", ENOMEM);
+  }
   return connection;
 }
 
@@ -101,8 +105,7 @@ absl::Status VerbsConnection::TakeMemory() {
   const std::size_t bytes = limits_.inbox_bytes + heads_bytes + limits_.outbox_bytes;
   memory_ = MappedMemory::Allocate(bytes, MappedMemory::Backing::kPrefault);
   if (!memory_) {
-    return absl::ResourceExhaustedError(
-        fmt::format("cannot allocate {} bytes for a verbs lane", bytes));
+    return MemoryShortage(fmt::format("allocate {} bytes for a verbs lane", bytes), ENOMEM);
   }
   const bool daemon = end_ != VerbsEnd::kClient;
   using Use = RegisteredMemory::Use;

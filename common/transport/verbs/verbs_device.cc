@@ -101,7 +101,9 @@ absl::StatusOr<std::shared_ptr<const VerbsDevice>> VerbsDevice::Open(
     if (last.ok()) last = device->FindGid(options);
     if (!last.ok()) continue;
     device->numa_node_ = NumaNodeOf(name);
-    device->events_ = std::make_unique<VerbsEvents>(device->context_, name, device->port_);
+    auto events = VerbsEvents::Create(device->context_, name, device->port_);
+    if (!events.ok()) return events.status();
+    device->events_ = *std::move(events);
     return device;
   }
   return last;

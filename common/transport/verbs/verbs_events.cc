@@ -4,7 +4,6 @@
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 
 #include <array>
 #include <cerrno>
@@ -13,30 +12,33 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/shortage.h"
 
 namespace phub::transport {
 
-VerbsEvents::VerbsEvents(ibv_context* context, std::string device, std::uint8_t port)
-    : context_(context),
-      device_(std::move(device)),
-      port_(port),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  PHUB_CHECK(stop_, "eventfd errno={}", errno);
-  const int flags = fcntl(context_->async_fd, F_GETFL);
-  PHUB_CHECK(flags >= 0 && fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK) == 0, "errno={}",
+absl::StatusOr<std::unique_ptr<VerbsEvents>> VerbsEvents::Create(ibv_context* context,
+                                                                 std::string device,
+                                                                 std::uint8_t port) {
+  const int flags = fcntl(context->async_fd, F_GETFL);
+  PHUB_CHECK(flags >= 0 && fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK) == 0, "errno={}",
              errno);
-  thread_ = std::thread([this] { Attend(); });
+  std::unique_ptr<VerbsEvents> events(new VerbsEvents(context, std::move(device), port));
+  if (absl::Status status = events->stop_.status(); !status.ok()) return status;
+  const absl::Status started =
+      StartThread(events->thread_, "rdma-events", [raw = events.get()] { raw->Attend(); });
+  if (!started.ok()) return started;
+  return events;
 }
 
 VerbsEvents::~VerbsEvents() {
-  const std::uint64_t one = 1;
-  PHUB_CHECK(write(stop_.get(), &one, sizeof one) == sizeof one, "errno={}", errno);
+  if (!thread_.joinable()) return;
+  stop_.Ring();
   thread_.join();
 }
 
 void VerbsEvents::Attend() {
   pthread_setname_np(pthread_self(), "rdma-events");
-  std::array<pollfd, 2> items{{{context_->async_fd, POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
+  std::array<pollfd, 2> items{{{context_->async_fd, POLLIN, 0}, {stop_.descriptor(), POLLIN, 0}}};
   for (;;) {
     const int count = poll(items.data(), items.size(), /*timeout=*/-1);
     PHUB_CHECK(count >= 0 || errno == EINTR, "poll errno={}", errno);

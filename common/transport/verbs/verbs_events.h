@@ -5,10 +5,14 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
-#include "common/base/descriptor.h"
+#include "absl/status/statusor.h"
+#include "common/base/waiter.h"
 
 struct ibv_async_event;
 struct ibv_context;
@@ -18,7 +22,9 @@ namespace phub::transport {
 class VerbsEvents {
  public:
   // port: the port whose state is kept. Events of other ports are only logged.
-  VerbsEvents(ibv_context* context, std::string device, std::uint8_t port);
+  // kResourceExhausted: the process lacks threads or descriptors.
+  static absl::StatusOr<std::unique_ptr<VerbsEvents>> Create(ibv_context* context,
+                                                             std::string device, std::uint8_t port);
   ~VerbsEvents();
   VerbsEvents(const VerbsEvents&) = delete;
   VerbsEvents& operator=(const VerbsEvents&) = delete;
@@ -29,6 +35,8 @@ class VerbsEvents {
   bool port_down() const { return port_down_.load(std::memory_order_relaxed); }
 
  private:
+  VerbsEvents(ibv_context* context, std::string device, std::uint8_t port)
+      : context_(context), device_(std::move(device)), port_(port) {}
   void Attend();
   void Take(const ibv_async_event& event);
 
@@ -37,7 +45,7 @@ class VerbsEvents {
   const std::uint8_t port_;
   std::atomic<bool> lost_{false};
   std::atomic<bool> port_down_{false};
-  Descriptor stop_;
+  Doorbell stop_;
   std::thread thread_;
 };
 

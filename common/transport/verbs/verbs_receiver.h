@@ -54,6 +54,8 @@ class VerbsReceiver {
 
   VerbsReceiver(VerbsEnd end, const VerbsReceiveMemory& memory, std::uint32_t messages_max,
                 std::uint32_t received_lent);
+  // False: the system gave no memory, and the receiver must not be used.
+  bool has_memory() const { return end_ != VerbsEnd::kClient || asked_memory_; }
 
   // Records a client's request for a chunk (a gradient or a pull), to reconstruct the header of the
   // reply.

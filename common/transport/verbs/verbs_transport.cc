@@ -9,28 +9,39 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/shortage.h"
 #include "common/transport/region_address.h"
 #include "common/transport/verbs/poll_limits.h"
 #include "common/transport/verbs/work_request_id.h"
 
 namespace phub::transport {
 
+absl::StatusOr<std::unique_ptr<VerbsTransport>> VerbsTransport::Create(
+    std::vector<std::shared_ptr<VerbsQueue>> queues, std::uint32_t connections_max) {
+  absl::StatusOr<Descriptor> epoll = MakeEpoll();
+  if (!epoll.ok()) return epoll.status();
+  auto made =
+      std::make_unique<VerbsTransport>(std::move(queues), connections_max, *std::move(epoll));
+  if (made->watch_error_ == 0) return made;
+  return DescriptorShortage("watch an RDMA queue", made->watch_error_);
+}
+
 VerbsTransport::VerbsTransport(std::vector<std::shared_ptr<VerbsQueue>> queues,
-                               std::uint32_t connections_max)
+                               std::uint32_t connections_max, Descriptor epoll)
     : TurnTransport(connections_max),
       queues_(std::move(queues)),
       lost_(queues_.size(), false),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      epoll_(std::move(epoll)),
       events_(std::make_unique<epoll_event[]>(kEventsPerCollect)),
       work_completions_(std::make_unique<ibv_wc[]>(kCompletionsAtOnce)) {
   PHUB_CHECK(!queues_.empty());
-  PHUB_CHECK(epoll_, "epoll_create1 errno={}", errno);
   for (std::uint32_t i = 0; i < queues_.size(); ++i) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = PackId({.index = i, .generation = kQueueGeneration});
-    const int result = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, queues_[i]->descriptor(), &event);
-    PHUB_CHECK(result == 0, "errno={}", errno);
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, queues_[i]->descriptor(), &event) != 0) {
+      watch_error_ = errno;
+    }
   }
 }
 

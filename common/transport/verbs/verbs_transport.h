@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/base/descriptor.h"
+#include "common/base/shortage.h"
 #include "common/transport/transport.h"
 #include "common/transport/turn_transport.h"
 #include "common/transport/verbs/verbs_connection.h"
@@ -51,8 +52,14 @@ struct VerbsEntry : ConnectionEntry<VerbsConnection> {
 class VerbsTransport final : public TurnTransport<VerbsEntry> {
  public:
   // At least one queue. Each is on another device, and no other transport uses it.
+  // kResourceExhausted: the process lacks descriptors.
+  static absl::StatusOr<std::unique_ptr<VerbsTransport>> Create(
+      std::vector<std::shared_ptr<VerbsQueue>> queues,
+      std::uint32_t connections_max = kConnectionsMaxDefault);
+  // For tests and Create(): it may fail.
   explicit VerbsTransport(std::vector<std::shared_ptr<VerbsQueue>> queues,
-                          std::uint32_t connections_max = kConnectionsMaxDefault);
+                          std::uint32_t connections_max = kConnectionsMaxDefault,
+                          Descriptor epoll = *MakeEpoll());
   ~VerbsTransport() override;
   VerbsTransport(const VerbsTransport&) = delete;
   VerbsTransport& operator=(const VerbsTransport&) = delete;
@@ -106,6 +113,7 @@ class VerbsTransport final : public TurnTransport<VerbsEntry> {
   const std::vector<std::shared_ptr<VerbsQueue>> queues_;
   std::vector<bool> lost_;  // [queue]: its lanes were failed
   Descriptor epoll_;
+  int watch_error_ = 0;  // errno; 0: every queue is watched
   const std::unique_ptr<epoll_event[]> events_;
   const std::unique_ptr<ibv_wc[]> work_completions_;
   bool queues_drained_ = true;  // result of the last PollQueues

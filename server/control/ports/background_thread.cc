@@ -1,15 +1,17 @@
 #include "server/control/ports/background_thread.h"
 
-#include <pthread.h>
-
 #include <utility>
+
+#include "common/base/cpu_topology.h"
+#include "common/base/shortage.h"
 
 namespace phub::server {
 
 BackgroundThread::BackgroundThread(ControlThread& control)
-    : control_(control), thread_([this] { Loop(); }) {
-  pthread_setname_np(thread_.native_handle(), "background");
-}
+    : control_(control), started_(StartThread(thread_, "background", [this] {
+        NameThisThread("background");
+        Loop();
+      })) {}
 
 BackgroundThread::~BackgroundThread() { Stop(); }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "server/control/background.h"
 #include "server/control/ports/control_thread.h"
 
@@ -19,6 +20,8 @@ class BackgroundThread final : public Background {
   // `control` must outlive it.
   explicit BackgroundThread(ControlThread& control);
   ~BackgroundThread() override;  // Stop()
+  // An error if the process lacks threads. Check it before the first call.
+  const absl::Status& started() const { return started_; }
 
   void Run(const std::string& tenant, std::function<void()> work,
            std::function<void()> then) override;
@@ -40,6 +43,7 @@ class BackgroundThread final : public Background {
   std::string last_tenant_;                           // whose turn was last; the loop's thread
   bool stopping_ = false;                             // under mutex_
   std::thread thread_;
+  const absl::Status started_;
 };
 
 }  // namespace phub::server

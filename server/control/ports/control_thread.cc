@@ -4,6 +4,7 @@
 
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
+#include "common/base/shortage.h"
 
 namespace phub::server {
 namespace {
@@ -22,8 +23,9 @@ ControlThread::ControlThread(Control& control, const Clock& clock)
 
 ControlThread::~ControlThread() { Stop(); }
 
-void ControlThread::Start() {
-  thread_ = std::thread([this] { Loop(); });
+absl::Status ControlThread::Start() {
+  if (absl::Status status = doorbell_.status(); !status.ok()) return status;
+  return StartThread(thread_, "control", [this] { Loop(); });
 }
 
 void ControlThread::Stop() {

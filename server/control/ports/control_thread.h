@@ -26,7 +26,7 @@ class ControlThread {
   ControlThread(const ControlThread&) = delete;
   ControlThread& operator=(const ControlThread&) = delete;
 
-  void Start();
+  absl::Status Start();
   void Stop();
 
   // Core loops ring it after they push events or execute commands.

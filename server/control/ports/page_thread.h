@@ -18,6 +18,9 @@ class PageThread final : public Prefaulter {
   // still waiting when the thread ends get no notice.
   explicit PageThread(std::function<void()> changed) : changed_(std::move(changed)) {}
 
+  // An error if the process lacks threads. Check it before the first call.
+  const absl::Status& started() const { return thread_.started(); }
+
   PagesFlag Take(std::vector<UnbackedMemory> memory) override;
   DoneFlag Free(std::shared_ptr<const void> memory) override;
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/base/shortage.h"
 
 namespace phub::server {
 namespace {
@@ -59,17 +60,19 @@ absl::StatusOr<std::unique_ptr<ControlSocket>> ControlSocket::Create(const std::
     return Bad(path, std::strerror(errno));
   }
   LogInfo("event=control_socket path=\"{}\"", path);
-  return std::unique_ptr<ControlSocket>(new ControlSocket(path, std::move(listening), server));
+  std::unique_ptr<ControlSocket> created(new ControlSocket(path, std::move(listening), server));
+  const absl::Status started =
+      StartThread(created->thread_, "control-socket", [socket = created.get()] { socket->Loop(); });
+  if (!started.ok()) return started;
+  return created;
 }
 
 ControlSocket::ControlSocket(std::string path, Descriptor listening, GrpcServer& server)
-    : path_(std::move(path)), listening_(std::move(listening)), server_(server) {
-  thread_ = std::thread([this] { Loop(); });
-}
+    : path_(std::move(path)), listening_(std::move(listening)), server_(server) {}
 
 ControlSocket::~ControlSocket() {
   stopping_.store(true, std::memory_order_relaxed);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   unlink(path_.c_str());
 }
 

@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<FrontGate>> FrontGate::Start(std::vector<Descript
                                                             const FrontSupervisor::Options& options,
                                                             Shared& shared, HandOver hand_over) {
   std::unique_ptr<FrontGate> gate(new FrontGate(shared, std::move(hand_over)));
+  if (absl::Status status = gate->notes_.started(); !status.ok()) return status;
   auto started = FrontSupervisor::Start(std::move(listening), options, *gate);
   if (!started.ok()) return started.status();
   gate->front_ = *std::move(started);

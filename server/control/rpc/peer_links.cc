@@ -15,6 +15,7 @@
 #include "common/base/check.h"
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
+#include "common/base/shortage.h"
 #include "common/base/status_text.h"
 #include "phub/v1/peer.grpc.pb.h"
 #include "server/control/racks/peer_lanes.h"
@@ -76,14 +77,17 @@ absl::Status PeerLinks::Start() {
   for (const auto& link : links_) {
     if (link == nullptr) continue;
     Connect(*link);
-    link->thread = std::thread([this, raw = link.get()] {
+    absl::Status started = StartThread(link->thread, "peer-link", [this, raw = link.get()] {
       NameThisThread("peer-link");
       Deliver(*raw);
     });
-    link->dialer = std::thread([this, raw = link.get()] {
-      NameThisThread("peer-dialer");
-      DialLanes(*raw);
-    });
+    if (started.ok()) {
+      started = StartThread(link->dialer, "peer-dialer", [this, raw = link.get()] {
+        NameThisThread("peer-dialer");
+        DialLanes(*raw);
+      });
+    }
+    if (!started.ok()) return started;
   }
   return absl::OkStatus();
 }

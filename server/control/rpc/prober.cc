@@ -9,6 +9,7 @@
 
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
+#include "common/base/shortage.h"
 #include "common/base/status_text.h"
 #include "common/transport/tcp/tcp_dial.h"
 #include "common/transport/tls/tls_dial.h"
@@ -64,21 +65,23 @@ std::string Prober::Name(std::uint32_t rack) const {
   return fmt::format("rack {} ({})", rack, options_.racks[rack]);
 }
 
-bool Prober::Launch(std::function<void()> function) {
+absl::Status Prober::Launch(std::function<void()> function) {
   const std::lock_guard lock(mutex_);
-  if (stopping_) return false;
+  if (stopping_) return absl::UnavailableError("phubd is shutting down");
   std::erase_if(workers_, [](Worker& worker) {
     if (!worker.done) return false;
     worker.thread.join();  // returns at once: its work is done
     return true;
   });
   Worker& worker = workers_.emplace_back();
-  worker.thread = std::thread([&worker, function = std::move(function)] {
-    NameThisThread("probe");
-    function();
-    worker.done = true;
-  });
-  return true;
+  absl::Status started =
+      StartThread(worker.thread, "probe", [&worker, function = std::move(function)] {
+        NameThisThread("probe");
+        function();
+        worker.done = true;
+      });
+  if (!started.ok()) workers_.pop_back();
+  return started;
 }
 
 absl::StatusOr<probe::Limits> Prober::Check(const v1::ProbePairRequest& request) const {
@@ -155,14 +158,14 @@ void Prober::MeasureHere(Control& control, const v1::ProbePairRequest& request, 
   v1::PeerProbeRequest asked;
   *asked.mutable_from() = control.rack_messages().MakeEnvelope(RackIndex{request.to_rack()});
   *asked.mutable_probe() = request;
-  const bool launched = Launch([this, asked, id, limits, answer] {
+  const absl::Status launched = Launch([this, asked, id, limits, answer] {
     const absl::StatusOr<v1::ProbePairResponse> result = RunMeasure(asked, limits);
     End(id);
     Finish(asked.probe(), result, answer);
   });
-  if (launched) return;
+  if (launched.ok()) return;
   End(id);
-  answer(absl::UnavailableError("phubd is shutting down"), {});
+  answer(launched, {});
 }
 
 void Prober::Finish(const v1::ProbePairRequest& request,
@@ -251,7 +254,7 @@ void Prober::RelayTo(Control& control, const v1::ProbePairRequest& request,
   // Includes that rack's own timeouts for the third rack, and the network delay to it.
   const DurationNs timeout =
       2 * limits.duration + probe::kPatience + kPeerDialTimeoutMax + 2 * options_.liveness_timeout;
-  const bool launched = Launch([this, asked, timeout, answer] {
+  const absl::Status launched = Launch([this, asked, timeout, answer] {
     const std::uint32_t from = asked.probe().from_rack();
     const auto stub = v1::Probe::NewStub(MakePeerChannel(options_.racks[from], credentials_));
     v1::ProbePairResponse response;
@@ -264,9 +267,9 @@ void Prober::RelayTo(Control& control, const v1::ProbePairRequest& request,
     const absl::Status said = SaidByPeer(Name(from), status);
     control_.Run([&](Control&) { answer(said, response); });
   });
-  if (launched) return;
+  if (launched.ok()) return;
   EndRelay();
-  answer(absl::UnavailableError("phubd is shutting down"), {});
+  answer(launched, {});
 }
 
 }  // namespace phub::server

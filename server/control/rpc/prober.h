@@ -93,7 +93,7 @@ class Prober {
   bool stopping() const { return stopping_; }
   // Runs `function` on a thread of its own, which Stop() waits for; probes end then. False:
   // stopping.
-  bool Launch(std::function<void()> function);
+  absl::Status Launch(std::function<void()> function);
 
  private:
   // The probe in which this daemon takes part.

@@ -77,19 +77,23 @@ void Prober::Attach(const wire::LaneHello& hello,
     limits = under_way_->limits;
   }
   const std::shared_ptr<transport::Connection> lane = std::move(connection);
-  const bool launched = Launch([this, lane, limits, id, other = hello.rank.value - kProbeRankBase] {
-    // All lanes of the data port's listener use tcp.
-    auto& tcp = static_cast<transport::TcpConnection&>(*lane);
-    const absl::Status status = probe::AnswerProbe(tcp, limits, clock_, stopping_);
-    if (!status.ok()) {
-      LogWarning("event=probe_answer_failed rack={} message=\"{}\"", other, MessageOf(status));
-    }
-    // First, since the measuring daemon waits for the lane to close and may then request another
-    // probe.
-    End(id);
-    tcp.Shutdown();
-  });
-  if (!launched) End(id);
+  const absl::Status launched =
+      Launch([this, lane, limits, id, other = hello.rank.value - kProbeRankBase] {
+        // All lanes of the data port's listener use tcp.
+        auto& tcp = static_cast<transport::TcpConnection&>(*lane);
+        const absl::Status status = probe::AnswerProbe(tcp, limits, clock_, stopping_);
+        if (!status.ok()) {
+          LogWarning("event=probe_answer_failed rack={} message=\"{}\"", other, MessageOf(status));
+        }
+        // First, since the measuring daemon waits for the lane to close and may then request
+        // another probe.
+        End(id);
+        tcp.Shutdown();
+      });
+  if (launched.ok()) return;
+  LogWarning("event=probe_answer_failed rack={} message=\"{}\"", hello.rank.value - kProbeRankBase,
+             MessageOf(launched));
+  End(id);
 }
 
 }  // namespace phub::server

@@ -46,7 +46,7 @@ void Prober::AskRack0(Control& control, Request request, Answer<v1::RacksInfo> a
     return answer(TooManyRelays(), {});
   }
   request.set_passed_on(true);
-  const bool launched = Launch([this, request = std::move(request), answer, method] {
+  const absl::Status launched = Launch([this, request = std::move(request), answer, method] {
     const auto stub = v1::Probe::NewStub(MakePeerChannel(options_.racks[0], credentials_));
     v1::RacksInfo info;
     grpc::Status status;
@@ -59,9 +59,9 @@ void Prober::AskRack0(Control& control, Request request, Answer<v1::RacksInfo> a
     const absl::Status said = SaidByPeer(Name(0), status);
     control_.Run([&](Control&) { answer(said, info); });
   });
-  if (launched) return;
+  if (launched.ok()) return;
   EndRelay();
-  answer(absl::UnavailableError("phubd is shutting down"), {});
+  answer(launched, {});
 }
 
 void Prober::GetRacks(Control& control, const v1::GetRacksRequest& request,

@@ -35,11 +35,11 @@ DurationNs SurveyProbeDuration(std::uint32_t rack_count) {
 }
 
 void RackSurveyor::Begin() {
-  const bool launched = prober_.Launch([this] {
+  const absl::Status launched = prober_.Launch([this] {
     const absl::StatusOr<MeasuredTopology> surveyed = Run();
     control_.Run([&](Control& control) { control.survey().OnSurvey(surveyed); });
   });
-  if (!launched) LogInfo("event=survey_not_begun reason=\"phubd is shutting down\"");
+  if (!launched.ok()) LogInfo("event=survey_not_begun reason=\"{}\"", MessageOf(launched));
 }
 
 absl::StatusOr<MeasuredTopology> RackSurveyor::Run() {

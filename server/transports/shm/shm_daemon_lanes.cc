@@ -8,6 +8,7 @@
 
 #include "common/base/cpu_topology.h"
 #include "common/base/host_boot_id.h"
+#include "common/base/shortage.h"
 #include "common/base/status_text.h"
 #include "common/transport/shm/ring.h"
 #include "common/transport/shm/shm_listener.h"
@@ -24,8 +25,11 @@ class ShmLanes final : public DaemonLanes {
   ShmLanes(const Clock& clock, Random& random) : clock_(clock), random_(random) {}
   ~ShmLanes() override { Stop(); }
 
-  std::unique_ptr<transport::Transport> MakeTransport(CoreIndex /*core*/) override {
-    return std::make_unique<transport::ShmTransport>();
+  absl::StatusOr<std::unique_ptr<transport::Transport>> MakeTransport(CoreIndex /*core*/) override {
+    absl::StatusOr<Descriptor> epoll = MakeEpoll();
+    if (!epoll.ok()) return epoll.status();
+    return std::make_unique<transport::ShmTransport>(transport::kConnectionsMaxDefault,
+                                                     *std::move(epoll));
   }
 
   void Connect(ControlThread& thread, Control& /*control*/, std::uint8_t transport_index) override {
@@ -44,11 +48,10 @@ class ShmLanes final : public DaemonLanes {
     control_->Run([this](Control& control) {
       control.host_memory().SetSharedMemoryEndpoint(listener_->name(), HostBootId());
     });
-    thread_ = std::thread([this] {
+    return StartThread(thread_, "shm-listener", [this] {
       NameThisThread("shm-listener");
       while (!stopping_.load(std::memory_order_relaxed)) listener_->PollOnce(kListenerWait);
     });
-    return absl::OkStatus();
   }
 
   void Stop() override {

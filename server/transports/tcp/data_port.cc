@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/cpu_topology.h"
+#include "common/base/shortage.h"
 #include "common/base/status_text.h"
 #include "server/transports/daemon_lanes.h"
 
@@ -36,8 +37,8 @@ absl::StatusOr<std::unique_ptr<DataPort>> DataPort::Open(const DataPortOptions& 
   return opened;
 }
 
-void DataPort::Start() {
-  accepting_ = std::thread([this] {
+absl::Status DataPort::Start() {
+  return StartThread(accepting_, "lane-listener", [this] {
     NameThisThread("lane-listener");
     DataPortReport report(thread_, listener_->counters());
     while (!stopping_.load(std::memory_order_relaxed)) {

@@ -43,7 +43,7 @@ class DataPort {
   std::uint16_t port() const { return listener_->port(); }
   const std::vector<net::SocketAddress>& addresses() const { return listener_->addresses(); }
   // Begins to accept.
-  void Start();
+  absl::Status Start();
   void Stop();  // idempotent
 
  private:

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/shortage.h"
 #include "common/transport/tcp/tcp_dial.h"
 #include "common/transport/tcp/tcp_transport.h"
 #include "common/transport/tls/tls_dial.h"
@@ -20,9 +21,11 @@ class TcpLanes final : public DaemonLanes, public PeerLaneDialer {
   explicit TcpLanes(std::uint32_t staging_bytes_per_lane)
       : linger_bytes_(transport::LingerBytes(staging_bytes_per_lane)) {}
 
-  std::unique_ptr<transport::Transport> MakeTransport(CoreIndex /*core*/) override {
+  absl::StatusOr<std::unique_ptr<transport::Transport>> MakeTransport(CoreIndex /*core*/) override {
+    absl::StatusOr<Descriptor> epoll = MakeEpoll();
+    if (!epoll.ok()) return epoll.status();
     return std::make_unique<transport::TcpTransport>(transport::kConnectionsMaxDefault,
-                                                     linger_bytes_);
+                                                     linger_bytes_, *std::move(epoll));
   }
   void Connect(ControlThread& /*thread*/, Control& /*control*/,
                std::uint8_t /*transport_index*/) override {}

@@ -24,8 +24,8 @@ class VerbsLanes final : public DaemonLanes, public PeerLaneDialer {
   VerbsLanes(VerbsQueues queues, const transport::VerbsLimits& limits, Random& random)
       : queues_(std::move(queues)), limits_(limits), random_(random) {}
 
-  std::unique_ptr<transport::Transport> MakeTransport(CoreIndex core) override {
-    return std::make_unique<transport::VerbsTransport>(std::vector{queues_[core.value]});
+  absl::StatusOr<std::unique_ptr<transport::Transport>> MakeTransport(CoreIndex core) override {
+    return transport::VerbsTransport::Create(std::vector{queues_[core.value]});
   }
 
   void Connect(ControlThread& thread, Control& control, std::uint8_t transport_index) override {
@@ -36,6 +36,10 @@ class VerbsLanes final : public DaemonLanes, public PeerLaneDialer {
 
   transport::LaneKind* lane_kind() override { return acceptor_.get(); }
   PeerLaneDialer* peer_dialer() override { return this; }
+  absl::Status Start() override {
+    if (absl::Status status = gate_->started(); !status.ok()) return status;
+    return acceptor_->started();
+  }
   void Stop() override { acceptor_.reset(); }
 
   absl::StatusOr<DialledPeerLane> DialPeer(const PeerLaneTarget& target) override {

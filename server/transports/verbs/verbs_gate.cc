@@ -6,6 +6,7 @@
 
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
+#include "common/base/shortage.h"
 #include "common/base/status_text.h"
 #include "server/control/lanes/lanes.h"
 #include "server/control/lanes/rank_memories.h"
@@ -24,11 +25,11 @@ ControlVerbsGate::ControlVerbsGate(ControlThread& thread, std::uint8_t transport
       transport_index_(transport_index),
       queues_(std::move(queues)),
       limits_(limits),
-      registrar_([this] { Attend(); }) {}
+      started_(StartThread(registrar_, "rdma-memory", [this] { Attend(); })) {}
 
 ControlVerbsGate::~ControlVerbsGate() {
   work_->Stop();
-  registrar_.join();
+  if (registrar_.joinable()) registrar_.join();
 }
 
 // ---- Lanes -------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
                    std::vector<std::shared_ptr<transport::VerbsQueue>> queues,
                    const transport::VerbsLimits& limits);
   ~ControlVerbsGate() override;  // drops registrations that are still waiting
+  // An error if the process lacks threads. Check it before the first lane.
+  const absl::Status& started() const { return started_; }
 
   wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) override;
   absl::StatusOr<transport::VerbsLaneParts> Parts(const wire::LaneHello& hello) override;
@@ -115,6 +117,7 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
   std::map<Incarnation, JobMemory> jobs_;
   const std::shared_ptr<WorkQueue> work_ = std::make_shared<WorkQueue>();
   std::thread registrar_;
+  const absl::Status started_;  // of registrar_
 };
 
 }  // namespace phub::server

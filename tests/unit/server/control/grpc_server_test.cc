@@ -53,7 +53,7 @@ class GrpcServerTest : public ::testing::Test {
       : control_(clock_, random_, {{&core_.queues, &core_.counters, {}}}, Options()),
         thread_(control_, clock_) {
     control_.SetLaneEndpoint(CoreIndex{0}, "", 7701);
-    thread_.Start();
+    EXPECT_TRUE(thread_.Start().ok());
     auto server = GrpcServer::Create(thread_, {});
     EXPECT_TRUE(server.ok()) << server.status().message();
     server_ = std::move(*server);
