@@ -19,6 +19,7 @@
 #include "common/base/clock.h"
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
+#include "common/base/standard_streams.h"
 #include "common/base/status_text.h"
 #include "server/config/config.h"
 #include "server/config/reload.h"
@@ -60,7 +61,6 @@ sigset_t HandledSignals() {
 void PrepareSignals() {
   const sigset_t signals = HandledSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);  // write() returns an error if the peer is gone
 }
 
 // The signal's number; 0 on timeout. A negative timeout means no limit.
@@ -193,8 +193,9 @@ int Serve(const Sources& sources, Config config) {
     const absl::Status status = WritePortFile(port_file, (*daemon)->control_port());
     if (!status.ok()) return Fail(MessageOf(status));
   }
-  fmt::print("{}\n", (*daemon)->Summary());
-  std::fflush(stdout);
+  // Not through stdout's buffer: a daemon whose output cannot be written serves all the same.
+  const std::string summary = (*daemon)->Summary() + "\n";
+  [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, summary.data(), summary.size());
   ServeUntilSignal(sources, config, **daemon, manager);
   const int exit_code = DrainAndLeave(**daemon, settings.drain_timeout, manager);
   if (!port_file.empty()) std::remove(port_file.c_str());
@@ -250,10 +251,12 @@ int Main(int argument_count, const char* const* arguments, char** environment_bl
 }  // namespace phub::server
 
 int main(int argument_count, char** arguments) {
+  phub::OpenStandardStreams();
   // gRPC's threads may outlive main and still use OpenSSL, so it must not clean up at exit.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   // phubd starts itself this way as the front of its control port.
   if (argument_count == 2 && std::string_view(arguments[1]) == phub::server::kFrontArgument)
     return phub::server::RunFront();
-  return phub::server::Main(argument_count, arguments, environ);
+  return phub::RunWithOutput(
+      "phubd", [&] { return phub::server::Main(argument_count, arguments, environ); });
 }

@@ -9,6 +9,7 @@
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
 #include "common/base/printable.h"
+#include "common/base/standard_streams.h"
 #include "phub/v1/tenants.grpc.pb.h"
 
 namespace phub::client::cli {
@@ -42,7 +43,7 @@ void Print(const Options& options, const Tail& tail, const v1::ListAuditResponse
                  options.output == Output::kJson ? ToJson(entry, /*compact=*/true) : Line(entry));
     }
   }
-  std::fflush(stdout);
+  FlushOutput();
 }
 
 int ShowTail(const Options& options, const Tail& tail) {

@@ -12,6 +12,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/contexts.h"
+#include "common/base/standard_streams.h"
 #include "common/base/status_text.h"
 #include "common/base/suggest.h"
 #include "common/base/units.h"
@@ -170,7 +171,9 @@ int Main(int argument_count, char** arguments) {
 }  // namespace phub::client::cli
 
 int main(int argument_count, char** arguments) {
+  phub::OpenStandardStreams();
   // gRPC's threads may outlive main(), so OpenSSL must not clean up at exit.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
-  return phub::client::cli::Main(argument_count, arguments);
+  return phub::RunWithOutput("phubctl",
+                             [&] { return phub::client::cli::Main(argument_count, arguments); });
 }

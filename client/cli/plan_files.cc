@@ -99,9 +99,7 @@ absl::StatusOr<plan::SimulationOptions> SimulationOf(const PlanArguments& argume
 
 absl::Status WriteOut(const std::string& file, std::string_view text) {
   if (file.empty()) {
-    const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
-    if (written != text.size() || std::fflush(stdout) != 0)
-      return absl::UnavailableError("cannot write to standard output");
+    fmt::print("{}", text);  // RunWithOutput() reports errors
     return absl::OkStatus();
   }
   std::ofstream stream(file, std::ios::binary | std::ios::trunc);

@@ -14,6 +14,7 @@
 #include "client/session/session_impl.h"
 #include "common/base/host_boot_id.h"
 #include "common/base/printable.h"
+#include "common/base/standard_streams.h"
 #include "phub/client.h"
 
 namespace phub {
@@ -90,6 +91,7 @@ Status CheckJobOptions(const JobOptions& options) {
 const char* Version() { return PHUB_VERSION; }
 
 Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options) {
+  OpenStandardStreams();
   client::WatchForks();
   client::ReadLogLevel();
   if (client::InForkedChild()) return client::ForkedStatus();

@@ -6,6 +6,7 @@
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +18,32 @@ namespace {
 
 constexpr DurationNs kAlertTimeout = 300 * kMillisecond;
 constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};
+
+// Blocks SIGPIPE in this thread. OpenSSL writes to sockets with write(), and if the peer has closed
+// the connection, the signal would end the user's program.
+class SigpipeBlock {
+ public:
+  SigpipeBlock() {
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~SigpipeBlock() {
+    const timespec now{};
+    if (!was_pending_) sigtimedwait(&signal_, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SigpipeBlock(const SigpipeBlock&) = delete;
+  SigpipeBlock& operator=(const SigpipeBlock&) = delete;
+
+ private:
+  sigset_t signal_;
+  sigset_t before_;
+  bool was_pending_ = false;
+};
 
 std::string TimeText(const std::tm& time) { return fmt::format("{:%Y-%m-%d %H:%M} UTC", time); }
 
@@ -152,6 +179,7 @@ bool TlsProbe::Wait(int result, const net::Deadline& deadline) {
 }
 
 TlsProbe::Result TlsProbe::Handshake(int socket, const net::Deadline& deadline) {
+  const SigpipeBlock block;
   socket_ = socket;
   ERR_clear_error();
   context_.reset(SSL_CTX_new(TLS_client_method()));
@@ -187,6 +215,7 @@ std::size_t TlsProbe::Receive(std::span<std::byte> answer, const net::Deadline& 
 
 std::size_t TlsProbe::Exchange(std::span<const std::byte> request, std::span<std::byte> answer,
                                const net::Deadline& deadline) {
+  const SigpipeBlock block;
   // In TLS 1.3 the peer judges the caller's certificate after the handshake. Bytes that it never
   // reads would make its kernel discard the alert, so the alert gets time to arrive first.
   const net::Deadline soon{deadline.clock,
