@@ -10,6 +10,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/exchange_text.h"
+#include "client/cli/job_name.h"
 #include "client/cli/job_state.h"
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
@@ -187,12 +188,16 @@ struct JobQuery {
 };
 
 int GetJob(const Options& options, const JobQuery& query) {
+  JobName job;
+  if (grpc::Status status = FindJob(options, query.name, job); !status.ok()) {
+    return Report(status, options);
+  }
   v1::GetJobRequest request;
-  request.set_tenant(options.tenant);
-  request.set_job(query.name);
+  request.set_tenant(job.tenant);
+  request.set_job(job.name);
   return ShowAnswer(
       options, query.watch_text, &v1::Admin::Stub::GetJob, request,
-      [&](const v1::JobInfo& job) { return JobText(job, options.output == Output::kWide); });
+      [&](const v1::JobInfo& info) { return JobText(info, options.output == Output::kWide); });
 }
 
 }  // namespace
@@ -203,6 +208,7 @@ void AddJob(Subcommand parent, const Options& options, Command& command) {
       "Examples:\n"
       "  phubctl job list\n"
       "  phubctl job get digits --watch=5s\n"
+      "  phubctl job get acme/digits\n"
       "  phubctl job stalls digits --watch\n"
       "  phubctl job save digits /var/lib/phub/digits");
 
@@ -215,7 +221,7 @@ void AddJob(Subcommand parent, const Options& options, Command& command) {
   const Subcommand get =
       job.AddSubcommand("get", "Show a job, its workers, and the transports of their lanes");
   const auto query = std::make_shared<JobQuery>();
-  get.AddOption("NAME", query->name, "Name of the job").Required().TypeName("");
+  get.AddOption("NAME", query->name, "Name of the job, or TENANT/NAME").Required().TypeName("");
   AddWatch(get, query->watch_text);
   get.OnNamed([&, query] { command = [&, query] { return GetJob(options, *query); }; });
 

@@ -6,6 +6,7 @@
 
 #include "client/checkpoint/checkpoint.h"
 #include "client/cli/cli.h"
+#include "client/cli/job_name.h"
 #include "client/cli/output.h"
 #include "client/cli/rack.h"
 #include "client/cli/rpc.h"
@@ -29,15 +30,19 @@ struct Save {
 
 // Evicts the job at every daemon of the rack. Daemons that do not have the job are skipped.
 int Evict(const Options& options, const Eviction& eviction) {
-  if (!Confirmed(eviction.yes, fmt::format("End job {} for all its workers?", eviction.job))) {
+  JobName named;
+  grpc::Status status = FindJob(options, eviction.job, named);
+  if (!status.ok()) return Report(status, options);
+  if (!Confirmed(eviction.yes,
+                 fmt::format("End job {} for all its workers?", Printable(eviction.job)))) {
     return kUsage;
   }
   std::vector<RackMember> daemons;
-  grpc::Status status = AskRack(options, daemons);
+  status = AskRack(options, daemons);
   if (!status.ok()) return Report(status, options);
   v1::EvictJobRequest request;
-  request.set_tenant(options.tenant);
-  request.set_job(eviction.job);
+  request.set_tenant(named.tenant);
+  request.set_job(named.name);
   request.set_reason(eviction.reason);
   bool evicted = false;
   v1::JobInfo job;
@@ -78,6 +83,10 @@ void PrintProgress(const TransferProgress& progress) {
 }
 
 int SaveJob(const Options& options, const Save& save) {
+  JobName named;
+  if (grpc::Status found = FindJob(options, save.job, named); !found.ok()) {
+    return Report(found, options);
+  }
   std::vector<RackMember> rack;
   const grpc::Status asked = AskRack(options, rack);
   if (!asked.ok()) return Report(asked, options);
@@ -104,7 +113,7 @@ int SaveJob(const Options& options, const Save& save) {
   };
   const absl::StatusOr<SavedCheckpoint> saved = SaveCheckpoint(
       daemons,
-      {.tenant = options.tenant, .job = save.job, .incarnation = 0, .directory = save.directory},
+      {.tenant = named.tenant, .job = named.name, .incarnation = 0, .directory = save.directory},
       transfer);
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
   if (!saved.ok()) {
@@ -142,7 +151,7 @@ void AddJobEvict(Subcommand job, const Options& options, Command& command) {
   const Subcommand evict =
       job.AddSubcommand("evict", "End a job; its workers receive an error with the reason");
   const auto eviction = std::make_shared<Eviction>();
-  evict.AddOption("NAME", eviction->job, "Name of the job").Required().TypeName("");
+  evict.AddOption("NAME", eviction->job, "Name of the job, or TENANT/NAME").Required().TypeName("");
   evict.AddOption("--reason", eviction->reason, "Reason for the workers' error message")
       .TypeName("TEXT");
   evict.AddFlag("--yes", eviction->yes, "Do not ask for confirmation");
@@ -154,7 +163,7 @@ void AddJobSave(Subcommand job, const Options& options, Command& command) {
   const Subcommand save =
       job.AddSubcommand("save", "Save a checkpoint of a running job while training continues");
   const auto request = std::make_shared<Save>();
-  save.AddOption("NAME", request->job, "Name of the job").Required().TypeName("");
+  save.AddOption("NAME", request->job, "Name of the job, or TENANT/NAME").Required().TypeName("");
   save.AddOption("DIRECTORY", request->directory,
                  "Directory for the checkpoint; created, or its checkpoint is replaced")
       .Required()

@@ -9,10 +9,13 @@
 #include <cstdio>
 #include <ctime>
 #include <iostream>
+#include <numeric>
+#include <string_view>
 #include <thread>
 
 #include "common/base/check.h"
 #include "common/base/printable.h"
+#include "common/base/standard_streams.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {
@@ -26,6 +29,17 @@ std::size_t ColumnCount(const std::string& text) {
   return count;
 }
 
+constexpr std::string_view kGap = "  ";
+
+// The first `width` characters.
+std::string Cut(const std::string& line, std::size_t width) {
+  std::size_t end = 0;
+  for (std::size_t count = 0; end < line.size(); ++end) {
+    if ((static_cast<unsigned char>(line[end]) & 0xC0) != 0x80 && count++ == width) break;
+  }
+  return line.substr(0, end);
+}
+
 }  // namespace
 
 void Table::Add(std::vector<std::string> cells) {
@@ -34,26 +48,52 @@ void Table::Add(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::Text() const {
+std::string Table::Text(std::size_t width) const {
   std::vector<std::size_t> widths;
   for (const Column& column : columns_) widths.push_back(column.title.size());
   for (const auto& row : rows_)
     for (std::size_t i = 0; i < row.size(); ++i)
       widths[i] = std::max(widths[i], ColumnCount(row[i]));
+  const std::vector<std::size_t> shown = ColumnsFor(width, widths);
 
   std::string text;
-  const auto append = [&](std::size_t i, const std::string& cell) {
-    const std::string padding(widths[i] - ColumnCount(cell), ' ');
-    const bool is_last = i + 1 == columns_.size();
-    if (columns_[i].align == Align::kRight) text += padding;
-    text += cell;
-    if (columns_[i].align == Align::kLeft && !is_last) text += padding;
-    text += is_last ? "\n" : "  ";
+  const auto append_line = [&](const auto& cell_of) {
+    std::string line;
+    for (const std::size_t i : shown) {
+      const std::string& cell = cell_of(i);
+      const std::string padding(widths[i] - ColumnCount(cell), ' ');
+      const bool is_last = i == shown.back();
+      if (columns_[i].align == Align::kRight) line += padding;
+      line += cell;
+      if (columns_[i].align == Align::kLeft && !is_last) line += padding;
+      if (!is_last) line += kGap;
+    }
+    text += (width == 0 ? line : Cut(line, width)) + "\n";
   };
-  for (std::size_t i = 0; i < columns_.size(); ++i) append(i, columns_[i].title);
+  append_line([&](std::size_t i) -> const std::string& { return columns_[i].title; });
   for (const auto& row : rows_)
-    for (std::size_t i = 0; i < row.size(); ++i) append(i, row[i]);
+    append_line([&](std::size_t i) -> const std::string& { return row[i]; });
   return text;
+}
+
+// The columns that are shown in a table of that width.
+std::vector<std::size_t> Table::ColumnsFor(std::size_t width,
+                                           const std::vector<std::size_t>& widths) const {
+  std::vector<std::size_t> shown(columns_.size());
+  std::iota(shown.begin(), shown.end(), std::size_t{0});
+  const auto total = [&] {
+    std::size_t sum = kGap.size() * (shown.size() - 1);
+    for (const std::size_t i : shown) sum += widths[i];
+    return sum;
+  };
+  while (width > 0 && total() > width) {
+    const auto least = std::max_element(
+        shown.begin(), shown.end(),
+        [&](std::size_t a, std::size_t b) { return columns_[a].optional < columns_[b].optional; });
+    if (columns_[*least].optional == 0) break;
+    shown.erase(least);
+  }
+  return shown;
 }
 
 namespace {
@@ -115,7 +155,7 @@ int Show(DurationNs interval, const std::function<Shown()>& show) {
     if (shown.exit_code != kOk) return shown.exit_code;
     constexpr const char* kClearScreen = "\x1b[H\x1b[J";
     fmt::print("{}{}", replaces ? kClearScreen : "", shown.text);
-    if (std::fflush(stdout) != 0) return kFailure;
+    if (!FlushOutput()) return kFailure;
     if (interval == 0) return kOk;
     std::this_thread::sleep_for(std::chrono::nanoseconds(interval));
   }

@@ -20,14 +20,21 @@ class Table {
   struct Column {
     std::string title;
     Align align = Align::kLeft;
+    int optional =
+        0;  // a narrow table leaves out the columns with the largest values first; 0: none
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   void Add(std::vector<std::string> cells);  // one cell per column
-  std::string Text() const;                  // title line and rows, each ending in a newline
+  // Title line and rows, each ending in a newline. width: leave out optional columns until the
+  // lines are at most that long, then cut them; 0: any width.
+  std::string Text(std::size_t width = 0) const;
   bool empty() const { return rows_.empty(); }
 
  private:
+  std::vector<std::size_t> ColumnsFor(std::size_t width,
+                                      const std::vector<std::size_t>& widths) const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };

@@ -20,6 +20,7 @@ constexpr mode_t kFolderMode = 0700;
 
 struct Pki {
   std::string folder;
+  std::string key_file;  // the authority's private key; empty: ca.key in `folder`
   std::string trust_domain = "phub";
   std::string role;
   std::string name;
@@ -48,6 +49,10 @@ std::string CheckHost(const std::string& host) {
   return right ? "" : fmt::format("\"{}\" is neither a host name nor an IP address", host);
 }
 
+std::string KeyFileOf(const Pki& pki) {
+  return pki.key_file.empty() ? pki.folder + "/ca.key" : pki.key_file;
+}
+
 int Init(const Pki& pki) {
   if (mkdir(pki.folder.c_str(), kFolderMode) != 0 && errno != EEXIST) {
     return Fail(
@@ -56,13 +61,13 @@ int Init(const Pki& pki) {
   const absl::StatusOr<Pem> made = MakeAuthority(pki.trust_domain, pki.days);
   if (!made.ok()) return Fail(made.status());
   // Write the key first: this fails if the directory already has an authority.
-  absl::Status status = WriteFileDurably(pki.folder + "/ca.key", made->key, kSecretFileMode,
-                                         /*replace=*/false);
+  const std::string key_file = KeyFileOf(pki);
+  absl::Status status = WriteFileDurably(key_file, made->key, kSecretFileMode, /*replace=*/false);
   if (absl::IsAlreadyExists(status)) {
-    return Fail(absl::AlreadyExistsError(fmt::format(
-        "{}/ca.key already exists, and a new authority would invalidate its certificates; use "
-        "another directory",
-        pki.folder)));
+    return Fail(absl::AlreadyExistsError(
+        fmt::format("{} already exists, and a new authority would invalidate its certificates; use "
+                    "another directory",
+                    key_file)));
   }
   if (status.ok()) {
     status = WriteFileDurably(pki.folder + "/ca.crt", made->certificate, kPublicFileMode,
@@ -73,7 +78,11 @@ int Init(const Pki& pki) {
                               kPublicFileMode, /*replace=*/true);
   }
   if (!status.ok()) return Fail(status);
-  fmt::print("{0}/ca.crt\n{0}/ca.key\n", pki.folder);
+  fmt::print("{}/ca.crt\n{}\n", pki.folder, key_file);
+  fmt::print(stderr,
+             "phubctl: keep {} off the hosts of daemons, because anyone who has it can impersonate "
+             "any identity; copy only ca.crt and a host's own certificate and key to that host\n",
+             key_file);
   return kOk;
 }
 
@@ -83,7 +92,7 @@ std::string ReadText(const std::string& path) {
 }
 
 int Issue(const Pki& pki) {
-  const absl::StatusOr<std::string> key = ReadSecretFile(pki.folder + "/ca.key");
+  const absl::StatusOr<std::string> key = ReadSecretFile(KeyFileOf(pki));
   if (!key.ok()) return Fail(key.status());
   std::string trust_domain = ReadText(pki.folder + "/trust_domain");
   while (!trust_domain.empty() && trust_domain.back() == '\n') trust_domain.pop_back();
@@ -138,6 +147,13 @@ void AddPki(Subcommand parent, Command& command) {
   init.AddOption("--days", request->days, "Lifetime in days (default: 3650)")
       .TypeName("COUNT")
       .InRange(1, 36500);
+  const auto add_key_file = [&](Subcommand to) {
+    to.AddOption("--key-file", request->key_file,
+                 "Private key of the authority, such as on a removable disk (default:\n"
+                 "DIRECTORY/ca.key)")
+        .TypeName("FILE");
+  };
+  add_key_file(init);
   init.OnNamed([&command, request] {
     command = [request] {
       if (request->days == 0) request->days = 3650;
@@ -163,6 +179,7 @@ void AddPki(Subcommand parent, Command& command) {
   issue.AddOption("--days", request->days, "Lifetime in days (default: 90)")
       .TypeName("COUNT")
       .InRange(1, 36500);
+  add_key_file(issue);
   issue.OnNamed([&command, request] {
     command = [request] {
       if (request->days == 0) request->days = 90;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "client/cli/cli.h"
+#include "client/cli/job_name.h"
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
 #include "common/base/units.h"
@@ -53,9 +54,13 @@ std::string LostElsewhereText(const v1::StalledRank& rank) {
 }
 
 int Stalls(const Options& options, const StallsQuery& query) {
+  JobName job;
+  if (grpc::Status status = FindJob(options, query.job, job); !status.ok()) {
+    return Report(status, options);
+  }
   v1::ListStallsRequest request;
-  request.set_tenant(options.tenant);
-  request.set_job(query.job);
+  request.set_tenant(job.tenant);
+  request.set_job(job.name);
   request.set_waiting_for_ns_min(ParseDuration(query.longer_than_text).value_or(0));
   return ShowAnswer(options, query.watch_text, &v1::Admin::Stub::ListStalls, request,
                     [&](const v1::ListStallsResponse& response) {
@@ -75,7 +80,7 @@ void AddStalls(Subcommand job, const Options& options, Command& command) {
   const Subcommand stalls =
       job.AddSubcommand("stalls", "List keys that wait for ranks, and for how long");
   const auto query = std::make_shared<StallsQuery>();
-  stalls.AddOption("NAME", query->job, "Name of the job").Required().TypeName("");
+  stalls.AddOption("NAME", query->job, "Name of the job, or TENANT/NAME").Required().TypeName("");
   stalls
       .AddOption("--longer-than", query->longer_than_text,
                  "List only rounds that have waited longer than this (default: 0s)")

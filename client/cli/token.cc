@@ -148,7 +148,9 @@ void AddToken(Subcommand parent, const Options& options, Command& command) {
       .TypeName("ROLE")
       .OneOf({"tenant", "operator", "admin", "server"});
   issue.AddOption("--label", request->label, "Purpose of the token").TypeName("TEXT");
-  issue.AddOption("--lifetime", request->lifetime_text, "Lifetime (default: never expires)")
+  issue
+      .AddOption("--lifetime", request->lifetime_text,
+                 "Lifetime (default: that of the replaced token, else never expires)")
       .TypeName("DURATION")
       .Check(CheckDuration);
   issue.AddOption("--replaces", request->replaces, "Id of the token to replace").TypeName("ID");

@@ -47,13 +47,13 @@ struct DaemonFigures {
   std::uint64_t gradient_bytes = 0;
   std::uint64_t reply_bytes = 0;
 };
-using JobName = std::pair<std::string, std::string>;  // tenant, job
+using TopJobName = std::pair<std::string, std::string>;  // tenant, job
 
 struct TopSample {
   TimeNs taken_at = 0;
   std::map<std::string, DaemonFigures> daemons;  // by endpoint
   std::map<std::string, TenantFigures> tenants;
-  std::map<JobName, JobFigures> jobs;
+  std::map<TopJobName, JobFigures> jobs;
 };
 
 // Asks every daemon of the rack. Fails only if the daemon in `options` does not answer.

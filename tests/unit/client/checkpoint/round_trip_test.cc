@@ -34,7 +34,7 @@ class Daemon {
         thread_(control_, clock_),
         keeping_(core_) {
     control_.SetLaneEndpoint(CoreIndex{0}, "", 7701);
-    thread_.Start();
+    EXPECT_TRUE(thread_.Start().ok());
     grpc_ = *server::GrpcServer::Create(thread_, {});
     core_thread_ = std::thread([this] {
       while (!stop_) {
