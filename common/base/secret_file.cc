@@ -7,9 +7,11 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <memory>
 
 #include "common/base/descriptor.h"
 
@@ -55,6 +57,31 @@ absl::Status WriteAside(const std::string& aside, std::string_view contents, mod
   return absl::OkStatus();
 }
 
+// The rule of PostgreSQL and others: only the owner has access, or the file belongs to root, which
+// has given one group the right to read it.
+bool IsSafe(const struct stat& facts) {
+  return (facts.st_mode & 077) == 0 || (facts.st_uid == 0 && (facts.st_mode & 037) == 0);
+}
+
+// What helps: a file of another user, and one of a Kubernetes volume, cannot be changed here.
+std::string Advice(const std::string& path, const struct stat& facts) {
+  const std::unique_ptr<char, decltype(&std::free)> resolved(realpath(path.c_str(), nullptr),
+                                                             &std::free);
+  // Kubernetes keeps the files of a volume in a folder such as "..2026_11_25_10_00_00.1234".
+  if (resolved != nullptr && std::string_view(resolved.get()).find("/..2") != std::string::npos) {
+    return "in the pod's specification set defaultMode: 0440 for the secret's volume, and fsGroup "
+           "to the group of the process";
+  }
+  if (facts.st_uid != geteuid()) {
+    return fmt::format(
+        "it belongs to uid {}: let it belong to root with mode 0440 and a group of "
+        "this process, or to this user with mode 0600 (Docker: uid, gid and mode "
+        "of the secret)",
+        facts.st_uid);
+  }
+  return fmt::format("run: chmod 600 {}", path);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
@@ -65,11 +92,11 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
   if (!S_ISREG(facts.st_mode)) {
     return absl::FailedPreconditionError(fmt::format("{} is not a regular file", path));
   }
-  if ((facts.st_mode & 077) != 0) {
+  if (!IsSafe(facts)) {
     return absl::FailedPreconditionError(
         fmt::format("{} holds a secret but users other than its owner have access to it (mode "
-                    "{:04o}); run: chmod 600 {}",
-                    path, static_cast<unsigned>(facts.st_mode & 07777), path));
+                    "{:04o}); {}",
+                    path, static_cast<unsigned>(facts.st_mode & 07777), Advice(path, facts)));
   }
   std::string contents(kSecretFileBytesMax + 1, '\0');
   std::size_t size = 0;

@@ -16,9 +16,10 @@ namespace phub {
 inline constexpr std::size_t kSecretFileBytesMax = 64 * 1024;
 inline constexpr mode_t kSecretFileMode = 0600;
 
-// Returns the contents. FAILED_PRECONDITION if group or others have any permission on the file (the
-// message gives the chmod command), NOT_FOUND, or the status of the failed system call. Messages
-// never include the contents.
+// Returns the contents. FAILED_PRECONDITION if group or others have any permission on the file,
+// unless it belongs to root and only its group may read it (mode 0440 or 0640), as in a Kubernetes
+// volume with fsGroup; the message says how to correct it. NOT_FOUND, or the status of the failed
+// system call. Messages never include the contents.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path);
 
 // The same for a file that anybody may read, such as a certificate. FAILED_PRECONDITION if the file

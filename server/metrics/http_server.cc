@@ -17,6 +17,7 @@
 
 #include "common/base/check.h"
 #include "common/base/cpu_topology.h"
+#include "common/base/shortage.h"
 #include "common/net/listen.h"
 #include "server/metrics/text_format.h"
 
@@ -27,6 +28,8 @@ constexpr int kBacklog = 64;
 // The thread wakes at least this often to close slow connections and to check whether to stop.
 constexpr int kWaitMs = 100;
 constexpr std::string_view kPath = "/metrics";
+constexpr std::string_view kAlivePath = "/healthz";
+constexpr std::string_view kReadyPath = "/readyz";
 
 }  // namespace
 
@@ -38,8 +41,8 @@ struct MetricsServer::Impl {
     bool asked = false;  // its request is complete
   };
 
-  Impl(std::function<MetricsSample()> collect_given, const Clock& clock_given)
-      : collect(std::move(collect_given)), clock(clock_given) {}
+  Impl(std::function<MetricsSample()> collect_given, Health health_given, const Clock& clock_given)
+      : collect(std::move(collect_given)), health(std::move(health_given)), clock(clock_given) {}
   ~Impl() {
     stopping.store(true, std::memory_order_relaxed);
     if (thread.joinable()) thread.join();
@@ -54,11 +57,13 @@ struct MetricsServer::Impl {
   void Watch(MHD_Connection* connection, void** place, bool started);
   MHD_Result Answer(MHD_Connection* connection, std::string_view path, std::string_view method);
   MHD_Result Queue(MHD_Connection* connection, unsigned code, MHD_Response* answer);
+  MHD_Result AnswerHealth(MHD_Connection* connection, Question question);
   MHD_Result QueueText(MHD_Connection* connection, unsigned code, std::string_view text,
-                       const char* allowed_methods);
+                       const char* allowed_methods = nullptr);
   MHD_Response* Text();  // at most kTextAgeMax old
 
   const std::function<MetricsSample()> collect;
+  const Health health;
   const Clock& clock;
   MHD_Daemon* daemon = nullptr;
   std::string last_error;  // the library's last message during startup
@@ -155,7 +160,7 @@ MHD_Result MetricsServer::Impl::Queue(MHD_Connection* connection, unsigned code,
 MHD_Result MetricsServer::Impl::QueueText(MHD_Connection* connection, unsigned code,
                                           std::string_view text, const char* allowed_methods) {
   MHD_Response* const answer = MHD_create_response_from_buffer(
-      text.size(), const_cast<char*>(text.data()), MHD_RESPMEM_PERSISTENT);
+      text.size(), const_cast<char*>(text.data()), MHD_RESPMEM_MUST_COPY);
   PHUB_CHECK(answer != nullptr);
   MHD_add_response_header(answer, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");
   MHD_add_response_header(answer, MHD_HTTP_HEADER_CONNECTION, "close");
@@ -167,6 +172,12 @@ MHD_Result MetricsServer::Impl::QueueText(MHD_Connection* connection, unsigned c
   return queued;
 }
 
+MHD_Result MetricsServer::Impl::AnswerHealth(MHD_Connection* connection, Question question) {
+  const absl::Status status = health(question);
+  if (status.ok()) return QueueText(connection, MHD_HTTP_OK, "ok\n");
+  return QueueText(connection, MHD_HTTP_SERVICE_UNAVAILABLE, std::string(status.message()) + "\n");
+}
+
 // Called once the header is complete. A request body is never read.
 MHD_Result MetricsServer::Impl::Answer(MHD_Connection* connection, std::string_view path,
                                        std::string_view method) {
@@ -175,22 +186,25 @@ MHD_Result MetricsServer::Impl::Answer(MHD_Connection* connection, std::string_v
   if (info != nullptr && info->socket_context != nullptr) {
     static_cast<Watched*>(info->socket_context)->asked = true;
   }
-  if (path != kPath) {
-    return QueueText(connection, MHD_HTTP_NOT_FOUND, "phubd's metrics are at /metrics\n", nullptr);
+  if (path != kPath && path != kAlivePath && path != kReadyPath) {
+    return QueueText(connection, MHD_HTTP_NOT_FOUND,
+                     "phubd's metrics are at /metrics, and its health at /healthz and /readyz\n");
   }
   if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) {
     return QueueText(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                     "/metrics accepts only GET and HEAD\n", "GET, HEAD");
+                     std::string(path) + " accepts only GET and HEAD\n", "GET, HEAD");
   }
+  if (path == kAlivePath) return AnswerHealth(connection, Question::kAlive);
+  if (path == kReadyPath) return AnswerHealth(connection, Question::kReady);
   return Queue(connection, MHD_HTTP_OK, Text());
 }
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Create(
     const std::string& host, std::uint16_t port, std::function<MetricsSample()> collect,
-    const Clock& clock) {
+    Health health, const Clock& clock) {
   auto listening = net::Listen(host, port, {.backlog = kBacklog});
   if (!listening.ok()) return listening.status();
-  auto impl = std::make_unique<Impl>(std::move(collect), clock);
+  auto impl = std::make_unique<Impl>(std::move(collect), std::move(health), clock);
   impl->listening = *std::move(listening);
 
   const MHD_AccessHandlerCallback answer = [](void* self, MHD_Connection* connection,
@@ -222,7 +236,9 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Create(
     return absl::UnavailableError(fmt::format("the HTTP server cannot start: {}", why));
   }
   impl->events = info->epoll_fd;
-  impl->thread = std::thread([serving = impl.get()] { serving->Run(); });
+  const absl::Status started =
+      StartThread(impl->thread, "metrics", [serving = impl.get()] { serving->Run(); });
+  if (!started.ok()) return started;
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 

@@ -1,4 +1,5 @@
-// The metrics port: answers GET and HEAD of /metrics over HTTP. One thread of its own serves all
+// The metrics port: answers GET and HEAD of /metrics, and of /healthz and /readyz for supervisors
+// such as Kubernetes, over HTTP. One thread of its own serves all
 // connections in turn, so scraping takes bounded memory and at most one thread's time. Core loops
 // are not involved.
 //
@@ -33,11 +34,16 @@ class MetricsServer {
   static constexpr DurationNs kAnswerTimeout = 10 * kSecond;
   static constexpr DurationNs kTextAgeMax = 100 * kMillisecond;
 
-  // Binds host:port, all addresses of the host; port 0 picks any free port. `collect` and `clock`
-  // must outlive the server.
+  // kAlive: the process works, so a restart would not help. kReady: it accepts jobs.
+  enum class Question : std::uint8_t { kAlive, kReady };
+  // OK: yes. Otherwise the message says why not.
+  using Health = std::function<absl::Status(Question)>;
+
+  // Binds host:port, all addresses of the host; port 0 picks any free port. `collect`, `health` and
+  // `clock` must outlive the server.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Create(
       const std::string& host, std::uint16_t port, std::function<MetricsSample()> collect,
-      const Clock& clock);
+      Health health, const Clock& clock);
   ~MetricsServer();  // closes every connection
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -111,6 +112,13 @@ absl::Status CheckStateDir(const std::string& path) {
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
     return absl::FailedPreconditionError(fmt::format("state_dir {} is not a directory", path));
+  }
+  if ((facts.st_mode & 077) != 0 && facts.st_uid != geteuid()) {
+    return absl::FailedPreconditionError(
+        fmt::format("state_dir {} belongs to uid {}, and other users have access to it (mode "
+                    "{:04o}), as in a volume's top folder; set state_dir to a folder in it, such "
+                    "as {}/phub, which phubd creates",
+                    path, facts.st_uid, static_cast<unsigned>(facts.st_mode & 07777), path));
   }
   if ((facts.st_mode & 077) != 0) {
     return absl::FailedPreconditionError(

@@ -319,9 +319,14 @@ absl::StatusOr<IssuedToken> TenantAdmin::IssueToken(const Caller& caller,
   token->hash = KeyedHash(store_->hash_key(), text.secret);
   token->created_by = caller.name;
   token->created_at = WallNow();
-  if (request.lifetime > 0) token->expires_at = token->created_at + request.lifetime;
+  DurationNs lifetime = request.lifetime;
+  // A token that is rotated lives as long as the one before, from now on.
+  if (lifetime == 0 && old.has_value() && old->expires_at != 0) {
+    lifetime = std::max<DurationNs>(1, old->expires_at - old->created_at);
+  }
+  if (lifetime > 0) token->expires_at = token->created_at + lifetime;
   std::string detail = token->tenant.empty() ? ToString(token->role) : "tenant " + token->tenant;
-  detail += request.lifetime > 0 ? ", for " + ExactDuration(request.lifetime) : ", never expires";
+  detail += lifetime > 0 ? ", for " + ExactDuration(lifetime) : ", never expires";
   absl::Status status;
   if (old.has_value()) {
     const WallTimeNs end = token->created_at + request.grace;

@@ -198,6 +198,25 @@ TEST(PhubdMetrics, PromtoolFindsNothingToSay) {
       RunToEnd("/bin/sh", {"-c", fmt::format("exec \"{}\" check metrics < \"{}\"", program, file)});
   EXPECT_EQ(checked.exit, Exit::WithCode(0)) << checked.output << checked.error;
   EXPECT_EQ(checked.output + checked.error, "");
+  const Finished alerts = RunToEnd(program, {"test", "rules", PHUB_TEST_ALERTS});
+  EXPECT_EQ(alerts.exit, Exit::WithCode(0)) << alerts.output << alerts.error;
+}
+
+TEST(PhubdMetrics, TellSupervisorsWhetherItIsReady) {
+  MeasuredDaemon measured;
+  ASSERT_NE(measured.port, 0);
+  const auto code = [&](const std::string& path) {
+    return testing::AskHttp(measured.port, "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n",
+                            20 * kSecond)
+        .code;
+  };
+  EXPECT_EQ(code("/healthz"), 200);
+  EXPECT_EQ(code("/readyz"), 200);
+  ASSERT_EQ(measured.daemon.Ask({"server", "drain", "--yes"}).exit, Exit::WithCode(0));
+  EXPECT_EQ(code("/healthz"), 200);
+  EXPECT_EQ(code("/readyz"), 503);
+  ASSERT_EQ(measured.daemon.Ask({"server", "undrain"}).exit, Exit::WithCode(0));
+  EXPECT_EQ(code("/readyz"), 200);
 }
 
 TEST(PhubdMetrics, AreOffUnlessTheyAreAskedFor) {

@@ -161,7 +161,7 @@ TEST_F(TenantTest, SecretsThatOthersMayReadAreNotUsed) {
   struct stat facts {};
   ASSERT_EQ(stat(path.c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 07777, 0600u);
-  std::filesystem::permissions(path, std::filesystem::perms{0640});
+  std::filesystem::permissions(path, std::filesystem::perms{0644});
   const Finished refused = daemon_->Ask(path, {"whoami"});
   EXPECT_NE(refused.exit, Exit::WithCode(0));
   EXPECT_THAT(refused.error, HasSubstr("chmod 600"));

@@ -36,7 +36,8 @@ class HttpServerTest : public ::testing::Test {
  protected:
   HttpServerTest() {
     auto created = MetricsServer::Create(
-        "127.0.0.1", 0, [this] { return Collect(); }, clock_);
+        "127.0.0.1", 0, [this] { return Collect(); },
+        [this](MetricsServer::Question question) { return HealthOf(question); }, clock_);
     EXPECT_TRUE(created.ok()) << created.status();
     server_ = std::move(*created);
   }
@@ -48,11 +49,17 @@ class HttpServerTest : public ::testing::Test {
     sample.control_counters.resize(kControlCounterCount);
     return sample;
   }
+  absl::Status HealthOf(MetricsServer::Question question) const {
+    return question == MetricsServer::Question::kAlive || ready_
+               ? absl::OkStatus()
+               : absl::UnavailableError("phubd is draining");
+  }
   std::uint16_t port() const { return server_->port(); }
 
   SharedClock clock_;
   std::atomic<int> collected_{0};
   std::atomic<std::size_t> version_bytes_{5};
+  std::atomic<bool> ready_{true};
   std::unique_ptr<MetricsServer> server_;
 };
 
@@ -64,6 +71,20 @@ TEST_F(HttpServerTest, AnswersWithTheTextAndEndsTheConnection) {
   const auto read = ReadPrometheusText(answer.body);
   EXPECT_THAT(read.problems, IsEmpty());
   EXPECT_EQ(read.Sum("phub_build_info", {{"version", "vvvvv"}}), 1);
+}
+
+TEST_F(HttpServerTest, TellsSupervisorsItsHealth) {
+  const auto ask = [&](const std::string& path) {
+    return AskHttp(port(), "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n", kPatience);
+  };
+  EXPECT_EQ(ask("/healthz").code, 200);
+  EXPECT_EQ(ask("/readyz").code, 200);
+  EXPECT_EQ(ask("/readyz").body, "ok\n");
+  ready_ = false;
+  EXPECT_EQ(ask("/healthz").code, 200);
+  EXPECT_EQ(ask("/readyz").code, 503);
+  EXPECT_EQ(ask("/readyz").body, "phubd is draining\n");
+  EXPECT_EQ(collected_, 0);
 }
 
 TEST_F(HttpServerTest, RefusesWhatItDoesNotKnow) {
@@ -157,7 +178,8 @@ TEST_F(HttpServerTest, ItCanBeStoppedWhileClientsHang) {
 
 TEST_F(HttpServerTest, APortInUseIsSaidSo) {
   const auto second = MetricsServer::Create(
-      "127.0.0.1", port(), [this] { return Collect(); }, clock_);
+      "127.0.0.1", port(), [this] { return Collect(); },
+      [this](MetricsServer::Question question) { return HealthOf(question); }, clock_);
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("cannot listen on 127.0.0.1:"));
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("Address already in use"));

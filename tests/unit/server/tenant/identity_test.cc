@@ -107,6 +107,17 @@ TEST_F(IdentityTest, ARotatedTokenIsGoodForItsGrace) {
   EXPECT_EQ(directory_.FindToken(old.token.id)->expires_at, end);
 }
 
+TEST_F(IdentityTest, ARotatedTokenLivesAsLongAsTheOneBefore) {
+  const IssuedToken old = Issue({.tenant = "acme", .lifetime = 720 * 3600 * kSecond});
+  const IssuedToken renewed = Issue({.replaces = old.token.id, .grace = kSecond});
+  EXPECT_EQ(renewed.token.expires_at - renewed.token.created_at, 720 * 3600 * kSecond);
+  const IssuedToken shorter =
+      Issue({.lifetime = 60 * kSecond, .replaces = renewed.token.id, .grace = kSecond});
+  EXPECT_EQ(shorter.token.expires_at - shorter.token.created_at, 60 * kSecond);
+  const IssuedToken forever = Issue({.tenant = "acme"});
+  EXPECT_EQ(Issue({.replaces = forever.token.id}).token.expires_at, 0);
+}
+
 TEST_F(IdentityTest, WrongRequestsForTokensAreRefused) {
   const auto code = [&](const TokenRequest& request) {
     return admin_->IssueToken(admin_caller_, request).status().code();
