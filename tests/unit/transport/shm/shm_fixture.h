@@ -57,7 +57,7 @@ struct RankMemory {
     workers->Add(worker.workers, /*writable_by_peer=*/true);
     workers->Add(parameters.workers, /*writable_by_peer=*/true);
   }
-  LaneMemory lane() const { return {staging.daemons, kShmSlots, kShmSlotBytes, daemons}; }
+  LaneMemory lane() const { return {staging.daemons, kShmSlots, kShmSlotBytes, daemons, {}}; }
   // The daemon's landing table over the staging slots.
   std::vector<LandingSlot> landing() const {
     std::vector<LandingSlot> table(kShmSlots);
