@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 import phub.torch
 from phub.torch import _membership
-from ranks import PATIENCE_S, TorchTest
+from ranks import PATIENCE_S, Daemon, TorchTest
 
 Groups = list[Any]
 
@@ -31,7 +31,7 @@ class Frameworks(TorchTest):
         with concurrent.futures.ThreadPoolExecutor(size) as pool:
             return list(pool.map(body, range(size)))
 
-    def quorum(self, size: int, timeout: float = 20.0) -> Groups:
+    def quorum(self, size: int, timeout: float = 20.0, **options: Any) -> Groups:
         """A group of `size` ranks, all in this process."""
         self.quorums += 1
         prefix = f"quorum/{self.quorums}"
@@ -41,7 +41,10 @@ class Frameworks(TorchTest):
             client = dist.TCPStore("127.0.0.1", self.store.port, is_master=False)
             store = dist.PrefixStore(prefix, client)
             span = datetime.timedelta(seconds=timeout)
-            return phub.torch.create_group(store, rank, size, name="quorum", timeout=span)
+            given = phub.torch.Options(**options)
+            return phub.torch.create_group(
+                store, rank, size, name="quorum", timeout=span, options=given
+            )
 
         groups = self.on_ranks(size, make)
         self.addCleanup(self.on_ranks, size, lambda rank: groups[rank].shutdown())
@@ -113,6 +116,34 @@ class Frameworks(TorchTest):
                     self.assertEqual(tensor.unique().tolist(), [2.0 * n + 2])
 
         self.on_ranks(2, body)
+
+    def test_a_daemon_with_little_memory(self) -> None:
+        """Keys of repeated sizes have memory that is shared, or their own, or do not exist."""
+        count = 8 << 20
+
+        def body(group: Any) -> str:
+            for _ in range(3):
+                tensor = torch.ones(count)
+                try:
+                    group.allreduce([tensor]).wait()
+                except phub.torch.CollectiveError as error:
+                    return str(error)
+                self.assertEqual([float(tensor.min()), float(tensor.max())], [2.0, 2.0])
+            return ""
+
+        for memory, options, problem in (
+            ("340MiB", {}, ""),  # for one rank's shared memory, but not for both
+            ("150MiB", {}, "bucket_bytes"),
+            ("150MiB", {"bucket_bytes": 0}, ""),
+        ):
+            with self.subTest(f"{memory} {options}"):
+                daemon = Daemon("--memory-max", memory)
+                self.addCleanup(daemon.stop)
+                groups = self.quorum(2, endpoint=daemon.endpoint, **options)
+                errors = self.on_ranks(2, lambda rank: body(groups[rank]))
+                self.assertTrue(all(problem in each for each in errors), errors)
+                self.assertEqual(any(errors), problem != "", errors)
+                self.on_ranks(2, lambda rank: groups[rank].shutdown())
 
     def test_a_rank_that_is_missing_is_named(self) -> None:
         groups = self.quorum(3, timeout=1.5)

@@ -100,7 +100,7 @@ class Engine:
 class Exchange:
     """The collectives of one group, in one job."""
 
-    def __init__(self, engine: Engine, job: Job, timeout: float) -> None:
+    def __init__(self, engine: Engine, job: Job, timeout: float, bucket_bytes: int) -> None:
         self.job = job
         self.timeout = timeout
         self.lock = threading.RLock()
@@ -111,7 +111,7 @@ class Exchange:
         self.on_mismatch: Callable[[Operation], None] = lambda operation: None
         self.on_failure: Callable[[Operation, _errors.Error], None] = lambda operation, error: None
         self._engine = engine
-        self._pool = Pool(job)
+        self._pool = Pool(job, bucket_bytes)
         self._starting: collections.deque[Operation] = collections.deque()
 
     def submit(

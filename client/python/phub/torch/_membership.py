@@ -98,14 +98,17 @@ def _connect(options: Options) -> Session:
         ) from error
 
 
-def run_name(options: Options, store: Any, rank: int, group: str, generation: int) -> str:
-    """The name of the group's job: chosen by rank 0, so that no other run has it."""
+def agreed(
+    options: Options, store: Any, rank: int, group: str, generation: int
+) -> tuple[str, int]:
+    """The name of the group's job, which no other run has, and bucket_bytes; both from rank 0."""
     key = f"phub/job/{generation}"
     if rank == 0:
         name = f"{options.job or 'torch'}-{secrets.token_hex(4)}.{group}"
-        store.set(key, name)
-        return name
-    return bytes(store.get(key)).decode()
+        store.set(key, f"{options.bucket_bytes} {name}")
+        return name, options.bucket_bytes
+    bucket_bytes, _, name = bytes(store.get(key)).decode().partition(" ")
+    return name, int(bucket_bytes)
 
 
 class Membership:
@@ -127,7 +130,7 @@ class Membership:
         self._store = store
         self._process = process()
         self._session = self._process.session(options)
-        self.job_name = run_name(options, store, rank, group, generation)
+        self.job_name, self._bucket_bytes = agreed(options, store, rank, group, generation)
         self._prefix = f"phub/{generation}"
         self.exchange = self._join(self.job_name, rank, size, self._prefix, timeout)
         self.collectives = Collectives(self.exchange)
@@ -145,7 +148,7 @@ class Membership:
             transport=self._options.transport,
             leave_timeout=_DRAIN_S,
         )
-        exchange = Exchange(self._process.engine, job, timeout)
+        exchange = Exchange(self._process.engine, job, timeout, self._bucket_bytes)
         self._process.watch.add(exchange, self._store, prefix)
         return exchange
 

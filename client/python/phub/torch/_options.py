@@ -19,6 +19,8 @@ class Options:
     endpoint: "host:port" of the daemon; default: PHUB_ENDPOINT, or port 7700 of MASTER_ADDR.
     job: start of the names of the groups' jobs; default: "torch".
     transport: "auto", "tcp", "shm" or "verbs".
+    bucket_bytes: reductions of a repeated size get keys of their own, up to this sum of sizes in a
+    group; 0: none do. Rank 0's value counts.
     The others are those of :func:`phub.connect`.
     """
 
@@ -32,6 +34,7 @@ class Options:
     key: Optional[str] = None
     server_name: Optional[str] = None
     plaintext_token: bool = False
+    bucket_bytes: int = 1 << 27
 
     @staticmethod
     def of_url(url: str) -> "Options":
@@ -48,7 +51,10 @@ class Options:
                 raise ValueError(
                     f"{url!r}: {name!r} is not a parameter; known are {', '.join(sorted(names))}"
                 )
-            values[name] = value not in ("", "0", "false") if name in _FLAGS else value
+            if name in _FLAGS:
+                values[name] = value not in ("", "0", "false")
+            else:
+                values[name] = int(value) if name == "bucket_bytes" else value
         if parsed.netloc:
             has_port = parsed.netloc.rpartition("]")[2].rpartition(":")[1] == ":"
             values["endpoint"] = parsed.netloc + ("" if has_port else f":{DEFAULT_PORT}")

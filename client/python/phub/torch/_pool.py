@@ -27,7 +27,7 @@ from typing import Any, Optional
 import torch
 
 from .. import _library
-from .._errors import OK, check, error_of
+from .._errors import OK, ResourceExhausted, check, error_of
 from .._job import Job
 from .._library import Elements, lib
 from ._buffers import receivers
@@ -38,8 +38,8 @@ FINGERPRINT = 64  # elements
 PIECE_MIN = 1 << 18  # smaller parts are copied into phub's memory, larger ones sent from the tensor
 _PIECE_MAX = {"reduce": 1 << 24, "move": 1 << 22}
 _CLASS_MIN = 1 << 12
+_HINT = "Or set bucket_bytes of phub.torch.Options to 0: then no size gets keys of its own"
 _SEEN_MAX = 256  # sizes that have occurred once
-_WHOLE_BYTES_MAX = 1 << 27  # of all whole sizes; a rank needs four times as much memory
 SIZES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1}  # bytes of phub's element types
 _DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
 _OPERATIONS = {"sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
@@ -165,8 +165,11 @@ def _start(function: Any, *arguments: Any) -> int:
 class Slot:
     """A key of a ring."""
 
-    def __init__(self, pointer: int, kind: Kind, job: Job, in_place: bool) -> None:
-        """in_place: the daemon on this host uses the key's memory."""
+    def __init__(
+        self, pointer: int, kind: Kind, job: Job, in_place: bool, memory: Optional["_Unused"]
+    ) -> None:
+        """in_place: the daemon on this host uses the key's memory. memory: kept alive."""
+        self._memory = memory
         self.pointer = pointer
         self.kind = kind
         self.part: Optional[Part] = None  # in flight
@@ -259,21 +262,20 @@ class Slot:
 class _Unused:
     """Memory for keys whose rounds always use the caller's: never touched, so it costs nothing."""
 
-    def __init__(self) -> None:
-        self._maps = [mmap.mmap(-1, _PIECE_MAX["reduce"]) for _ in range(2)]
+    def __init__(self, size: int) -> None:
+        self._maps = [mmap.mmap(-1, size) for _ in range(2)]
         self.gradients, self.parameters = (
             ctypes.addressof(ctypes.c_char.from_buffer(each)) for each in self._maps
         )
 
 
-_unused: Optional[_Unused] = None
-
-
 class Pool:
     """The keys of one job."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, bucket_bytes: int) -> None:
+        """bucket_bytes: most bytes of all whole sizes; a rank needs four times as much memory."""
         self._job = job
+        self._bucket_bytes = bucket_bytes
         self._rings: dict[Kind, list[Slot]] = {}
         self._next: dict[Kind, int] = {}
         self._in_place = (lib.phub_job_transports(job._pointer) or b"") == b"shm"
@@ -295,7 +297,7 @@ class Pool:
                 self._seen.clear()
             self._seen.add(key)
             return False
-        if self._whole_bytes + size > _WHOLE_BYTES_MAX:
+        if self._whole_bytes + size > self._bucket_bytes:
             return False
         self._whole_bytes += size
         self._whole.add(key)
@@ -315,9 +317,25 @@ class Pool:
         self._next[kind] = (self._next[kind] + 1) % len(self._rings[kind])
 
     def _add(self, kind: Kind) -> list[Slot]:
-        global _unused
-        if kind.direct and not kind.whole and _unused is None:
-            _unused = _Unused()
+        in_place = kind.whole and self._in_place
+        memory = None if in_place or not kind.direct else _Unused(kind.capacity)
+        try:
+            pointers = self._add_keys(kind, memory)
+        except ResourceExhausted:
+            if not in_place:
+                raise
+            # No memory to share with this rank, which is a matter of this rank alone.
+            in_place = self._in_place = False
+            memory = _Unused(kind.capacity)
+            try:
+                pointers = self._add_keys(kind, memory)
+            except ResourceExhausted as error:
+                text = f"{error}. {_HINT}"
+                raise ResourceExhausted(text, job=error.job, rank=error.rank) from None
+        return [Slot(pointer, kind, self._job, in_place, memory) for pointer in pointers]
+
+    def _add_keys(self, kind: Kind, memory: Optional["_Unused"]) -> list[int]:
+        """memory: what the keys use; None: phub allocates it."""
         count = _depth(kind.capacity)
         specs = (_library.KeySpec * count)()
         for index in range(count):
@@ -329,13 +347,11 @@ class Pool:
             spec.element_count = kind.capacity // SIZES[kind.number]
             # Equal: parts are sent in the order in which they were started.
             spec.has_priority = 1
-            if kind.direct and not kind.whole:
-                assert _unused is not None
-                spec.gradients, spec.parameters = _unused.gradients, _unused.parameters
+            if memory is not None:
+                spec.gradients, spec.parameters = memory.gradients, memory.parameters
         pointers = (ctypes.c_void_p * count)()
         check(lib.phub_job_add_keys, self._job._pointer, specs, count, pointers)
-        in_place = kind.whole and self._in_place
-        return [Slot(int(pointer or 0), kind, self._job, in_place) for pointer in pointers]
+        return [int(pointer or 0) for pointer in pointers]
 
     def free(self) -> None:
         """REQUIRES: the job was left."""
