@@ -240,34 +240,31 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
   return batch;
 }
 
-std::uint64_t CheckpointImageBytes(const JobShard& shard) {
-  std::uint64_t bytes = sizeof(CheckpointImage) +
-                        shard.key_count * sizeof(CheckpointImage::KeyImage) +
-                        shard.chunk_count * sizeof(CheckpointImage::ChunkImage);
-  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
-    const Chunk& chunk = *shard.chunks()[i];
-    if (!chunk.is_home) continue;
-    const ChunkSizes one = SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
+std::unique_ptr<CheckpointImage> MakeCheckpointImage(std::span<const Chunk* const> chunks,
+                                                     std::size_t key_count) {
+  std::uint64_t bytes = sizeof(CheckpointImage) + key_count * sizeof(CheckpointImage::KeyImage) +
+                        chunks.size() * sizeof(CheckpointImage::ChunkImage);
+  const auto sizes_of = [](const Chunk& chunk) {
+    return SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
+  };
+  for (const Chunk* chunk : chunks) {
+    if (!chunk->is_home) continue;
+    const ChunkSizes one = sizes_of(*chunk);
     bytes += one.parameters + one.masters;
-    bytes += simd::StateCount(chunk.key->optimizer) * one.accumulator;
+    bytes += simd::StateCount(chunk->key->optimizer) * one.accumulator;
   }
-  return bytes;
-}
-
-std::unique_ptr<CheckpointImage> MakeCheckpointImage(const JobShard& shard) {
   auto image = std::make_unique<CheckpointImage>();
-  image->memory =
-      MappedMemory::Allocate(CheckpointImageBytes(shard), MappedMemory::Backing::kLater);
+  image->memory = MappedMemory::Allocate(bytes, MappedMemory::Backing::kLater);
   if (!image->memory) return nullptr;
-  image->keys.resize(shard.key_count);
-  image->chunks = std::make_unique<CheckpointImage::ChunkImage[]>(shard.chunk_count);
-  image->chunk_count = shard.chunk_count;
+  image->keys.resize(key_count);
+  image->chunks = std::make_unique<CheckpointImage::ChunkImage[]>(chunks.size());
+  image->chunk_count = static_cast<std::uint32_t>(chunks.size());
   Carver memory(image->memory);
-  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
-    const Chunk& chunk = *shard.chunks()[i];
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const Chunk& chunk = *chunks[i];
     if (!chunk.is_home) continue;
     ++image->chunks_left;
-    const ChunkSizes one = SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
+    const ChunkSizes one = sizes_of(chunk);
     CheckpointImage::ChunkImage& copy = image->chunks[i];
     copy.parameters = memory.Take(one.parameters);
     copy.masters = memory.Take(one.masters);

@@ -318,16 +318,16 @@ struct JobShard {
 std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config);
 std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
                                        std::span<const KeyShardSpec> keys);
-// Creates an image of the shard's chunks. It reads data that the core loop writes when keys are
-// added, so call it only while every kAddKeys of this shard is acknowledged. Its memory has no
-// pages yet (TakePages).
-std::unique_ptr<CheckpointImage> MakeCheckpointImage(const JobShard& shard);
+// Creates an image of the chunks of a shard with that many keys, in the shard's order. Its memory
+// has no pages yet (TakePages), and admission charges its size. Reads only what control has set, so
+// any thread may call it while the chunks exist.
+std::unique_ptr<CheckpointImage> MakeCheckpointImage(std::span<const Chunk* const> chunks,
+                                                     std::size_t key_count);
 // The memory that these will need, for admission. A shard includes the staging of its lanes, which
 // control allocates. A batch does not include the parameters.
 std::uint64_t JobShardBytes(const ShardConfig& config);
 std::uint64_t StagingBytesPerLane(const ShardConfig& config);
 std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys);
-std::uint64_t CheckpointImageBytes(const JobShard& shard);
 
 // Rounds that wait for ranks, in chunk order. `dropped` counts chunks that found no room.
 struct StallReport {

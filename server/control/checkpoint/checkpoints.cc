@@ -29,7 +29,7 @@ auto FindIn(Job& job, std::string_view snapshot_id) {
 }  // namespace
 
 v1::SnapshotKey DescribeAtTarget(const Job& job, const SnapshotRun& run, std::uint32_t index) {
-  const KeyAtTarget& key = run.keys[index];
+  const KeyAtTarget& key = run.contents->keys[index];
   v1::SnapshotKey described;
   *described.mutable_spec() = job.keys[index];
   described.mutable_spec()->set_first_iteration(key.first_iteration);
@@ -42,11 +42,8 @@ v1::SnapshotKey DescribeAtTarget(const Job& job, const SnapshotRun& run, std::ui
 
 void NoteReadOut(Job& job) {
   const SnapshotRun& run = *job.checkpoints->snapshot;
-  ReadOut read{.id = run.id, .begun_at = run.begun_at};
-  for (const KeyAtTarget& key : run.keys) {
-    read.iteration = std::max(read.iteration, key.first_iteration + key.reductions);
-  }
-  job.checkpoints->read_outs.push_back(std::move(read));
+  job.checkpoints->read_outs.push_back(
+      {.id = run.id, .iteration = run.contents->iteration, .begun_at = run.begun_at});
   if (job.checkpoints->read_outs.size() > kReadOutsMax) job.checkpoints->read_outs.pop_front();
 }
 

@@ -59,6 +59,12 @@ struct TensorView {
 // out.
 std::vector<TensorView> TensorsOf(const ShardKey& key, const CheckpointImage::ChunkImage& image);
 
+// The batches of a job. It keeps them alive, so that other threads can read what control set before
+// it gave them to the core loops.
+struct ChunkSource {
+  std::vector<std::vector<std::shared_ptr<const KeyBatch>>> batches;  // [core][batch]
+};
+
 // Copies of a job's training state, or memory for them.
 struct Images {
   // [core]. Shared with the thread that prefaults and frees the pages.
@@ -82,9 +88,23 @@ struct KeyAtTarget {
   wire::HyperParameters hyper_parameters = {};
 };
 
+// What a snapshot knows of every key and chunk. Work on all of them is done by another thread,
+// which has the contents for itself then: while they are mapped, while the versions are not known,
+// and when everything is copied.
+struct SnapshotContents {
+  ChunkSource source;
+  std::vector<std::uint64_t> targets;                    // [key]: reductions
+  std::vector<std::uint64_t> first_iterations;           // [key]
+  std::vector<std::shared_ptr<CheckpointImage>> images;  // [core]; until they are admitted
+  std::vector<KeyAtTarget> keys;                         // [key]
+  std::vector<ChunkRef> chunks;                          // all chunks whose home is this daemon
+  std::uint64_t bytes = 0;                               // all tensors together
+  std::uint64_t iteration = 0;                           // once everything is copied: its iteration
+};
+
 struct SnapshotRun {
   enum class State : std::uint8_t {
-    kMapping,    // waits for the pages of its images; the core loops do not know of it yet
+    kMapping,    // waits for its images and their pages; the core loops do not know of it yet
     kAccepting,  // sent; some core loop has not accepted it, or versions are not known
     kTaking,     // Begin was answered; chunks are being copied and can be read
     kDropping,   // given up; control waits for the core loops to release it
@@ -97,6 +117,7 @@ struct SnapshotRun {
   TimeNs begun_at = 0;
   // kAccepting: for the core loops to accept. kTaking: for the reader to connect or to read on.
   TimeNs deadline = 0;
+  bool mapped = false;  // the contents and images are complete
   Images images;
   std::vector<Ticket> tickets;  // [core] for kTakeSnapshot, then kDropSnapshot
   // Every core loop has acknowledged the command. Control checks this before it handles the core
@@ -105,7 +126,7 @@ struct SnapshotRun {
   bool versions_known = false;
   std::vector<bool> taken;  // [core]: every chunk is copied
   bool missed = false;
-  std::vector<KeyAtTarget> keys;  // [key]
+  std::shared_ptr<SnapshotContents> contents = std::make_shared<SnapshotContents>();
   v1::Snapshot description;       // without the keys
   bool begins_with_keys = false;  // the answer to Begin has the keys
   Answer<v1::Snapshot> begun;     // the answer to Begin; empty once given
@@ -114,11 +135,11 @@ struct SnapshotRun {
   std::shared_ptr<SnapshotSink> reader;
   bool reader_waits = false;   // ready for the next part
   bool read = false;           // a client has read it or is reading it
-  bool copied = false;         // every chunk: `keys` say what was copied
+  bool describing = false;     // every chunk is copied; another thread puts that in the contents
+  bool copied = false;         // it has
   bool keys_in_parts = false;  // ReadSnapshotRequest
   std::size_t key_next = 0;    // the keys before it were sent
-  bool keys_sent() const { return key_next == keys.size(); }
-  std::vector<ChunkRef> chunks;    // all chunks whose home is this daemon
+  bool keys_sent() const { return key_next == contents->keys.size(); }
   std::size_t chunk_next = 0;      // what is sent next: this chunk,
   std::size_t tensor_next = 0;     // this tensor of the chunk,
   std::uint32_t element_next = 0;  // this element of the tensor
@@ -156,8 +177,9 @@ struct DeliveredCheckpoint {
   std::vector<Ticket> tickets;
   // Does not change once the checkpoint is complete, so other threads may copy it then.
   std::shared_ptr<v1::LoadedState> description = std::make_shared<v1::LoadedState>();
-  // Key index and first iteration before the load, for every key that the load names.
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> iterations_before;
+  // Key index and first iteration of every key that the load names: the checkpoint's, and once it
+  // is complete, the job's before the load.
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> first_iterations;
 };
 
 // A checkpoint that is being loaded.
@@ -169,7 +191,8 @@ struct CheckpointArrival {
   absl::Status failure;     // why the load failed; its memory is freed then
   bool is_refusal = false;  // not a load: rank 0 reports that it could not load
   std::unique_ptr<DeliveredCheckpoint> state;
-  bool accepts = false;          // the images have pages, or the load has failed
+  bool mapped = false;           // the images are mapped
+  bool accepts = false;          // they have pages, or the load has failed
   std::function<void()> resume;  // called once when `accepts` is set; may be empty
   bool began = false;            // the first part was taken; later ones may name further keys
   struct Part {
@@ -191,6 +214,7 @@ struct CheckpointArrival {
 
 // Everything about one job's checkpoints.
 struct JobCheckpoints {
+  bool snapshot_maps = false;  // another thread maps the images of a snapshot that was begun
   std::list<VersionQuery> version_queries;
   std::unique_ptr<SnapshotRun> snapshot;        // null: no snapshot in progress
   std::unique_ptr<CheckpointArrival> arrival;   // the checkpoint that is being loaded

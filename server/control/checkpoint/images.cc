@@ -20,15 +20,32 @@ std::vector<TensorView> TensorsOf(const ShardKey& key, const CheckpointImage::Ch
   return tensors;
 }
 
-std::vector<ChunkRef> ChunksOf(const Job& job) {
-  std::vector<ChunkRef> chunks;
+void RunLongOn(Context& context, Job& job, std::function<void()> work, std::function<void()> then) {
+  ++job.checkpoint_work;
+  context.RunLong(job.key_count, job.account.tenant, std::move(work),
+                  [&job, then = std::move(then)] {
+                    --job.checkpoint_work;
+                    then();
+                  });
+}
+
+ChunkSource SourceOf(const Job& job) {
+  ChunkSource source;
+  source.batches.resize(job.shards.size());
   for (std::size_t core = 0; core < job.shards.size(); ++core) {
+    for (const BatchRecord& batch : job.batches) source.batches[core].push_back(batch.parts[core]);
+  }
+  return source;
+}
+
+std::vector<ChunkRef> ChunksOf(const ChunkSource& source) {
+  std::vector<ChunkRef> chunks;
+  for (std::size_t core = 0; core < source.batches.size(); ++core) {
     std::uint32_t index = 0;
-    for (const BatchRecord& batch : job.batches) {
-      const KeyBatch& part = *batch.parts[core];
-      for (std::size_t i = 0; i < part.chunks.size(); ++i) {
-        ChunkRef& place = chunks.emplace_back(CoreAt(core), index++, &part.chunks[i]);
-        if (part.exchange != nullptr) place.home = part.exchange->chunks[i].tree->home;
+    for (const std::shared_ptr<const KeyBatch>& part : source.batches[core]) {
+      for (std::size_t i = 0; i < part->chunks.size(); ++i) {
+        ChunkRef& place = chunks.emplace_back(CoreAt(core), index++, &part->chunks[i]);
+        if (part->exchange != nullptr) place.home = part->exchange->chunks[i].tree->home;
       }
     }
   }
@@ -42,28 +59,39 @@ absl::Status ImagesRefused(const Job& job, std::uint64_t bytes) {
                   job.name(), FormatBytes(bytes)));
 }
 
-absl::StatusOr<Images> MakeImages(Context& context, const HostMemory& host_memory, Job& job) {
+std::vector<std::shared_ptr<CheckpointImage>> MapImages(const ChunkSource& source) {
+  std::vector<std::shared_ptr<CheckpointImage>> images;
+  for (const auto& batches : source.batches) {
+    std::size_t key_count = 0;
+    std::vector<const Chunk*> chunks;
+    for (const std::shared_ptr<const KeyBatch>& part : batches) {
+      key_count += part->keys.size();
+      for (const Chunk& chunk : part->chunks) chunks.push_back(&chunk);
+    }
+    images.push_back(MakeCheckpointImage(chunks, key_count));
+    if (images.back() == nullptr) return {};
+  }
+  return images;
+}
+
+absl::StatusOr<Images> AdmitImages(Context& context, const HostMemory& host_memory, Job& job,
+                                   std::vector<std::shared_ptr<CheckpointImage>> mapped) {
+  if (mapped.empty()) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "job {}: phubd has no address space for a copy of the job's training state", job.name()));
+  }
   Images images;
-  for (const auto& shard : job.shards) images.bytes += CheckpointImageBytes(*shard);
+  std::vector<UnbackedMemory> memory;
+  for (const std::shared_ptr<CheckpointImage>& image : mapped) {
+    images.bytes += image->memory.bytes();
+    memory.push_back({image->memory.data(), image->memory.bytes(), image});
+  }
   if (absl::Status status = context.ledger.Reserve(job.account, images.bytes); !status.ok())
     return status;
-  std::vector<UnbackedMemory> memory;
-  absl::Status status;
-  for (const auto& shard : job.shards) {
-    std::shared_ptr<CheckpointImage> image = MakeCheckpointImage(*shard);
-    if (image == nullptr) {
-      status = ImagesRefused(job, images.bytes);
-      break;
-    }
-    memory.push_back({image->memory.data(), image->memory.bytes(), image});
-    images.of_cores.push_back(std::move(image));
-  }
-  if (status.ok() && !host_memory.TakePagesOf(std::move(memory), images.pages).ok()) {
-    status = ImagesRefused(job, images.bytes);
-  }
-  if (!status.ok()) {
+  images.of_cores = std::move(mapped);
+  if (!host_memory.TakePagesOf(std::move(memory), images.pages).ok()) {
     context.ledger.Return(job.account, images.bytes);
-    return status;
+    return ImagesRefused(job, images.bytes);
   }
   job.memory_bytes += images.bytes;
   return images;

@@ -14,13 +14,22 @@
 
 namespace phub::server {
 
-// All chunks of the job on this daemon, grouped by core, in each core loop's order.
-std::vector<ChunkRef> ChunksOf(const Job& job);
+// Context::RunLong for work on all keys of the job, whose record stays meanwhile. The job may have
+// ended when `then` runs.
+void RunLongOn(Context& context, Job& job, std::function<void()> work, std::function<void()> then);
 
-// Maps images of all of the job's shards and charges them to the job. Otherwise returns why there
-// is not enough memory. The pages come later: see Images::pages. REQUIRES: the core loops have all
-// of the job's keys.
-absl::StatusOr<Images> MakeImages(Context& context, const HostMemory& host_memory, Job& job);
+// The job's batches at this moment.
+ChunkSource SourceOf(const Job& job);
+// All chunks, grouped by core, in each core loop's order. Any thread.
+std::vector<ChunkRef> ChunksOf(const ChunkSource& source);
+
+// Maps images of all of the job's shards: empty if there is no address space. Any thread. The core
+// loops must have all of these keys when they get the images.
+std::vector<std::shared_ptr<CheckpointImage>> MapImages(const ChunkSource& source);
+// Charges mapped images to the job. Otherwise returns why there is not enough memory. The pages
+// come later: see Images::pages.
+absl::StatusOr<Images> AdmitImages(Context& context, const HostMemory& host_memory, Job& job,
+                                   std::vector<std::shared_ptr<CheckpointImage>> mapped);
 // Why the pages of images were refused.
 absl::Status ImagesRefused(const Job& job, std::uint64_t bytes);
 // Frees images that no core loop uses. They stay charged until their memory is free, perhaps until

@@ -14,6 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "pieces carry little-endian elements");
 
 constexpr std::size_t kPieceBytesMax = 1 << 20;
+constexpr int kKeysAtOnceMax = 1024;  // in one turn of control
 
 const char* NameOf(v1::StateTensor tensor) {
   switch (tensor) {
@@ -29,14 +30,15 @@ const char* NameOf(v1::StateTensor tensor) {
 
 // Makes room for the elements that this daemon must receive. The parts are put in order by counting
 // those of each key, without memory of its own for every key.
-void Loads::PrepareParts(const Job& job, CheckpointArrival& arrival) {
-  arrival.named.assign(job.keys.size(), false);
-  arrival.first_parts.assign(job.keys.size() + 1, 0);
-  const std::vector<ChunkRef> chunks = ChunksOf(job);
+void Loads::PrepareParts(const ChunkSource& source, std::size_t key_count,
+                         CheckpointArrival& arrival) {
+  arrival.named.assign(key_count, false);
+  arrival.first_parts.assign(key_count + 1, 0);
+  const std::vector<ChunkRef> chunks = ChunksOf(source);
   for (const ChunkRef& place : chunks) {
     if (place.chunk->is_home) ++arrival.first_parts[place.chunk->key->key.value + 1];
   }
-  for (std::size_t key = 0; key < job.keys.size(); ++key)
+  for (std::size_t key = 0; key < key_count; ++key)
     arrival.first_parts[key + 1] += arrival.first_parts[key];
   arrival.parts.resize(arrival.first_parts.back());
   std::vector<std::uint32_t> next = arrival.first_parts;
@@ -47,7 +49,7 @@ void Loads::PrepareParts(const Job& job, CheckpointArrival& arrival) {
     arrival.parts[next[key.key.value]++] = {
         .place = place, .tensor_count = static_cast<std::uint8_t>(TensorsOf(key, image).size())};
   }
-  for (std::uint32_t key = 0; key < job.keys.size(); ++key) {
+  for (std::uint32_t key = 0; key < key_count; ++key) {
     std::ranges::sort(arrival.PartsOf(key), {}, [](const CheckpointArrival::Part& part) {
       return part.place.chunk->element_offset;
     });
@@ -59,7 +61,7 @@ void Loads::CountReductionsElsewhere(const Job& job, CheckpointArrival& arrival)
   std::vector<std::uint64_t> reductions(job.keys.size(), 0);
   for (const v1::KeyStateInfo& info : arrival.state->description->keys())
     reductions[info.key_index()] = info.reductions();
-  for (const ChunkRef& place : ChunksOf(job)) {
+  for (const ChunkRef& place : ChunksOf(SourceOf(job))) {
     const std::uint32_t key = place.chunk->key->key.value;
     if (place.chunk->is_home || !arrival.named[key]) continue;
     auto& image = arrival.state->images.of_cores[place.core.value]->chunks[place.index];
@@ -69,39 +71,51 @@ void Loads::CountReductionsElsewhere(const Job& job, CheckpointArrival& arrival)
 }
 
 // Records which keys the load names and counts the elements that this daemon must receive.
-absl::Status Loads::NameKeys(const Job& job, const KeyInfos& keys, CheckpointArrival& arrival) {
-  for (const v1::KeyStateInfo& info : keys) {
-    if (info.key_index() >= job.keys.size() || arrival.named[info.key_index()]) {
+absl::Status Loads::NameKeys(const std::string& job, const KeyTable& job_keys,
+                             std::span<const v1::KeyStateInfo* const> keys,
+                             CheckpointArrival& arrival) {
+  const std::uint64_t iteration = arrival.state->description->iteration();
+  for (const v1::KeyStateInfo* each : keys) {
+    const v1::KeyStateInfo& info = *each;
+    if (info.key_index() >= arrival.named.size() || arrival.named[info.key_index()]) {
       return absl::InvalidArgumentError(fmt::format(
-          "job {}: the checkpoint lists key number {}, which {}", job.name(), info.key_index(),
-          info.key_index() < job.keys.size() ? "is listed twice" : "the job does not have"));
+          "job {}: the checkpoint lists key number {}, which {}", job, info.key_index(),
+          info.key_index() < arrival.named.size() ? "is listed twice" : "the job does not have"));
     }
     if (!IsFinite(info.hyper_parameters())) {
       return absl::InvalidArgumentError(
-          fmt::format("job {} key {}: a hyper-parameter in the checkpoint is not finite",
-                      job.name(), job.keys[info.key_index()].name()));
+          fmt::format("job {} key {}: a hyper-parameter in the checkpoint is not finite", job,
+                      job_keys[info.key_index()].name()));
     }
     arrival.named[info.key_index()] = true;
+    arrival.state->first_iterations.emplace_back(
+        info.key_index(), iteration - std::min(info.reductions(), iteration));
     for (const CheckpointArrival::Part& part : arrival.PartsOf(info.key_index())) {
       auto& image = arrival.state->images.of_cores[part.place.core.value]->chunks[part.place.index];
       image.reductions = info.reductions();
+      // The core loops see it only if the checkpoint becomes complete.
+      image.ready.store(true, std::memory_order_release);
       arrival.elements_left += std::uint64_t{part.place.chunk->element_count} * part.tensor_count;
     }
   }
   return absl::OkStatus();
 }
 
-// Keys that did not fit into the first message.
+// Keys that did not fit into the first message: some of them from `next` on, which it advances.
 absl::Status Loads::NameMoreKeys(const Job& job, const v1::LoadStateRequest& part,
-                                 CheckpointArrival& arrival) {
-  if (part.keys().empty()) return absl::OkStatus();
+                                 CheckpointArrival& arrival, int& next) {
   if (job.rack_run != nullptr) {
     return absl::InvalidArgumentError(
         fmt::format("job {} spans racks, so the first message must list all keys of the checkpoint",
                     job.name()));
   }
-  arrival.state->description->mutable_keys()->MergeFrom(part.keys());
-  return NameKeys(job, part.keys(), arrival);
+  std::vector<const v1::KeyStateInfo*> keys;
+  const int end = std::min(part.keys_size(), next + kKeysAtOnceMax);
+  for (; next < end; ++next) {
+    *arrival.state->description->add_keys() = part.keys(next);
+    keys.push_back(&part.keys(next));
+  }
+  return NameKeys(job.name(), job.keys, keys, arrival);
 }
 
 absl::Status Loads::TakePiece(const Job& job, CheckpointArrival& arrival,

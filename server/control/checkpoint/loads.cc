@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "server/control/checkpoint/deal.h"
+#include "server/control/checkpoint/images.h"
 #include "server/control/jobs/hyper_parameters.h"
 #include "server/control/text.h"
 
@@ -23,12 +24,12 @@ constexpr std::size_t kSentenceBytesMax = 2048;  // far more than a daemon's fau
 // A worker's message, to be shown to other ranks and users.
 std::string Sentence(std::string_view text) { return Printable(text, kSentenceBytesMax); }
 
-absl::Status Over() {
+}  // namespace
+
+absl::Status Loads::Over() {
   return absl::AbortedError(
       "this checkpoint load is over: a newer load replaced it or the job has ended");
 }
-
-}  // namespace
 
 Job* Loads::FindLoad(LoadId load) const {
   for (const auto& job : jobs_.jobs()) {
@@ -38,60 +39,10 @@ Job* Loads::FindLoad(LoadId load) const {
   return nullptr;
 }
 
-absl::StatusOr<LoadId> Loads::BeginLoad(v1::LoadStateRequest first) {
-  const absl::StatusOr<Seating> seat = FindLoader(first);
-  if (!seat.ok()) return seat.status();
-  Job& job = *seat->job;
-  if (!pending_calls_.KeysAcknowledged(job, job.batches.size())) {
-    return context_.Refuse(
-        ControlCounter::loads_refused,
-        absl::AbortedError(fmt::format(
-            "keys are being added to job {}; retry loading the checkpoint", job.name())));
-  }
-  if (first.refusal_code() != 0) return RefuseLoad(job, seat->rank, first);
-  const bool is_own = !first.session_id().empty();
-  if (!IsNewestLoad(job, is_own ? job.checkpoints->newest_load + 1 : first.number())) {
-    return context_.Refuse(ControlCounter::loads_refused, Over());
-  }
-  if (job.checkpoints->arrival) FailArrival(job, Over());
-  auto arrival = std::make_unique<CheckpointArrival>();
-  arrival->id = ++loads_begun_;
-  arrival->rank = seat->rank;
-  arrival->session_id = first.session_id();
-  arrival->deadline = kNever;
-  arrival->state = std::make_unique<DeliveredCheckpoint>();
-  auto images = MakeImages(context_, host_memory_, job);
-  if (!images.ok()) return context_.Refuse(ControlCounter::loads_refused, images.status());
-  arrival->state->images = *std::move(images);
-  v1::LoadedState& description = *arrival->state->description;
-  description.set_iteration(first.iteration());
-  description.mutable_keys()->Swap(first.mutable_keys());
-  v1::SavedState& source = *description.mutable_source();
-  source = SaveAt(first.iteration(), first.source().directory(), first.source().host());
-  source.set_loaded(true);
-  PrepareParts(job, *arrival);
-  const absl::Status status = NameKeys(job, description.keys(), *arrival);
-  if (status.ok() && job.rack_run != nullptr) CountReductionsElsewhere(job, *arrival);
-  if (status.ok() && job.rack_run != nullptr && is_own) {
-    DealOut(context_.options.racks_with_ranks(), RackIndex{context_.options.rack_index},
-            ChunksOf(job), description, *arrival);
-    for (auto& [rack, part] : arrival->for_racks) part.set_number(job.checkpoints->newest_load);
-  }
-  const LoadId id = arrival->id;
-  job.checkpoints->arrival = std::move(arrival);
-  if (!status.ok()) {
-    FailArrival(job, status);
-    return status;
-  }
-  context_.counters.Add(ControlCounter::loads_begun);
-  NotePages(job);
-  return id;
-}
-
 // Parts are accepted once the images have pages: copying a part must not wait for them.
 void Loads::NotePages(Job& job) {
   CheckpointArrival& arrival = *job.checkpoints->arrival;
-  if (arrival.accepts || arrival.state == nullptr) return;
+  if (arrival.accepts || arrival.state == nullptr || !arrival.mapped) return;
   const PrefaultState pages = arrival.state->images.state();
   if (pages == PrefaultState::kWaiting) return;
   if (pages == PrefaultState::kRefused) {
@@ -119,7 +70,7 @@ absl::Status Loads::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
   absl::Status status;
   do {
     status = LoadPieces(load, part, next);
-  } while (status.ok() && next < part.pieces_size());
+  } while (status.ok() && next < UnitsOf(part));
   return status;
 }
 
@@ -129,16 +80,18 @@ absl::Status Loads::LoadPieces(LoadId load, const v1::LoadStateRequest& part, in
   CheckpointArrival& arrival = *job->checkpoints->arrival;
   if (!arrival.failure.ok()) return arrival.failure;
   if (arrival.is_refusal) {
-    next = part.pieces_size();
+    next = UnitsOf(part);
     return absl::OkStatus();
   }
   PHUB_CHECK(arrival.accepts, "job={}", job->name());
   absl::Status status = CheckLoader(*job, arrival.session_id);
-  if (status.ok() && next == 0 && std::exchange(arrival.began, true))
-    status = NameMoreKeys(*job, part, arrival);
-  const int end = std::min(part.pieces_size(), next + kPiecesAtOnceMax);
+  // BeginLoad has the keys of the first part.
+  if (next == 0 && !std::exchange(arrival.began, true)) next = part.keys_size();
+  const bool names_keys = next < part.keys_size();
+  if (status.ok() && names_keys) status = NameMoreKeys(*job, part, arrival, next);
+  const int end = names_keys ? next : std::min(UnitsOf(part), next + kPiecesAtOnceMax);
   for (; next < end && status.ok(); ++next) {
-    const v1::StatePiece& piece = part.pieces(next);
+    const v1::StatePiece& piece = part.pieces(next - part.keys_size());
     context_.counters.Add(ControlCounter::load_bytes, piece.elements().size());
     if (arrival.dealt.empty()) {
       status = TakePiece(*job, arrival, piece);
@@ -196,13 +149,6 @@ void Loads::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
 void Loads::SendCheckpoint(Job& job) {
   const std::unique_ptr<CheckpointArrival> arrival = std::move(job.checkpoints->arrival);
   std::unique_ptr<DeliveredCheckpoint> state = std::move(arrival->state);
-  for (std::uint32_t key = 0; key < arrival->named.size(); ++key) {
-    if (!arrival->named[key]) continue;
-    for (const CheckpointArrival::Part& part : arrival->PartsOf(key)) {
-      state->images.of_cores[part.place.core.value]->chunks[part.place.index].ready.store(
-          true, std::memory_order_release);
-    }
-  }
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
     state->tickets.push_back(
         context_.cores[core].Send({.kind = Command::Kind::kLoadCheckpoint,
@@ -215,7 +161,7 @@ void Loads::SendCheckpoint(Job& job) {
   }
   job.checkpoints->loaded = std::move(state);
   job.checkpoints->load_refusal = absl::OkStatus();
-  TakeOverIterations(job, *job.checkpoints->loaded->description);
+  SwapIterations(job, *job.checkpoints->loaded);
   NoteSave(job, job.checkpoints->loaded->description->source(), context_.clock.Now(),
            context_.clock.Now());
   context_.counters.Add(ControlCounter::loads_brought);
@@ -232,6 +178,7 @@ void Loads::FailArrival(Job& job, const absl::Status& status) {
   CheckpointArrival& arrival = *job.checkpoints->arrival;
   if (arrival.state == nullptr) return;
   FreeImages(context_, host_memory_, job, std::move(arrival.state->images));
+  (void)host_memory_.FreeLater(std::move(arrival.state->description));
   arrival.state.reset();
   arrival.parts.clear();
   arrival.failure = status;
@@ -274,6 +221,7 @@ void Loads::AdvanceLoad(Job& job, TimeNs now) {
   std::erase_if(job.checkpoints->replaced, [&](const std::unique_ptr<DeliveredCheckpoint>& state) {
     if (!context_.cores.Acknowledged(state->tickets)) return false;
     FreeImages(context_, host_memory_, job, std::move(state->images));
+    (void)host_memory_.FreeLater(std::move(state->description));
     return true;
   });
   if (job.checkpoints->arrival) NotePages(job);
@@ -291,8 +239,7 @@ void Loads::DropLoaded(Job& job, int code, const std::string& why) {
   context_.counters.Add(ControlCounter::loads_refused);
   if (job.checkpoints->arrival) FailArrival(job, job.checkpoints->load_refusal);
   if (job.checkpoints->loaded) {  // the core loops must release it
-    for (const auto& [key, iteration] : job.checkpoints->loaded->iterations_before)
-      job.keys[key].set_first_iteration(iteration);
+    SwapIterations(job, *job.checkpoints->loaded);
     job.checkpoints->loaded->tickets.clear();
     for (std::size_t core = 0; core < context_.cores.size(); ++core) {
       job.checkpoints->loaded->tickets.push_back(context_.cores[core].Send(
@@ -320,15 +267,11 @@ LoadId Loads::RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusa
   return job.checkpoints->arrival->id;
 }
 
-// The keys continue with the iteration numbers of the checkpoint, unless it is dropped.
-void Loads::TakeOverIterations(Job& job, const v1::LoadedState& loaded) {
-  for (const v1::KeyStateInfo& info : loaded.keys()) {
-    const std::uint64_t reductions = std::min(info.reductions(), loaded.iteration());
-    auto& key = job.keys[info.key_index()];
-    job.checkpoints->loaded->iterations_before.emplace_back(info.key_index(),
-                                                            key.first_iteration());
-    key.set_first_iteration(loaded.iteration() - reductions);
-  }
+// The keys continue with the iteration numbers of the checkpoint. If it is dropped, they get their
+// own back.
+void Loads::SwapIterations(Job& job, DeliveredCheckpoint& checkpoint) {
+  std::vector<std::uint64_t>& iterations = job.keys.first_iterations();
+  for (auto& [key, iteration] : checkpoint.first_iterations) std::swap(iterations[key], iteration);
 }
 
 absl::StatusOr<Seating> Loads::FindLoader(const v1::LoadStateRequest& first) {

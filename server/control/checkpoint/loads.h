@@ -37,9 +37,12 @@ class Loads final : public JobObserver {
   absl::StatusOr<LoadId> BeginLoad(v1::LoadStateRequest first);
   bool AcceptsParts(LoadId load, std::function<void()> resume);
   absl::Status LoadPart(LoadId load, const v1::LoadStateRequest& part);
-  // The same for a few pieces from `next` on, which it advances: one turn of control. Later() calls
-  // `then` in another turn, after turns of other tenants.
+  // The same for a few keys or pieces from `next` on, which it advances up to UnitsOf(part): one
+  // turn of control. Later() calls `then` in another turn, after turns of other tenants.
   absl::Status LoadPieces(LoadId load, const v1::LoadStateRequest& part, int& next);
+  static int UnitsOf(const v1::LoadStateRequest& part) {
+    return part.keys_size() + part.pieces_size();
+  }
   void Later(LoadId load, std::function<void()> then);
   void FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer);
   void CancelLoad(LoadId load);  // ignored if it is over
@@ -58,22 +61,30 @@ class Loads final : public JobObserver {
   void OnTakenOver(Job& job, Rank rank, const absl::Status& why) override;
 
  private:
+  static absl::Status Over();
   Job* FindLoad(LoadId load) const;
   absl::StatusOr<Seating> FindLoader(const v1::LoadStateRequest& first);
   absl::Status CheckLoader(const Job& job, const std::string& session_id);
   using KeyInfos = google::protobuf::RepeatedPtrField<v1::KeyStateInfo>;
-  static void PrepareParts(const Job& job, CheckpointArrival& arrival);
+  void MapArrival(Job& job, v1::LoadStateRequest first);
+  void EnterArrival(Job& job, CheckpointArrival draft,
+                    std::vector<std::shared_ptr<CheckpointImage>> mapped, const absl::Status& named,
+                    bool is_own);
+  static void PrepareParts(const ChunkSource& source, std::size_t key_count,
+                           CheckpointArrival& arrival);
   static void CountReductionsElsewhere(const Job& job, CheckpointArrival& arrival);
-  static absl::Status NameKeys(const Job& job, const KeyInfos& keys, CheckpointArrival& arrival);
+  static absl::Status NameKeys(const std::string& job, const KeyTable& job_keys,
+                               std::span<const v1::KeyStateInfo* const> keys,
+                               CheckpointArrival& arrival);
   static absl::Status NameMoreKeys(const Job& job, const v1::LoadStateRequest& part,
-                                   CheckpointArrival& arrival);
+                                   CheckpointArrival& arrival, int& next);
   absl::Status TakePiece(const Job& job, CheckpointArrival& arrival, const v1::StatePiece& piece);
   void NotePages(Job& job);
   static void SetAccepts(CheckpointArrival& arrival);
   void FailArrival(Job& job, const absl::Status& status);
   void SendCheckpoint(Job& job);
   LoadId RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal);
-  void TakeOverIterations(Job& job, const v1::LoadedState& loaded);
+  static void SwapIterations(Job& job, DeliveredCheckpoint& checkpoint);
 
   Context& context_;
   JobTable& jobs_;

@@ -55,7 +55,7 @@ absl::Status Snapshots::ReadSnapshot(const v1::ReadSnapshotRequest& request,
 
 // Adds the next keys. They are few enough for one turn of control, if the reader accepts parts.
 void Snapshots::FillKeys(const Job& job, SnapshotRun& run, v1::SnapshotPart& part) {
-  const std::size_t count = run.keys_in_parts ? kKeysPerPartMax : run.keys.size();
+  const std::size_t count = run.keys_in_parts ? kKeysPerPartMax : run.contents->keys.size();
   for (std::size_t i = 0; i < count && !run.keys_sent(); ++i, ++run.key_next)
     *part.add_keys() = DescribeAtTarget(job, run, static_cast<std::uint32_t>(run.key_next));
   part.set_more_keys(!run.keys_sent());
@@ -64,8 +64,8 @@ void Snapshots::FillKeys(const Job& job, SnapshotRun& run, v1::SnapshotPart& par
 // Adds the next pieces. Returns the number of bytes.
 std::uint64_t Snapshots::FillPieces(const Job& job, SnapshotRun& run, v1::SnapshotPart& part) {
   std::uint64_t room = kPartBytesMax;
-  while (part.pieces_size() < kPiecesPerPartMax && run.chunk_next < run.chunks.size()) {
-    const ChunkRef& place = run.chunks[run.chunk_next];
+  while (part.pieces_size() < kPiecesPerPartMax && run.chunk_next < run.contents->chunks.size()) {
+    const ChunkRef& place = run.contents->chunks[run.chunk_next];
     const Chunk& chunk = *place.chunk;
     const auto& copy = run.images.of_cores[place.core.value]->chunks[place.index];
     PHUB_CHECK(copy.ready.load(std::memory_order_acquire), "job={} core={} chunk={}", job.name(),

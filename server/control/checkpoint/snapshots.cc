@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "server/control/checkpoint/deal.h"
+#include "server/control/checkpoint/snapshot_contents.h"
 #include "server/control/jobs/hyper_parameters.h"
 #include "server/control/text.h"
 
@@ -18,56 +19,18 @@ namespace {
 
 constexpr std::size_t kSnapshotIdBytes = 16;
 
-// Describes each key by what the core loops copied at its target. Keys without a chunk here keep
-// their description.
-void DescribeCopied(SnapshotRun& run) {
-  std::vector<bool> seen(run.keys.size(), false);
-  for (const ChunkRef& place : run.chunks) {
-    const std::uint32_t index = place.chunk->key->key.value;
-    const CheckpointImage& image = *run.images.of_cores[place.core.value];
-    const CheckpointImage::ChunkImage& copy = image.chunks[place.index];
-    KeyAtTarget& key = run.keys[index];
-    key.reductions = copy.reductions;
-    key.applied = seen[index] ? std::min(key.applied, copy.applied.value) : copy.applied.value;
-    key.is_here = true;
-    key.hyper_parameters = image.keys[index].hyper_parameters;
-    seen[index] = true;
-  }
-  run.copied = true;
-}
-
-// Describes each key by the versions that core loops reported after they accepted the snapshot.
-void DescribeBegun(SnapshotRun& run, const VersionQuery& query) {
-  for (std::size_t i = 0; i < run.keys.size(); ++i) {
-    const VersionReport::Entry* least = nullptr;
-    std::uint64_t applied = 0;
-    std::uint64_t reductions = 0;
-    for (const auto& report : query.reports) {
-      const VersionReport::Entry& entry = report->keys[i];
-      if (entry.chunk_count == 0) continue;
-      if (least == nullptr || entry.applied_min < least->applied_min) least = &entry;
-      applied = std::max(applied, entry.applied_max.value);
-      reductions = std::max(reductions, entry.reductions_max);
-    }
-    if (least == nullptr) continue;
-    KeyAtTarget& key = run.keys[i];
-    key.applied = key.reductions + applied - reductions;
-    key.is_here = true;
-    key.hyper_parameters = least->hyper_parameters;
-  }
-}
-
 }  // namespace
 
-absl::Status Snapshots::CheckTargets(const Job& job,
-                                     const v1::BeginSnapshotRequest& request) const {
+absl::Status Snapshots::CheckTargets(const Job& job, const v1::BeginSnapshotRequest& request,
+                                     std::vector<std::uint64_t>& targets) const {
   if (request.incarnation() != 0 && request.incarnation() != job.account.incarnation.value) {
     return absl::FailedPreconditionError(
         fmt::format("job {} was started again: its incarnation is now {}, not {}", job.name(),
                     FormatIncarnation(job.account.incarnation),
                     FormatIncarnation(Incarnation{request.incarnation()})));
   }
-  if (job.checkpoints->snapshot != nullptr && job.checkpoints->snapshot->over()) {
+  const SnapshotRun* const earlier = job.checkpoints->snapshot.get();
+  if (earlier == nullptr ? job.checkpoints->snapshot_maps : earlier->over()) {
     return absl::UnavailableError(fmt::format(
         "the previous snapshot of job {} is still being released; retry in a moment", job.name()));
   }
@@ -81,6 +44,7 @@ absl::Status Snapshots::CheckTargets(const Job& job,
   }
   const auto target_count = static_cast<std::size_t>(request.targets_size());
   std::vector<bool> has_target(job.keys.size(), false);
+  targets.assign(job.keys.size(), 0);
   for (const v1::SnapshotTarget& target : request.targets()) {
     if (target.key_index() >= job.keys.size() || has_target[target.key_index()]) {
       return absl::InvalidArgumentError(fmt::format(
@@ -89,6 +53,7 @@ absl::Status Snapshots::CheckTargets(const Job& job,
                                                : "names a key that the job does not have"));
     }
     has_target[target.key_index()] = true;
+    targets[target.key_index()] = target.reductions();
   }
   if (target_count < job.keys.size() || !pending_calls_.KeysAcknowledged(job, job.batches.size())) {
     return absl::AbortedError(
@@ -99,11 +64,10 @@ absl::Status Snapshots::CheckTargets(const Job& job,
   return absl::OkStatus();
 }
 
-absl::Status Snapshots::TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& request) {
+// Another thread maps the images, which takes long if there are many keys.
+void Snapshots::MapSnapshot(Job& job, const v1::BeginSnapshotRequest& request,
+                            std::vector<std::uint64_t> targets, Answer<v1::Snapshot> answer) {
   auto run = std::make_unique<SnapshotRun>();
-  auto images = MakeImages(context_, host_memory_, job);
-  if (!images.ok()) return images.status();
-  run->images = *std::move(images);
   std::array<std::byte, kSnapshotIdBytes> id;
   context_.random.Fill(id);
   run->id.assign(reinterpret_cast<const char*>(id.data()), id.size());
@@ -112,38 +76,49 @@ absl::Status Snapshots::TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& r
   run->deadline = kNever;
   run->taken.assign(context_.cores.size(), false);
   run->begins_with_keys = !request.without_keys();
-  run->keys.resize(job.keys.size());
-  run->chunks = ChunksOf(job);
-  std::erase_if(run->chunks, [](const ChunkRef& place) { return !place.chunk->is_home; });
+  run->begun = std::move(answer);
   v1::Snapshot& description = run->description;
   description.set_snapshot_id(run->id);
   description.set_job(job.name());
   description.set_world_size(std::max(job.config.world_size, job.config.ranks_of_job));
   description.set_incarnation(job.account.incarnation.value);
-  for (std::size_t i = 0; i < run->keys.size(); ++i) {
-    run->keys[i].first_iteration = job.keys[i].first_iteration();
-  }
-  for (const v1::SnapshotTarget& target : request.targets()) {
-    run->keys[target.key_index()].reductions = target.reductions();
-    for (const auto& image : run->images.of_cores) {
-      image->keys[target.key_index()].target = target.reductions();
-    }
-  }
-  std::uint64_t bytes = 0;
-  for (const ChunkRef& place : run->chunks) {
-    const auto& copy = run->images.of_cores[place.core.value]->chunks[place.index];
-    for (const TensorView& tensor : TensorsOf(*place.chunk->key, copy)) {
-      bytes += std::uint64_t{place.chunk->element_count} * tensor.element_bytes;
-    }
-  }
-  description.set_bytes(bytes);
+  const std::shared_ptr<SnapshotContents> contents = run->contents;
+  contents->source = SourceOf(job);
+  contents->targets = std::move(targets);
+  contents->first_iterations = job.keys.first_iterations();
+  const std::string run_id = run->id;
   job.checkpoints->snapshot = std::move(run);
-  return absl::OkStatus();
+  job.checkpoints->snapshot_maps = true;
+  RunLongOn(
+      context_, job, [contents] { MapContents(*contents); },
+      [this, &job, run_id, contents] {
+        job.checkpoints->snapshot_maps = false;
+        SnapshotRun* const now = job.checkpoints->snapshot.get();
+        if (job.running() && now != nullptr && now->id == run_id) return EnterSnapshot(job);
+        (void)host_memory_.FreeLater(contents);
+      });
+}
+
+// The images are mapped: charges them, and gets their pages.
+void Snapshots::EnterSnapshot(Job& job) {
+  SnapshotRun& run = *job.checkpoints->snapshot;
+  auto images = AdmitImages(context_, host_memory_, job, std::exchange(run.contents->images, {}));
+  if (!images.ok()) {
+    return DropSnapshot(job, context_.Refuse(ControlCounter::snapshots_refused, images.status()));
+  }
+  run.images = *std::move(images);
+  run.mapped = true;
+  run.description.set_bytes(run.contents->bytes);
+  context_.counters.Add(ControlCounter::snapshots_begun);
+  LogInfo("event=snapshot_begun tenant={} job=\"{}\" keys={} bytes={}", job.account.tenant,
+          job.name(), run.contents->keys.size(), run.contents->bytes);
+  StartSnapshot(job);
 }
 
 // Gives the snapshot to the core loops once its images have pages.
 void Snapshots::StartSnapshot(Job& job) {
   SnapshotRun& run = *job.checkpoints->snapshot;
+  if (!run.mapped) return;
   const PrefaultState pages = run.images.state();
   if (pages == PrefaultState::kWaiting) return;
   if (pages == PrefaultState::kRefused) {
@@ -165,8 +140,38 @@ void Snapshots::StartSnapshot(Job& job) {
       [this, &job, id = run.id](const absl::Status& asked, VersionQuery& query) {
         if (job.checkpoints->snapshot == nullptr || job.checkpoints->snapshot->id != id) return;
         if (!asked.ok()) return DropSnapshot(job, asked);
-        DescribeBegun(*job.checkpoints->snapshot, query);
-        job.checkpoints->snapshot->versions_known = true;
+        NoteBegun(job, TakeReports(query));
+      });
+}
+
+void Snapshots::NoteBegun(Job& job, std::vector<std::unique_ptr<VersionReport>> given) {
+  const auto reports = std::make_shared<VersionReports>(std::move(given));
+  SnapshotRun& run = *job.checkpoints->snapshot;
+  run.deadline = kNever;  // the core loops have accepted it
+  RunLongOn(
+      context_, job, [contents = run.contents, reports] { DescribeBegun(*contents, *reports); },
+      [this, &job, id = run.id] {
+        SnapshotRun* const now = job.checkpoints->snapshot.get();
+        if (!job.running() || now == nullptr || now->id != id) return;
+        now->versions_known = true;
+        AdvanceSnapshot(job, context_.clock.Now());
+      });
+}
+
+// Every chunk is copied: the reader gets what was copied once that is described.
+void Snapshots::NoteCopied(Job& job) {
+  SnapshotRun& run = *job.checkpoints->snapshot;
+  run.describing = true;
+  RunLongOn(
+      context_, job,
+      [contents = run.contents, images = run.images.of_cores] {
+        DescribeCopied(*contents, images);
+      },
+      [this, &job, id = run.id] {
+        SnapshotRun* const now = job.checkpoints->snapshot.get();
+        if (!job.running() || now == nullptr || now->id != id || now->over()) return;
+        now->copied = true;
+        if (now->reader_waits) SendSnapshotPart(job);
       });
 }
 
@@ -184,16 +189,11 @@ void Snapshots::BeginSnapshot(const v1::BeginSnapshotRequest& request,
   absl::Status status = found.status();
   if (status.ok()) status = CheckSpansRacks(**found, request.has_rack());
   if (status.ok()) DropSnapshotOf(**found, request.saver());
-  if (status.ok()) status = CheckTargets(**found, request);
+  std::vector<std::uint64_t> targets;
+  if (status.ok()) status = CheckTargets(**found, request, targets);
   if (status.ok()) status = versions_.CheckQueryRoom(**found);
-  if (status.ok()) status = TakeSnapshot(**found, request);
   if (!status.ok()) return answer(context_.Refuse(ControlCounter::snapshots_refused, status), {});
-  Job& job = **found;
-  job.checkpoints->snapshot->begun = std::move(answer);
-  context_.counters.Add(ControlCounter::snapshots_begun);
-  LogInfo("event=snapshot_begun tenant={} job=\"{}\" keys={} bytes={}", job.account.tenant,
-          job.name(), job.keys.size(), job.checkpoints->snapshot->description.bytes());
-  StartSnapshot(job);
+  MapSnapshot(**found, request, std::move(targets), std::move(answer));
 }
 
 // Called before the core loops' events are handled. Everything that a core loop reported before it
@@ -237,7 +237,7 @@ void Snapshots::AdvanceSnapshot(Job& job, TimeNs now) {
     run->state = SnapshotRun::State::kTaking;
     run->deadline = now + context_.options.transfer_timeout;
     v1::Snapshot begun = run->description;
-    for (std::uint32_t key = 0; key < run->keys.size() && run->begins_with_keys; ++key)
+    for (std::uint32_t key = 0; key < run->contents->keys.size() && run->begins_with_keys; ++key)
       *begun.add_keys() = DescribeAtTarget(job, *run, key);
     std::exchange(run->begun, nullptr)(absl::OkStatus(), std::move(begun));
   }
@@ -252,14 +252,14 @@ void Snapshots::AdvanceSnapshot(Job& job, TimeNs now) {
                                      : context_.options.transfer_timeout))));
   }
   const auto is_taken = [](bool taken) { return taken; };
-  if (run->copied || !run->reader_waits ||
+  if (run->copied || run->describing || !run->reader_waits ||
       !std::all_of(run->taken.begin(), run->taken.end(), is_taken)) {
     // The reader has its own timeout.
     if (run->reader != nullptr && !run->copied) run->deadline = kNever;
     return;
   }
-  DescribeCopied(*run);
-  SendSnapshotPart(job);
+  run->deadline = kNever;
+  NoteCopied(job);
 }
 
 // Gives up the snapshot. `why` is the answer to clients that wait for it.
@@ -293,6 +293,7 @@ void Snapshots::EndSnapshot(Job& job) {
           job.name(), context_.clock.Now() - run->begun_at, std::string(run->end.message()));
   if (run->begun) run->begun(run->end, {});
   if (run->reader) run->reader->End(run->end);
+  (void)host_memory_.FreeLater(std::move(run->contents));
 }
 
 void Snapshots::OnCreated(Job& job) { job.checkpoints = std::make_shared<JobCheckpoints>(); }
@@ -320,8 +321,14 @@ void Snapshots::OnReleased(Job& job) {
   const auto give_up = [&](Images& images) {
     std::ranges::move(images.of_cores, std::back_inserter(job.unwanted));
   };
-  if (checkpoints.snapshot) give_up(checkpoints.snapshot->images);
-  if (checkpoints.loaded) give_up(checkpoints.loaded->images);
+  if (checkpoints.snapshot) {
+    give_up(checkpoints.snapshot->images);
+    job.unwanted.push_back(checkpoints.snapshot->contents);
+  }
+  if (checkpoints.loaded) {
+    give_up(checkpoints.loaded->images);
+    job.unwanted.push_back(checkpoints.loaded->description);
+  }
   for (const auto& state : checkpoints.replaced) give_up(state->images);
   checkpoints.version_queries.clear();
   checkpoints.snapshot.reset();

@@ -56,8 +56,14 @@ class Snapshots final : public JobObserver {
  private:
   // Null: not among the snapshots that were read recently.
   Job* FindReadOut(const v1::ReportSavedStateRequest& request) const;
-  absl::Status CheckTargets(const Job& job, const v1::BeginSnapshotRequest& request) const;
-  absl::Status TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& request);
+  // Sets `targets` [key] if it succeeds.
+  absl::Status CheckTargets(const Job& job, const v1::BeginSnapshotRequest& request,
+                            std::vector<std::uint64_t>& targets) const;
+  void MapSnapshot(Job& job, const v1::BeginSnapshotRequest& request,
+                   std::vector<std::uint64_t> targets, Answer<v1::Snapshot> answer);
+  void EnterSnapshot(Job& job);
+  void NoteBegun(Job& job, std::vector<std::unique_ptr<VersionReport>> given);
+  void NoteCopied(Job& job);
   void DropSnapshotOf(Job& job, const std::string& saver);
   void StartSnapshot(Job& job);
   static void FillKeys(const Job& job, SnapshotRun& run, v1::SnapshotPart& part);

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "server/control/checkpoint/deal.h"
+#include "server/control/checkpoint/images.h"
 #include "server/control/jobs/hyper_parameters.h"
 #include "server/control/text.h"
 
@@ -40,14 +41,42 @@ void Versions::AskForVersionsOf(Job& job, Rank asking, DurationNs timeout,
   query.answered.assign(context_.cores.size(), false);
   query.deadline = context_.clock.Now() + timeout;
   query.done = std::move(done);
-  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+  for (std::size_t core = 0; core < context_.cores.size(); ++core)
     query.reports.push_back(std::make_unique<VersionReport>());
-    query.reports.back()->keys.resize(job.keys.size());
+  const auto room = std::make_shared<std::vector<KeyReports>>(context_.cores.size());
+  RunLongOn(
+      context_, job,
+      [room, key_count = job.keys.size()] {
+        for (KeyReports& each : *room) each.resize(key_count);
+      },
+      [this, &job, asking, room, first = query.reports[0].get()] {
+        SendQuery(job, asking, first, *room);
+      });
+}
+
+// Room for the reports is there. The query may be over already.
+void Versions::SendQuery(Job& job, Rank asking, const VersionReport* first,
+                         std::vector<KeyReports>& room) {
+  std::list<VersionQuery>& queries = job.checkpoints->version_queries;
+  const auto query = std::ranges::find_if(
+      queries, [&](const VersionQuery& each) { return each.reports[0].get() == first; });
+  if (!job.running() || query == queries.end()) return;
+  if (!query->done) {
+    queries.erase(query);
+    return;
+  }
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    query->reports[core]->keys = std::move(room[core]);
     context_.cores[core].Send({.kind = Command::Kind::kReportVersions,
                                .rank = asking,
                                .shard = job.shards[core].get(),
-                               .versions = query.reports.back().get()});
+                               .versions = query->reports[core].get()});
   }
+}
+
+std::vector<std::unique_ptr<VersionReport>> TakeReports(VersionQuery& query) {
+  query.answered_count = 0;  // still complete
+  return std::exchange(query.reports, {});
 }
 
 void Versions::AnswerVersionsTo(Job& job, Rank asking, Answer<v1::GetVersionsResponse> answer) {
@@ -103,16 +132,13 @@ void Versions::DescribeVersions(const Job& job, VersionQuery& query,
   const auto description = std::make_shared<Description>();
   // Keys that were added after the query began have no reports; the next query covers them.
   const std::size_t key_count = query.reports[0]->keys.size();
-  description->first_iterations.reserve(key_count);
-  for (std::size_t i = 0; i < key_count; ++i)
-    description->first_iterations.push_back(job.keys[i].first_iteration());
+  description->first_iterations = job.keys.first_iterations();
+  description->first_iterations.resize(key_count);
   if (job.rack_run != nullptr) {
     for (std::uint32_t rack = 0; rack < context_.options.racks_with_ranks(); ++rack)
       description->response.add_racks(context_.options.racks[rack]);
   }
-  description->reports = std::move(query.reports);  // the core loops have answered
-  query.reports.clear();
-  query.answered_count = 0;  // still complete
+  description->reports = TakeReports(query);  // the core loops have answered
   context_.RunLong(
       key_count, job.account.tenant,
       [description] {

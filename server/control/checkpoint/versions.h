@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/control/checkpoint/checkpoints.h"
@@ -12,6 +14,9 @@
 #include "server/control/jobs/sessions.h"
 
 namespace phub::server {
+
+// The reports of a complete query, which stays complete.
+std::vector<std::unique_ptr<VersionReport>> TakeReports(VersionQuery& query);
 
 class Versions final : public JobObserver {
  public:
@@ -41,6 +46,9 @@ class Versions final : public JobObserver {
   // that it reads here.
   void AskForVersionsOf(Job& job, Rank asking, DurationNs timeout,
                         std::function<void(const absl::Status&, VersionQuery&)> done);
+  using KeyReports = std::vector<VersionReport::Entry>;  // [key]
+  // `first`: the query's report of core loop 0.
+  void SendQuery(Job& job, Rank asking, const VersionReport* first, std::vector<KeyReports>& room);
   void AnswerVersionsTo(Job& job, Rank asking, Answer<v1::GetVersionsResponse> answer);
   void AnswerVersions(Job& job, Answer<v1::GetVersionsResponse> answer);
   void DescribeVersions(const Job& job, VersionQuery& query,

@@ -138,8 +138,8 @@ void Ending::ReapReleased() {
   const auto is_done = [](const DoneFlag& each) { return each->load(); };
   for (auto next = jobs_.jobs().begin(); next != jobs_.jobs().end();) {
     Job& job = **next++;
-    // A build refers to its job, and its memory is charged to the job.
-    if (!job.released() || job.key_build != nullptr) continue;
+    // Work of other threads refers to its job, and its memory is charged to the job.
+    if (!job.released() || job.key_build != nullptr || job.checkpoint_work > 0) continue;
     if (!std::ranges::all_of(job.let_go, is_done)) continue;
     CloseAccount(job);
     jobs_.Remember(job);

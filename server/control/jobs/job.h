@@ -181,9 +181,9 @@ struct Job {
   ShardConfig config;
   Rank created_by{};
   TimeNs created_at = 0;
-  std::uint64_t number = 0;     // in the order of creation, from 1
+  std::uint64_t number = 0;        // in the order of creation, from 1
   TimeNs arrivals_noticed_at = 0;  // the last notice of missing ranks; 0: none yet
-  std::vector<Member> members;  // [rank]
+  std::vector<Member> members;     // [rank]
 
   KeyTable keys;              // [key index]; empty after the release
   std::size_t key_count = 0;  // kept after the release
@@ -204,7 +204,8 @@ struct Job {
   std::vector<Ticket> add_job_tickets;            // [core]
   std::list<PendingCall> pending;
   std::list<StallQuery> queries;
-  std::shared_ptr<JobCheckpoints> checkpoints;   // created with the job
+  std::shared_ptr<JobCheckpoints> checkpoints;  // created with the job
+  std::size_t checkpoint_work = 0;  // that other threads do; the record stays until it is done
   std::vector<std::function<void()>> on_closed;  // called once, when its account is closed
   std::optional<Diagnosis> diagnosis;
   TimeNs nobody_since = 0;  // no member is present since then; 0: there is one

@@ -1,10 +1,11 @@
 // The keys of a job by number. They are kept batch by batch, as they were added, so that adding a
-// batch costs the same however many keys there are. Under control's lock; the batches' specs are
-// shared with threads that read what does not change.
+// batch costs the same however many keys there are. Under control's lock; the specs do not change,
+// and a copy of the table shares them with other threads.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -18,27 +19,31 @@ using KeyList = std::vector<v1::KeySpec>;
 
 class KeyTable {
  public:
-  void Add(std::shared_ptr<KeyList> batch) {
+  // `iterations`: the first iteration of each key of the batch.
+  void Add(std::shared_ptr<const KeyList> batch, const std::vector<std::uint64_t>& iterations) {
     firsts_.push_back(size_);
     size_ += batch->size();
+    first_iterations_.insert(first_iterations_.end(), iterations.begin(), iterations.end());
     batches_.push_back(std::move(batch));
   }
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   void clear() { *this = {}; }
-  v1::KeySpec& operator[](std::size_t key) { return *Find(key); }
-  const v1::KeySpec& operator[](std::size_t key) const { return *Find(key); }
-
- private:
-  v1::KeySpec* Find(std::size_t key) const {
+  // As it was added.
+  const v1::KeySpec& operator[](std::size_t key) const {
     PHUB_CHECK(key < size_, "key={} keys={}", key, size_);
     const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), key);
     const std::size_t batch = static_cast<std::size_t>(after - firsts_.begin()) - 1;
-    return &(*batches_[batch])[key - firsts_[batch]];
+    return (*batches_[batch])[key - firsts_[batch]];
   }
+  // [key]; a loaded checkpoint changes them.
+  std::vector<std::uint64_t>& first_iterations() { return first_iterations_; }
+  const std::vector<std::uint64_t>& first_iterations() const { return first_iterations_; }
 
-  std::vector<std::shared_ptr<KeyList>> batches_;
+ private:
+  std::vector<std::shared_ptr<const KeyList>> batches_;
   std::vector<std::size_t> firsts_;  // [batch]: its first key
+  std::vector<std::uint64_t> first_iterations_;
   std::size_t size_ = 0;
 };
 

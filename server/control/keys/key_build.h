@@ -37,6 +37,7 @@ struct KeyBuild {
   KeySpecs keys;                                 // with defaults filled in
   std::vector<std::vector<BinIndex>> placement;  // [key][chunk]
   std::vector<std::vector<KeyShardSpec>> parts;  // [core][key]
+  std::vector<std::uint64_t> first_iterations;   // [key]
   std::uint64_t parameter_bytes = 0;
   std::uint64_t bytes = 0;  // what admission charges, without the exchange across racks
   BatchRecord record;

@@ -106,7 +106,7 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
   job.bins = std::move(build.bins);
   job.chunk_counts = std::move(build.chunk_counts);
   job.parameter_bytes += build.parameter_bytes;
-  job.keys.Add(record.keys);
+  job.keys.Add(record.keys, build.first_iterations);
   job.key_count = job.keys.size();
   context_.counters.Add(ControlCounter::key_batches);
   context_.counters.Add(ControlCounter::keys_added, record.keys->size());

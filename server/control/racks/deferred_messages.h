@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "phub/v1/peer.pb.h"
+#include "server/core/lane_owner.h"
 
 namespace phub::server {
 

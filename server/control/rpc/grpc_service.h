@@ -17,6 +17,7 @@
 
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "common/rpc/rpcs.h"
 #include "server/control/rpc/control_methods.h"
@@ -101,6 +102,11 @@ class GrpcService<Handlers, rpc::List<Rpcs...>> final : public grpc::Service {
     const Admission admission = shared_.access.Admit(*context, Rpc::kMethod);
     std::shared_ptr<const Request> owned;
     if (OwnsRequest<Rpc> && admission.status.ok()) owned = std::make_shared<Request>(*request);
+    // A copy may be large, so it is made and freed without the lock.
+    [[maybe_unused]] std::conditional_t<NamesTenant<Request>, Request, std::monostate> scoped;
+    if constexpr (NamesTenant<Request>) {
+      if (admission.status.ok()) scoped = *request;
+    }
     shared_.thread.Run({TurnKind::kCall, Rpc::kPath}, [&](Control& control) {
       auto answer = shared_.calls->Open(reactor, response);
       if (!admission.status.ok()) {
@@ -109,7 +115,6 @@ class GrpcService<Handlers, rpc::List<Rpcs...>> final : public grpc::Service {
       }
       if (shared_.closed) return answer(absl::UnavailableError("phubd is shutting down"), {});
       if constexpr (NamesTenant<Request>) {
-        Request scoped = *request;
         const absl::Status status = Scope(control, admission.caller, scoped);
         if (!status.ok()) return answer(status, {});
         HandleOne(RpcCall<Rpc>{*context, control, admission.caller, scoped, std::move(answer), {}});

@@ -51,7 +51,7 @@ void LoadStream::Resume(Control& control) {
 absl::Status LoadStream::TakePart(Control& control) {
   absl::Status status = control.loads().LoadPieces(*load_, part_, next_piece_);
   if (!status.ok()) return status;
-  if (next_piece_ < part_.pieces_size()) {
+  if (next_piece_ < Loads::UnitsOf(part_)) {
     waiting_ = true;
     control.loads().Later(*load_, [this, alive = alive_, &control] {
       if (*alive) Resume(control);

@@ -22,8 +22,9 @@ class FakePrefaulter final : public Prefaulter {
     return flags.back();
   }
   DoneFlag Free(std::shared_ptr<const void> memory) override {
-    unwanted = std::move(memory);
-    freed = std::make_shared<std::atomic<bool>>(false);
+    using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+    unwanted = std::make_shared<const Both>(std::move(unwanted), std::move(memory));
+    if (freed == nullptr || freed->load()) freed = std::make_shared<std::atomic<bool>>(false);
     return freed;
   }
   void SetAll(PrefaultState state) const {
@@ -37,8 +38,8 @@ class FakePrefaulter final : public Prefaulter {
   std::uint64_t asked_bytes = 0;
   std::vector<std::weak_ptr<const void>> owners;
   std::vector<std::shared_ptr<std::atomic<PrefaultState>>> flags;
-  std::shared_ptr<const void> unwanted;
-  std::shared_ptr<std::atomic<bool>> freed;
+  std::shared_ptr<const void> unwanted;      // all of it
+  std::shared_ptr<std::atomic<bool>> freed;  // a new one after it was set
 };
 
 }  // namespace phub::server

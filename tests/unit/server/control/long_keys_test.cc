@@ -1,31 +1,12 @@
 // Batches of many keys are built, compared and described by another thread: control's lock is not
 // held, and everything else goes on meanwhile.
-#include <deque>
-
 #include "tests/unit/server/control/control_fixture.h"
+#include "tests/unit/server/control/held_background.h"
 
 namespace phub::server {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Keeps the work until the test runs it.
-class HeldBackground final : public Background {
- public:
-  void Run(const std::string& /*tenant*/, std::function<void()> work,
-           std::function<void()> then) override {
-    pieces.emplace_back(std::move(work), std::move(then));
-  }
-  bool RunOne() {
-    if (pieces.empty()) return false;
-    const auto [work, then] = std::move(pieces.front());
-    pieces.pop_front();
-    work();
-    then();
-    return true;
-  }
-  std::deque<std::pair<std::function<void()>, std::function<void()>>> pieces;
-};
 
 class LongKeysTest : public ControlTest {
  protected:

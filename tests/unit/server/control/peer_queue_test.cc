@@ -37,7 +37,7 @@ v1::PeerEnvelope Filled(PeerQueue& queue) {
   return envelope;
 }
 // Takes all waiting messages. Returns their barrier numbers.
-std::vector<std::uint64_t> Barriers(PeerQueue& queue) {
+std::vector<std::uint64_t> BarriersIn(PeerQueue& queue) {
   std::vector<std::uint64_t> reached;
   while (!queue.empty()) {
     const v1::PeerEnvelope envelope = Filled(queue);
@@ -84,7 +84,7 @@ TEST(PeerQueue, OneRunThatFillsItLosesWhatWaitsAndNobodyElseDoes) {
   EXPECT_EQ(dropped.senders[0].count, 99u);
   // Expect: there is no gap in the sequence, since none of the messages was in an envelope.
   EXPECT_EQ(queue.first_sequence(), 0u);
-  EXPECT_THAT(Barriers(queue), ::testing::ElementsAre(7, 8));
+  EXPECT_THAT(BarriersIn(queue), ::testing::ElementsAre(7, 8));
 }
 
 TEST(PeerQueue, WhoFillsItWithBytesLosesThem) {
@@ -123,7 +123,7 @@ TEST(PeerQueue, WhatMayBeUnderWayIsNotTakenOut) {
   EXPECT_EQ(Filled(queue).messages_size(), 5);
   for (std::uint64_t i = 5; i < 10; ++i) queue.Push(RunOf(1), Barrier(i));
   EXPECT_EQ(queue.Push(RunOf(2), Barrier(20)).count, 5u);
-  EXPECT_THAT(Barriers(queue), ::testing::ElementsAre(0, 1, 2, 3, 4, 20));
+  EXPECT_THAT(BarriersIn(queue), ::testing::ElementsAre(0, 1, 2, 3, 4, 20));
 }
 
 TEST(PeerQueue, ARunThatFailedHasNothingElseToSay) {

@@ -192,7 +192,7 @@ TEST_F(MastersTest, AGradientOfAnotherTypeIsRefused) {
 class SnapshotTest : public CoreLoopTest {
  protected:
   void Take(std::uint64_t target) {
-    image_ = MakeCheckpointImage(*shard_);
+    image_ = MakeCheckpointImage({shard_->chunks(), shard_->chunk_count}, shard_->key_count);
     image_->keys[0].target = target;
     Order({.kind = Command::Kind::kTakeSnapshot, .shard = shard_.get(), .image = image_.get()});
   }

@@ -17,7 +17,7 @@ class CoreLoopRacksCheckpoint : public CoreLoopRacks {
 
   // Loads as control does: parameters of the chunks at home, and only numbers of the others.
   void Bring() {
-    image_ = MakeCheckpointImage(*shard_);
+    image_ = MakeCheckpointImage({shard_->chunks(), shard_->chunk_count}, shard_->key_count);
     ASSERT_NE(image_, nullptr);
     const std::vector<float> saved = Filled(kSaved);
     for (std::uint32_t i = 0; i < image_->chunk_count; ++i) {
@@ -105,7 +105,7 @@ TEST_F(CoreLoopRacksCheckpoint, ASnapshotIsOfTheChunksAtHomeAndWaitsForNoOthers)
   StartRack(0);
   LearnHash();
   const std::uint32_t chunk = ChunkWithHome(0);
-  image_ = MakeCheckpointImage(*shard_);
+  image_ = MakeCheckpointImage({shard_->chunks(), shard_->chunk_count}, shard_->key_count);
   image_->keys[0].target = 1;
   EXPECT_EQ(image_->chunks_left, 1u);
   Order({.kind = Command::Kind::kTakeSnapshot, .shard = shard_.get(), .image = image_.get()});

@@ -1,0 +1,117 @@
+// Begins a checkpoint load: maps the images and checks which keys the load names. Another thread
+// does that if there are many keys.
+#include <utility>
+
+#include "server/control/checkpoint/deal.h"
+#include "server/control/checkpoint/images.h"
+#include "server/control/checkpoint/loads.h"
+
+namespace phub::server {
+
+absl::StatusOr<LoadId> Loads::BeginLoad(v1::LoadStateRequest first) {
+  const absl::StatusOr<Seating> seat = FindLoader(first);
+  if (!seat.ok()) return seat.status();
+  Job& job = *seat->job;
+  if (!pending_calls_.KeysAcknowledged(job, job.batches.size())) {
+    return context_.Refuse(
+        ControlCounter::loads_refused,
+        absl::AbortedError(fmt::format(
+            "keys are being added to job {}; retry loading the checkpoint", job.name())));
+  }
+  if (first.refusal_code() != 0) return RefuseLoad(job, seat->rank, first);
+  const bool is_own = !first.session_id().empty();
+  if (!IsNewestLoad(job, is_own ? job.checkpoints->newest_load + 1 : first.number())) {
+    return context_.Refuse(ControlCounter::loads_refused, Over());
+  }
+  if (job.checkpoints->arrival) FailArrival(job, Over());
+  auto arrival = std::make_unique<CheckpointArrival>();
+  arrival->id = ++loads_begun_;
+  arrival->rank = seat->rank;
+  arrival->session_id = first.session_id();
+  arrival->deadline = kNever;
+  arrival->state = std::make_unique<DeliveredCheckpoint>();
+  const LoadId id = arrival->id;
+  job.checkpoints->arrival = std::move(arrival);
+  MapArrival(job, std::move(first));
+  // Without another thread, it may have failed already.
+  const CheckpointArrival* const now = job.checkpoints->arrival.get();
+  if (now != nullptr && now->id == id && !now->failure.ok()) return now->failure;
+  return id;
+}
+
+// Another thread maps the images and checks which keys the load names, in an arrival of its own.
+// For a job that spans racks, that is done at once, since its parts are relayed at once.
+void Loads::MapArrival(Job& job, v1::LoadStateRequest first) {
+  struct Draft {
+    ChunkSource source;
+    KeyTable keys;
+    std::string job;
+    std::vector<std::shared_ptr<CheckpointImage>> images;
+    CheckpointArrival arrival;
+    absl::Status status;
+  };
+  const auto draft = std::make_shared<Draft>();
+  draft->source = SourceOf(job);
+  draft->keys = job.keys;
+  draft->job = job.name();
+  draft->arrival.state = std::make_unique<DeliveredCheckpoint>();
+  v1::LoadedState& description = *draft->arrival.state->description;
+  description.set_iteration(first.iteration());
+  description.mutable_keys()->Swap(first.mutable_keys());
+  v1::SavedState& source = *description.mutable_source();
+  source = SaveAt(first.iteration(), first.source().directory(), first.source().host());
+  source.set_loaded(true);
+  const auto work = [draft] {
+    draft->images = MapImages(draft->source);
+    if (draft->images.empty()) return;
+    CheckpointArrival& arrival = draft->arrival;
+    arrival.state->images.of_cores = draft->images;
+    PrepareParts(draft->source, draft->keys.size(), arrival);
+    const KeyInfos& named = arrival.state->description->keys();
+    draft->status =
+        NameKeys(draft->job, draft->keys,
+                 std::span(named.data(), static_cast<std::size_t>(named.size())), arrival);
+  };
+  const auto then = [this, &job, draft, id = job.checkpoints->arrival->id,
+                     is_own = !first.session_id().empty()] {
+    CheckpointArrival* const arrival = job.checkpoints->arrival.get();
+    if (!job.running() || arrival == nullptr || arrival->id != id || arrival->state == nullptr) {
+      (void)host_memory_.FreeLater(draft);
+      return;
+    }
+    EnterArrival(job, std::move(draft->arrival), std::move(draft->images), draft->status, is_own);
+  };
+  if (job.rack_run == nullptr) return RunLongOn(context_, job, work, then);
+  work();
+  then();
+}
+
+// The images are mapped and the keys are named: charges the images, and gets their pages.
+void Loads::EnterArrival(Job& job, CheckpointArrival draft,
+                         std::vector<std::shared_ptr<CheckpointImage>> mapped,
+                         const absl::Status& named, bool is_own) {
+  CheckpointArrival& arrival = *job.checkpoints->arrival;
+  arrival.state->description = std::move(draft.state->description);
+  arrival.state->first_iterations = std::move(draft.state->first_iterations);
+  arrival.named = std::move(draft.named);
+  arrival.parts = std::move(draft.parts);
+  arrival.first_parts = std::move(draft.first_parts);
+  arrival.elements_left = draft.elements_left;
+  auto images = AdmitImages(context_, host_memory_, job, std::move(mapped));
+  if (!images.ok()) {
+    return FailArrival(job, context_.Refuse(ControlCounter::loads_refused, images.status()));
+  }
+  arrival.state->images = *std::move(images);
+  arrival.mapped = true;
+  if (named.ok() && job.rack_run != nullptr) CountReductionsElsewhere(job, arrival);
+  if (named.ok() && job.rack_run != nullptr && is_own) {
+    DealOut(context_.options.racks_with_ranks(), RackIndex{context_.options.rack_index},
+            ChunksOf(SourceOf(job)), *arrival.state->description, arrival);
+    for (auto& [rack, part] : arrival.for_racks) part.set_number(job.checkpoints->newest_load);
+  }
+  if (!named.ok()) return FailArrival(job, named);
+  context_.counters.Add(ControlCounter::loads_begun);
+  NotePages(job);
+}
+
+}  // namespace phub::server
