@@ -16,9 +16,13 @@ constexpr DurationNs kLeavePatienceWithoutLanes = 30 * kSecond;
 Status LeaveRunningRack(RackCalls& calls, const OpenLanes& lanes, const Clock& clock) {
   const TimeNs begun_at = clock.Now();
   std::vector<int> attempts(calls.links().size(), 0);
+  std::vector<bool> alive_before;
+  for (const auto& link : calls.links()) alive_before.push_back(lanes.HasAny(*link));
   const auto patient = [&](const DaemonLink& link) {
     const DurationNs waited = clock.Now() - begun_at;
-    return waited < (lanes.HasAny(link) ? kLeavePatience : kLeavePatienceWithoutLanes);
+    if (lanes.HasAny(link)) return waited < kLeavePatience;
+    return waited <
+           (alive_before[link.position] ? kLeavePatienceWithoutLanes : calls.leave_timeout());
   };
   const auto answers = calls.Each<v1::LeaveResponse>(
       "Leave", calls.All(),

@@ -28,11 +28,12 @@ class OpenLanes {
 
 // The daemons close the lanes of a rank that has left, so nothing judges lanes that are lost
 // meanwhile. They say instead whether a daemon that control cannot reach is alive: the call is
-// repeated as long as one is open, for two minutes at most. Without lanes the daemon may be dead,
-// or it has executed the call and its answer was lost: the call is repeated for half a minute. A
-// daemon that does not know the rank when the call is repeated has executed it before, or was
-// restarted: this rank has no seat there, which is what Leave leads to. Blocks. Returns the first
-// error, with the daemon's name.
+// repeated as long as one is open, for two minutes at most. If the lanes close meanwhile, the
+// daemon has died, or it has executed the call and its answer was lost: the call is repeated for
+// half a minute. Without lanes from the beginning it is repeated for liveness_timeout. A daemon
+// that does not know the rank when the call is repeated has executed it before, or was restarted:
+// this rank has no seat there, which is what Leave leads to. Blocks. Returns the first error, with
+// the daemon's name.
 Status LeaveRunningRack(RackCalls& calls, const OpenLanes& lanes, const Clock& clock);
 
 }  // namespace phub::client
