@@ -2,15 +2,20 @@
 // checkpoints and very many keys. The other job notices nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <atomic>
+#include <cstring>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "phub/client.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/process.h"
 #include "tests/process/trainer.h"
 #include "tests/support/temporary_folder.h"
 
@@ -94,6 +99,42 @@ TEST(LongWork, ManyKeysAreAddedSavedAndLoadedBesideAnotherJob) {
     ASSERT_TRUE(job->Leave().ok());
   }
   EXPECT_EQ(victim.Finish(), "");
+}
+
+// A rank of a job with very many keys dies, and a new process takes its place: it adds all keys,
+// asks for their versions and reads their parameters. The bits are those of an undisturbed run.
+TEST(LongWork, ARankOfAJobWithManyKeysIsRestarted) {
+  constexpr std::uint64_t kIterations = 4;
+  const TrainerOptions many = {.small_keys = 60000};
+  DaemonProcess daemon({"--memory-max", "2GiB"});
+  const TemporaryFolder folder;
+  const Trained expected = TrainUndisturbed(
+      daemon.endpoint(), {.job = "undisturbed", .world_size = 2}, kIterations, many);
+  ASSERT_EQ(expected.problem, "");
+  const auto start = [&](const std::string& rank, const std::string& pause_ms) {
+    return Process::Start(
+        PHUB_TEST_TRAINER,
+        {"--endpoint", daemon.endpoint(), "--job", "restarted", "--rank", rank, "--world-size", "2",
+         "--restart", "--wait-timeout-ms", "300000", "--iterations", std::to_string(kIterations),
+         "--small-keys", std::to_string(many.small_keys), "--pause-ms", pause_ms, "--out",
+         folder.path() + "/rank-" + rank});
+  };
+  Process survivor = start("0", "0");
+  {
+    Process victim = start("1", "1000");
+    ASSERT_TRUE(victim.WaitForOutput("iteration 2\n", 200 * kSecond)) << victim.Outputs();
+    victim.Signal(SIGKILL);
+  }
+  Process heir = start("1", "0");
+  EXPECT_EQ(heir.Wait(200 * kSecond), Exit::WithCode(0)) << heir.Outputs();
+  EXPECT_EQ(survivor.Wait(200 * kSecond), Exit::WithCode(0)) << survivor.Outputs();
+  EXPECT_THAT(heir.StandardOutput(), ::testing::HasSubstr("resumed"));
+  for (const char* rank : {"0", "1"}) {
+    std::ifstream file(folder.path() + "/rank-" + rank, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    ASSERT_EQ(bytes.size(), expected.parameters.size());
+    EXPECT_EQ(std::memcmp(bytes.data(), expected.parameters.data(), bytes.size()), 0) << rank;
+  }
 }
 
 // The values of the keys alone need more than one message.

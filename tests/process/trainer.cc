@@ -1,5 +1,7 @@
 #include "tests/process/trainer.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <optional>
 #include <thread>
@@ -95,11 +97,17 @@ Status Trainer::AddKeys(const TrainerOptions& options) {
   specs[2].options.gradient_type = bf16;  // with f32 masters
   specs[2].options.parameter_type = bf16;
   for (std::size_t i = 0; i < specs.size(); ++i) specs[i].optimizer = optimizers[i];
+  const std::size_t large = specs.size();
+  for (std::uint64_t i = 0; i < options.small_keys; ++i) {
+    specs.push_back({.name = fmt::format("norm.{}", i),
+                     .element_count = 1,
+                     .optimizer = optimizers[i % optimizers.size()]});
+  }
   Result<std::vector<Key>> keys = job_.AddKeys(specs);
   if (!keys.ok()) return keys.status();
   keys_ = *std::move(keys);
   if (!options.initialize) return Status();
-  for (std::size_t i = 0; i < keys_.size(); ++i) {
+  for (std::size_t i = 0; i < large; ++i) {
     std::vector<std::byte> values(specs[i].element_count * ElementBytes(specs[i].type));
     const Elements view(values.data(), specs[i].element_count, specs[i].type);
     FillFrom(Mixed(i), view);
@@ -114,7 +122,7 @@ Status Trainer::Iterate() {
   std::vector<Handle> handles;
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     Key& key = keys_[i];
-    if (iteration % 7 == 0)
+    if (iteration % 7 == 0 && i < optimizers.size())
       if (Status status = key.SetHyperParameters(optimizers[i]); !status.ok()) return status;
     const std::uint64_t seed = Mixed(HashOf(key.parameters()) ^ Mixed(iteration));
     FillFrom(Mixed(seed ^ (job_.rank() * 4 + i)), key.gradients());

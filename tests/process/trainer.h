@@ -18,8 +18,9 @@
 namespace phub::process {
 
 struct TrainerOptions {
-  bool initialize = true;   // initialize the keys; not before LoadState
-  std::uint64_t scale = 1;  // multiplies the keys' sizes; 1: about 200 KB of parameters
+  bool initialize = true;        // initialize the keys; not before LoadState
+  std::uint64_t scale = 1;       // multiplies the keys' sizes; 1: about 200 KB of parameters
+  std::uint64_t small_keys = 0;  // in addition, of one element each, which begin with 0
 };
 
 class Trainer {

@@ -74,6 +74,7 @@ int main(int argc, char** argv) {
   app.add_option("--iterations", arguments.iterations);
   app.add_option("--pause-ms", arguments.pause_ms);
   app.add_option("--scale", arguments.trainer.scale);
+  app.add_option("--small-keys", arguments.trainer.small_keys);
   app.add_option("--load", arguments.load);
   app.add_option("--out", arguments.out);
   CLI11_PARSE(app, argc, argv);
