@@ -205,7 +205,7 @@ class Search {
     aggregate::Stage(*shard_, Rank{rank}, chunk, message, 0);
     if (chunk.arrived_count() == ranks_) {
       optimize::ApplyRound(chunk, aggregate::GatherTerms(*shard_, chunk, terms_), ranks_, {},
-                           /*streams=*/false);
+                           /*streams=*/false, /*work=*/nullptr);
       ++chunk.applied.value;
       aggregate::Finish(*shard_, chunk);
       if (parameters_[index] != SerialSum(ranks_, index)) failed_ = true;
