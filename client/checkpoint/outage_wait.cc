@@ -1,6 +1,7 @@
 #include "client/checkpoint/outage_wait.h"
 
 #include <thread>
+#include <utility>
 
 #include "common/base/random.h"
 #include "common/rpc/outage.h"
@@ -12,8 +13,12 @@ constexpr DurationNs kProgressInterval = 50 * kMillisecond;
 
 }  // namespace
 
-bool OutageWait::Pause(const absl::Status& status, const TransferProgress& progress) {
+bool OutageWait::Pause(absl::Status& status, const TransferProgress& progress) {
   if (!rpc::IsOutage(status)) return false;
+  if (absl::Status shortage = rpc::ShortageBehindOutage(); !shortage.ok()) {
+    status = std::move(shortage);
+    return false;
+  }
   const Clock::time_point now = Clock::now();
   if (!begun_) begun_ = now;
   SystemRandom random;

@@ -17,8 +17,9 @@ class OutageWait {
   // options.outage_timeout and options.progress end the wait.
   explicit OutageWait(const TransferOptions& options) : options_(options) {}
 
-  // After a failure. True: it is an outage; try again now, a pause is over. False: return `status`.
-  bool Pause(const absl::Status& status, const TransferProgress& progress);
+  // After a failure. True: it is an outage; try again now, a pause is over. False: return `status`,
+  // which may name a shortage of this process now.
+  bool Pause(absl::Status& status, const TransferProgress& progress);
   // The daemons answered.
   void Over() {
     begun_.reset();

@@ -223,11 +223,12 @@ class Attempts {
       again_ = false;
       absl::StatusOr<SavedCheckpoint> saved = Try();
       if (saved.ok()) return saved;
-      if (outage_.Pause(saved.status(), {TransferProgress::Phase::kChoosing, attempt_, 0, 0})) {
+      absl::Status failure = saved.status();
+      if (outage_.Pause(failure, {TransferProgress::Phase::kChoosing, attempt_, 0, 0})) {
         idle_ = absl::OkStatus();
         continue;
       }
-      if (!again_ || attempt_ == kAttemptsMax) return saved;
+      if (!again_ || attempt_ == kAttemptsMax) return failure;
       ++attempt_;
       std::this_thread::sleep_for(kPause);
     }

@@ -96,6 +96,10 @@ std::vector<absl::StatusOr<Response>> RackCalls::Each(
     }
     if (unreached.empty()) return answers;
     const std::size_t first = unreached.front();
+    if (absl::Status shortage = rpc::ShortageBehindOutage(); !shortage.ok()) {
+      answers[first] = std::move(shortage);
+      return answers;
+    }
     if (!outage.Pause(*links[first], answers[first].status())) return answers;
     asked = std::move(unreached);
   }

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
+#include "common/base/shortage.h"
 
 namespace phub::rpc {
 
@@ -35,6 +36,13 @@ inline absl::Status StatusOfCall(absl::Status status, std::string_view details) 
 
 inline bool IsOutage(const absl::Status& status) {
   return status.GetPayload(kOutageUrl).has_value();
+}
+
+// An error if this process has no descriptors for a connection. That looks like an outage, but
+// waiting would not end it.
+inline absl::Status ShortageBehindOutage() {
+  constexpr std::size_t kDescriptors = 4;
+  return CheckRoom(kDescriptors, 0, "a connection to phubd");
 }
 
 }  // namespace phub::rpc
