@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/random.h"
+#include "common/base/shortage.h"
 #include "common/rpc/outage.h"
 
 namespace phub::client {
@@ -15,8 +16,8 @@ constexpr DurationNs kProgressInterval = 50 * kMillisecond;
 
 bool OutageWait::Pause(absl::Status& status, const TransferProgress& progress) {
   if (!rpc::IsOutage(status)) return false;
-  if (absl::Status shortage = rpc::ShortageBehindOutage(); !shortage.ok()) {
-    status = std::move(shortage);
+  if (absl::Status room = CheckRoom(rpc::kDescriptorsOfCall, 0, "a call to phubd"); !room.ok()) {
+    status = std::move(room);
     return false;
   }
   const Clock::time_point now = Clock::now();

@@ -19,6 +19,7 @@
 #include "client/session/key_owner.h"
 #include "common/base/backoff.h"
 #include "common/base/clock.h"
+#include "common/base/shortage.h"
 #include "common/rpc/outage.h"
 #include "phub/client.h"
 
@@ -96,8 +97,8 @@ std::vector<absl::StatusOr<Response>> RackCalls::Each(
     }
     if (unreached.empty()) return answers;
     const std::size_t first = unreached.front();
-    if (absl::Status shortage = rpc::ShortageBehindOutage(); !shortage.ok()) {
-      answers[first] = std::move(shortage);
+    if (absl::Status room = CheckRoom(rpc::kDescriptorsOfCall, 0, call); !room.ok()) {
+      answers[first] = std::move(room);
       return answers;
     }
     if (!outage.Pause(*links[first], answers[first].status())) return answers;

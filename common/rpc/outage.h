@@ -2,12 +2,12 @@
 // network, or by the front of the control port, while phubd itself may live. Any thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
-#include "common/base/shortage.h"
 
 namespace phub::rpc {
 
@@ -38,11 +38,8 @@ inline bool IsOutage(const absl::Status& status) {
   return status.GetPayload(kOutageUrl).has_value();
 }
 
-// An error if this process has no descriptors for a connection. That looks like an outage, but
-// waiting would not end it.
-inline absl::Status ShortageBehindOutage() {
-  constexpr std::size_t kDescriptors = 4;
-  return CheckRoom(kDescriptors, 0, "a connection to phubd");
-}
+// Descriptors that a call may need. Without them it fails like in an outage, but waiting would not
+// help; see CheckRoom() in common/base/shortage.h.
+inline constexpr std::size_t kDescriptorsOfCall = 4;
 
 }  // namespace phub::rpc
