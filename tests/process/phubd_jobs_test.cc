@@ -100,13 +100,18 @@ TEST(PhubdWithAJob, UsesUnderTwoPercentOfACoreWhileTheJobIdles) {
   Sleep(300 * kMillisecond);
   // The least of several windows: on a busy machine each wake-up costs more.
   constexpr DurationNs kWindow = 2 * kSecond;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr DurationNs kMost = 3 * kWindow / 50;  // each wake-up costs several times as much
+#else
+  constexpr DurationNs kMost = kWindow / 50;
+#endif
   DurationNs least = kWindow;
-  for (int i = 0; i < 5 && least >= kWindow / 50; ++i) {
+  for (int i = 0; i < 5 && least >= kMost; ++i) {
     const DurationNs before = daemon.process().CpuTime();
     Sleep(kWindow);
     least = std::min(least, daemon.process().CpuTime() - before);
   }
-  EXPECT_LT(least, kWindow / 50);
+  EXPECT_LT(least, kMost);
 }
 
 TEST(PhubdWithAJob, PhubctlShowsTheJobAndWhomItWaitsFor) {

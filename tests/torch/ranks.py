@@ -137,11 +137,18 @@ class Run:
 
 
 def _free_port() -> int:
+    """Outside the kernel's own range, so no other process is given this port or those after it."""
+    import random
     import socket
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = random.randrange(15000, 30000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class TorchTest(unittest.TestCase):
