@@ -136,6 +136,9 @@ INSTANTIATE_TEST_SUITE_P(Transports, Shortage,
                            return given.param == TransportChoice::kTcp ? "tcp" : "shm";
                          });
 
+// The undefined-behaviour sanitizer looks at an object's memory through a pipe. In a daemon without
+// descriptors it finds no valid object anywhere, so that daemon runs in other builds only.
+#ifndef __SANITIZE_ADDRESS__
 TEST(DaemonShortage, OfDescriptorsRefusesTheJobAndNotTheService) {
   DaemonProcess daemon;
   ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
@@ -159,6 +162,7 @@ TEST(DaemonShortage, OfDescriptorsRefusesTheJobAndNotTheService) {
   const Status status = worker.Run(daemon.endpoint());
   EXPECT_TRUE(status.ok()) << ToString(status) << daemon.process().Outputs();
 }
+#endif
 
 TEST(DaemonShortage, OfDescriptorsAtTheStartIsAnErrorThatNamesTheLimit) {
   const Finished finished = RunToEnd(
