@@ -23,7 +23,12 @@ namespace {
 constexpr std::uint32_t kRanks = 3;
 constexpr std::uint64_t kIterations = 60;
 constexpr int kNewKeys = 5;
-constexpr int kCrews = 3;  // jobs that add keys and leave
+// Jobs that add keys and leave.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kCrews = 1;
+#else
+constexpr int kCrews = 3;
+#endif
 
 // Joins the ranks of one job.
 class Crew {
