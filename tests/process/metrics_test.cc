@@ -118,7 +118,8 @@ TEST(PhubdMetrics, TellWhatAJobDoesWhileItTrains) {
   PrometheusText after;
   for (int i = 0; i < 200; ++i) {
     after = measured.Scrape();
-    if (after.Sum("phub_jobs") == 0) break;
+    // The memory counts until the workers' processes have unmapped it.
+    if (after.Sum("phub_jobs") == 0 && after.Sum("phub_tenant_memory_bytes") == 0) break;
     Sleep(50 * kMillisecond);
   }
   EXPECT_EQ(after.Sum("phub_job_gradients_total"), -1);
