@@ -76,6 +76,11 @@ std::string OpenFilesAdvice() {
 
 }  // namespace
 
+bool IsDescriptorShortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOSPC || error == ENOMEM ||
+         error == ENOBUFS;
+}
+
 std::string DescriptorErrorText(int error) {
   const std::string text = ErrnoText(error);
   switch (error) {

@@ -16,6 +16,8 @@
 
 namespace phub {
 
+// Whether `error`, from a call that makes or watches descriptors, is a shortage.
+bool IsDescriptorShortage(int error);
 // The description of `error` from a call that makes or watches descriptors, such as socket():
 // "Too many open files: this process may have 512 (RLIMIT_NOFILE); raise it with ...".
 // For errors that are no shortage, the system's description.

@@ -67,8 +67,9 @@ void Race::StartNext() {
   Attempt& attempt = attempts_.emplace_back(Attempt{&address, make_(address.storage.ss_family)});
   next_at_ = deadline_.clock.Now() + next_after_;
   if (!attempt.socket) {
-    shortage_ = true;
-    return Fail(attempt, "cannot create a socket: " + DescriptorErrorText(errno));
+    const int error = errno;  // a host without IPv6 has no sockets of that family
+    shortage_ |= IsDescriptorShortage(error);
+    return Fail(attempt, "cannot create a socket: " + DescriptorErrorText(error));
   }
   if (connect(attempt.socket.get(), address.get(), address.bytes) == 0) return;
   if (errno != EINPROGRESS && errno != EINTR) Fail(attempt, ErrnoText(errno));

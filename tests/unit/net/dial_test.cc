@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,22 @@ TEST_F(DialTest, ALackOfDescriptorsIsTheCause) {
 
 SocketAddress Numeric(const std::string& host) {
   return Resolve(host, 1, /*passive=*/false)->front();
+}
+
+TEST_F(DialTest, AHostWithoutIpv6LacksNothing) {
+  SocketAddress other;
+  other.storage.ss_family = AF_INET6;
+  other.bytes = sizeof(sockaddr_in6);
+  const auto make = [](sa_family_t family) {
+    if (family == AF_INET) return PlainSocket(family);
+    errno = EAFNOSUPPORT;
+    return Descriptor();
+  };
+  const auto dialled = DialFirst(std::vector{other, refusing_}, "ps:7700",
+                                 {clock_, clock_.Now() + kSecond, kSecond}, make);
+  EXPECT_EQ(dialled.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(dialled.status().message()),
+              AllOf(HasSubstr("Address family not supported"), HasSubstr("Connection refused")));
 }
 
 TEST(Interleaving, FamiliesAlternateAndTheFirstStaysFirst) {
