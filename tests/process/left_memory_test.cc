@@ -2,7 +2,6 @@
 // used, compared with what is used.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -18,8 +17,8 @@
 #include <vector>
 
 #include "phub/client.h"
-#include "phub/v1/admin.grpc.pb.h"
 #include "tests/process/rack_process.h"
+#include "tests/process/reserved_memory.h"
 
 namespace phub::process {
 namespace {
@@ -77,14 +76,7 @@ class LeftMemory : public ::testing::Test {
  protected:
   LeftMemory()
       : rack_(1, {"--cores", "2", "--pin", "off", "--memory-max", std::to_string(kMemoryMax)}) {}
-  std::uint64_t Reserved() {
-    const auto channel = grpc::CreateChannel(rack_.endpoint(0), grpc::InsecureChannelCredentials());
-    grpc::ClientContext context;
-    v1::ServerInfo info;
-    const grpc::Status status = v1::Admin::NewStub(channel)->GetServer(&context, {}, &info);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return info.memory_bytes();
-  }
+  std::uint64_t Reserved() { return ReservedBytes(rack_.endpoint(0)); }
   // The memory of the last job is freed a moment after its last rank has left.
   std::uint64_t ReservedWhenBelow(std::uint64_t limit) {
     std::uint64_t reserved = Reserved();

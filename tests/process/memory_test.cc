@@ -1,7 +1,6 @@
 // Compares the memory that admission reserves for a job with the daemon's resident memory after
 // every byte was used. Quotas depend on this arithmetic.
 #include <fmt/format.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 #include <thread>
 
 #include "phub/client.h"
-#include "phub/v1/admin.grpc.pb.h"
 #include "tests/process/rack_process.h"
+#include "tests/process/reserved_memory.h"
 #include "tests/support/freed_memory.h"
 
 namespace phub::process {
@@ -39,14 +38,7 @@ class Memory : public ::testing::TestWithParam<Shape> {
  protected:
   Memory() : rack_(1, {"--cores", "2", "--pin", "off"}) {}
   // The reservations of all jobs of the daemon, and its resident memory.
-  std::uint64_t Reserved() {
-    const auto channel = grpc::CreateChannel(rack_.endpoint(0), grpc::InsecureChannelCredentials());
-    grpc::ClientContext context;
-    v1::ServerInfo info;
-    const grpc::Status status = v1::Admin::NewStub(channel)->GetServer(&context, {}, &info);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return info.memory_bytes();
-  }
+  std::uint64_t Reserved() { return ReservedBytes(rack_.endpoint(0)); }
   std::uint64_t Resident() { return rack_.daemon(0).ResidentBytes(); }
 
   RackProcess rack_;

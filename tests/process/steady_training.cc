@@ -39,6 +39,14 @@ std::string SteadyTraining::Finish() {
   return "";
 }
 
+bool SteadyTraining::GoesOnFor(DurationNs time) const {
+  const std::uint64_t before = iteration_;
+  Sleep(time * 3 / 4);
+  const std::uint64_t middle = iteration_;
+  Sleep(time / 4);
+  return before < middle && middle < iteration_;
+}
+
 Trained SteadyTraining::Train(const std::string& endpoint, const JobOptions& job) {
   Result<Trainer> trainer = Trainer::Start(endpoint, job);
   if (!trainer.ok()) return {.parameters = {}, .problem = ToString(trainer.status())};

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "phub/client.h"
 #include "tests/process/trainer.h"
 
@@ -20,6 +21,8 @@ class SteadyTraining {
 
   std::uint64_t iteration() const { return iteration_; }  // complete at rank 0
   bool WaitFor(std::uint64_t iteration) const;
+  // Waits that long. False if the job did not go on, in the last quarter of that time too.
+  bool GoesOnFor(DurationNs time) const;
   // Asks all ranks to stop. Returns what went wrong, or an empty string.
   std::string Finish();
 

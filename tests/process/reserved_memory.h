@@ -1,0 +1,23 @@
+// The memory that a daemon says its jobs use.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "phub/v1/admin.grpc.pb.h"
+
+namespace phub::process {
+
+inline std::uint64_t ReservedBytes(const std::string& endpoint) {
+  const auto channel = grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials());
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  const grpc::Status status = v1::Admin::NewStub(channel)->GetServer(&context, {}, &info);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return info.memory_bytes();
+}
+
+}  // namespace phub::process
