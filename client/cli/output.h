@@ -20,8 +20,8 @@ class Table {
   struct Column {
     std::string title;
     Align align = Align::kLeft;
-    int optional =
-        0;  // a narrow table leaves out the columns with the largest values first; 0: none
+    // A narrow table leaves out the columns with the largest values first; 0: none.
+    int optional = 0;
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}

@@ -123,8 +123,11 @@ def _place_text(place: dict[str, Any], texts: dict[int, str]) -> str:
     if not place["known"]:
         return f"rank {rank} has not reported a collective that waits"
     if number is not None:
-        missing = ", ".join(str(each) for each in place["waits_for"][:_RANKS])
-        words = f" for rank {missing}" if missing else "; all ranks have called it"
+        late = place["waits_for"]
+        missing = ", ".join(str(each) for each in late[:_RANKS])
+        missing += f" and {len(late) - _RANKS} more" if len(late) > _RANKS else ""
+        words = f" for rank{'s' if len(late) > 1 else ''} {missing}"
+        words = words if late else "; all ranks have called it"
         return f"rank {rank} waits in operation {number}, {texts.get(number, '?')}{words}"
     if place["last_called"] is None:
         return f"rank {rank} has called nothing"
