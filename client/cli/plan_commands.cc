@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "client/cli/output.h"
 #include "client/cli/plan.h"
+#include "client/cli/plan_bounds.h"
 #include "common/base/printable.h"
 #include "common/base/suggest.h"
 #include "common/base/units.h"
@@ -34,10 +35,6 @@ int Print(const OrderedJson& json) {
 int PrintText(const std::string& file, std::string_view text) {
   const absl::Status status = WriteOut(file, text);
   return status.ok() ? static_cast<int>(kOk) : ReportPlanError(status);
-}
-
-std::string HumanSeconds(double seconds) {
-  return HumanDuration(static_cast<DurationNs>(seconds * 1e9 + 0.5));
 }
 
 // Shows the progress of long searches, only on a terminal.
@@ -106,17 +103,6 @@ std::string InChunks(const plan::Topology& topology, const plan::Rational& time)
   const auto members = static_cast<std::int64_t>(topology.members().size());
   const auto chunks = plan::Multiply(time, plan::Rational(members));
   return chunks ? chunks->ToString() : fmt::format("{:.6g}", time.ToDouble() * double(members));
-}
-
-// Describes a cut by the names on its smaller side: "out of {m0}" or "into {m3 m7}".
-std::string DescribeCut(const plan::Topology& topology, const std::vector<plan::NodeIndex>& side) {
-  std::vector<bool> is_inside(topology.nodes().size(), false);
-  for (const plan::NodeIndex node : side) is_inside[node.value] = true;
-  const bool is_short = 2 * side.size() <= topology.nodes().size();
-  std::vector<std::string> names;
-  for (std::uint32_t i = 0; i < is_inside.size(); ++i)
-    if (is_inside[i] == is_short) names.push_back(topology.node(plan::NodeIndex{i}).name);
-  return fmt::format("{} {{{}}}", is_short ? "out of" : "into", fmt::join(names, " "));
 }
 
 }  // namespace
@@ -216,11 +202,14 @@ int PlanBound(const PlanArguments& arguments, const Options& options) {
                      {"members", topology->members().size()},
                      {"reduce_scatter", entry(bound->reduce.chunk_times)},
                      {"all_gather", entry(bound->gather.chunk_times)},
-                     {"both", entry(bound->both)},
-                     {"aggregated", entry(bound->aggregated)},
-                     {"cut", OrderedJson::array()}};
-    for (const plan::NodeIndex node : bound->gather.cut)
-      json["cut"].push_back(topology->node(node).name);
+                     {"one_after_the_other", entry(bound->one_after_the_other)},
+                     {"members_sum", entry(bound->members_sum())},
+                     {"aggregated", entry(bound->narrowest.chunk_times)},
+                     {"cut", NamesOf(*topology, bound->gather.cut)},
+                     {"narrowest_cut", NamesOf(*topology, bound->narrowest.cut)},
+                     {"partition", OrderedJson::array()}};
+    for (const auto& group : bound->partition.groups)
+      json["partition"].push_back(NamesOf(*topology, group));
     return Print(json);
   }
   Table table({{"EXCHANGE"},
@@ -230,12 +219,17 @@ int PlanBound(const PlanArguments& arguments, const Options& options) {
   for (const auto& [name, chunks] :
        {std::pair{"reduce-scatter", bound->reduce.chunk_times},
         std::pair{"all-gather", bound->gather.chunk_times},
-        std::pair{"both in sequence", bound->both},
-        std::pair{"any all-reduce, if switches aggregate", bound->aggregated}})
+        std::pair{"one phase after the other", bound->one_after_the_other},
+        std::pair{"any all-reduce, if only members sum", bound->members_sum()},
+        std::pair{"any all-reduce, if switches aggregate", bound->narrowest.chunk_times}})
     table.Add({name, chunks.ToString(), fmt::format("{}", chunks.Ceiling()),
                HumanSeconds(seconds(chunks))});
-  return PrintText("", fmt::format("{}\nNarrowest cut for all-gather: {}\n", table.Text(),
-                                   Printable(DescribeCut(*topology, bound->gather.cut))));
+  return PrintText("",
+                   fmt::format("{}\nNarrowest cut for all-gather: {}\n"
+                               "Narrowest cut of all: {}\nPartition: {}\n",
+                               table.Text(), Printable(DescribeCut(*topology, bound->gather.cut)),
+                               Printable(DescribeCut(*topology, bound->narrowest.cut)),
+                               Printable(DescribePartition(*topology, bound->partition))));
 }
 
 int PlanSimulate(const PlanArguments& arguments, const Options& options) {
@@ -299,6 +293,7 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
                     {"busiest_link_bytes", row.busiest_link_bytes},
                     {"seconds", row.seconds},
                     {"lockstep", !row.is_simulated_as_flows},
+                    {"sums_in_switches", row.sums_in_switches},
                     {"of_bound", row.of_bound},
                     {"link_use", row.mean_link_use},
                     {"best", is_best}});
@@ -314,9 +309,10 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
     return Print({{"topology", topology->name()},
                   {"size", arguments.size},
                   {"bound_seconds", choice->bound_seconds},
+                  {"in_switch_bound_seconds", choice->in_switch_bound_seconds},
+                  {"one_after_the_other_seconds", choice->one_after_the_other_seconds},
                   {"planners", rows}});
-  return PrintText("", fmt::format("{}\nThe lower bound for reduce-scatter and all-gather is {}.\n",
-                                   table.Text(), HumanSeconds(choice->bound_seconds)));
+  return PrintText("", fmt::format("{}\n{}", table.Text(), DescribeBounds(*topology, *choice)));
 }
 
 int PlanDraw(const PlanArguments& arguments, const Options&) {

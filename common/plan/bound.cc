@@ -1,6 +1,7 @@
 #include "common/plan/bound.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/plan/flow.h"
@@ -102,17 +103,29 @@ class GatherSearch {
   std::vector<bool> best_set_;
 };
 
+struct Cut {
+  std::int64_t capacity = FlowNetwork::kUnlimited;
+  std::vector<NodeIndex> side;  // the links of the cut lead out of it
+};
+
 // The minimum capacity out of a set with members inside and outside.
-std::int64_t NarrowestCut(const Topology& topology) {
+Cut NarrowestCut(const Topology& topology) {
   FlowNetwork network(topology.nodes().size());
   for (const Link& link : topology.links())
     network.AddEdge(link.from.value, link.to.value, link.capacity);
+  Cut narrowest;
+  const auto try_pair = [&](std::uint32_t from, std::uint32_t to) {
+    const std::int64_t capacity = network.Solve(from, to, narrowest.capacity);
+    if (capacity == narrowest.capacity) return;
+    narrowest = {capacity, {}};
+    for (std::uint32_t node = 0; node < topology.nodes().size(); ++node)
+      if (network.IsOnSourceSide(node)) narrowest.side.push_back(NodeIndex{node});
+  };
   const std::uint32_t first = topology.members().front().value;
-  std::int64_t narrowest = FlowNetwork::kUnlimited;
   for (const NodeIndex member : topology.members().subspan(1)) {
-    narrowest = std::min(narrowest, network.Solve(first, member.value, narrowest));
+    try_pair(first, member.value);
     if (topology.IsSymmetric()) continue;  // the reverse cut has the same capacity
-    narrowest = std::min(narrowest, network.Solve(member.value, first, narrowest));
+    try_pair(member.value, first);
   }
   return narrowest;
 }
@@ -125,14 +138,27 @@ std::optional<ExchangeBound> BoundOf(const Topology& topology) {
   ExchangeBound bound;
   bound.gather = GatherBound(topology);
   bound.reduce = topology.IsSymmetric() ? bound.gather : GatherBound(topology.Reversed());
-  const auto both = Add(bound.gather.chunk_times, bound.reduce.chunk_times);
-  const auto aggregated = Rational::Make(
+  const auto sum = Add(bound.gather.chunk_times, bound.reduce.chunk_times);
+  Cut narrowest = NarrowestCut(topology);
+  const auto time = Rational::Make(
       Wide{static_cast<std::int64_t>(topology.members().size())} * topology.unit_capacity(),
-      NarrowestCut(topology));
-  if (!both || !aggregated) return std::nullopt;
-  bound.both = *both;
-  bound.aggregated = *aggregated;
+      narrowest.capacity);
+  if (!sum || !time) return std::nullopt;
+  bound.one_after_the_other = *sum;
+  bound.narrowest = {*time, std::move(narrowest.side)};
+  bound.partition = BoundOfPartitions(topology);
   return bound;
+}
+
+bool SumsInSwitches(const Topology& topology, const Forest& forest) {
+  const auto has_switch = [&](const std::vector<Edge>& edges) {
+    return std::any_of(edges.begin(), edges.end(), [&](const Edge& edge) {
+      return !topology.IsMember(edge.from) || !topology.IsMember(edge.to);
+    });
+  };
+  return std::any_of(forest.trees.begin(), forest.trees.end(), [&](const Tree& tree) {
+    return has_switch(tree.reduce) || has_switch(tree.gather);
+  });
 }
 
 double SecondsFor(const Topology& topology, const Rational& chunk_times, double bytes) {

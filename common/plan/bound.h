@@ -1,4 +1,8 @@
-// A lower bound for the time of an exchange, from bandwidth only. Pure; any thread.
+// Lower bounds for the time of an exchange, from bandwidth only. Pure; any thread.
+//
+// Reduce and gather may overlap, so the sum of both phases' bounds is not a bound. Bounds of any
+// plan: all data cross every cut with members on both sides (`narrowest`), and if only members sum,
+// they also cross every partition of the members (common/plan/partition_bound.h).
 //
 // All-gather: every member starts with one chunk, 1/N of the data, and needs the other N-1. Take
 // any set S of nodes that does not contain all members. In every schedule the chunks of the members
@@ -13,9 +17,12 @@
 // greater y. The search ends when every member has enough flow (Dinkelbach 1967).
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "common/plan/forest.h"
+#include "common/plan/partition_bound.h"
 #include "common/plan/rational.h"
 #include "common/plan/topology.h"
 
@@ -30,15 +37,26 @@ struct CutBound {
 struct ExchangeBound {
   CutBound reduce;  // reduce-scatter
   CutBound gather;  // all-gather
-  Rational both;    // reduce + gather: the bound of every exchange that consists of both
-  // The bound of every all-reduce, even if switches sum and multicast: all data, N chunks, must
-  // cross every cut with members on both sides, in both directions.
-  Rational aggregated;
+  // reduce + gather: the bound of plans that run one phase after the other. Plans whose phases
+  // overlap can be faster.
+  Rational one_after_the_other;
+  // The bound of every plan, even if switches sum and multicast: all data, N chunks, must cross
+  // every cut with members on both sides, in both directions.
+  CutBound narrowest;
+  PartitionBound partition;  // of plans in which only members sum
+
+  // The bound of plans in which only members sum: the greater one of the two.
+  const Rational& members_sum() const {
+    return std::max(narrowest.chunk_times, partition.chunk_times);
+  }
 };
 
 CutBound GatherBound(const Topology& topology);
 // nullopt if a result exceeds 63 bits.
 std::optional<ExchangeBound> BoundOf(const Topology& topology);
+// Whether switches are vertices of the plan's trees: `narrowest` is then its bound. Otherwise it is
+// `members_sum`.
+bool SumsInSwitches(const Topology& topology, const Forest& forest);
 
 // Converts `chunk_times` to seconds. `bytes` is the size of all data.
 double SecondsFor(const Topology& topology, const Rational& chunk_times, double bytes);

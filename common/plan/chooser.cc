@@ -58,6 +58,7 @@ Candidate Enter(const Topology& topology, const Planner& planner, const ChooserO
     return candidate;
   }
   candidate.steps = report->steps;
+  candidate.sums_in_switches = SumsInSwitches(topology, candidate.forest);
   std::int64_t busiest = 0;
   for (std::size_t i = 0; i < report->reduce_load.size(); ++i)
     busiest = std::max(busiest, report->reduce_load[i] + report->gather_load[i]);
@@ -118,7 +119,9 @@ absl::StatusOr<Choice> Choose(const Topology& topology, const ChooserOptions& op
   if (!bound) return absl::InvalidArgumentError("the bound exceeds 63 bits: round the bandwidths");
   choice.bound = *bound;
   const auto size = static_cast<double>(options.simulation.size_bytes);
-  choice.bound_seconds = SecondsFor(topology, bound->both, size);
+  choice.bound_seconds = SecondsFor(topology, bound->members_sum(), size);
+  choice.in_switch_bound_seconds = SecondsFor(topology, bound->narrowest.chunk_times, size);
+  choice.one_after_the_other_seconds = SecondsFor(topology, bound->one_after_the_other, size);
   double least = 0;
   for (const Planner& planner : Planners()) {
     if (options.progress) options.progress(planner.name);
@@ -137,7 +140,9 @@ absl::StatusOr<Choice> Choose(const Topology& topology, const ChooserOptions& op
       SimulateFlows(topology, options, candidate);
       if (!candidate.status.ok()) continue;
     }
-    candidate.of_bound = candidate.seconds / choice.bound_seconds;
+    candidate.of_bound =
+        candidate.seconds /
+        (candidate.sums_in_switches ? choice.in_switch_bound_seconds : choice.bound_seconds);
     candidate.mean_link_use = MeanLinkUse(topology, candidate, size);
     if (!choice.best || candidate.seconds < choice.candidates[*choice.best].seconds)
       choice.best = i;

@@ -37,16 +37,19 @@ struct Candidate {
   std::uint32_t pieces = 1;
   bool is_simulated_as_flows = false;  // false: `seconds` is from the lockstep simulation
   double seconds = 0;
-  double of_bound = 0;            // seconds / the bound of reduce-scatter + all-gather
+  bool sums_in_switches = false;
+  double of_bound = 0;            // seconds / the bound of plans of its kind; never below 1
   double busiest_link_bytes = 0;  // in both phases together
   double mean_link_use = 0;       // bytes carried / bytes possible, over all links
 };
 
 struct Choice {
   ExchangeBound bound;
-  double bound_seconds = 0;
-  std::vector<Candidate> candidates;  // in the order of the registry
-  std::optional<std::size_t> best;    // index into candidates
+  double bound_seconds = 0;                // of plans in which only members sum
+  double in_switch_bound_seconds = 0;      // of every plan, even if switches sum
+  double one_after_the_other_seconds = 0;  // not a bound of plans whose phases overlap
+  std::vector<Candidate> candidates;       // in the order of the registry
+  std::optional<std::size_t> best;         // index into candidates
 };
 
 absl::StatusOr<Choice> Choose(const Topology& topology, const ChooserOptions& options);

@@ -140,6 +140,12 @@ absl::StatusOr<SimulationResult> Simulate(const Topology& topology, const Forest
     result = *std::move(flow);
   }
   const std::vector<double> bytes = LinkBytes(topology, forest, options.size_bytes);
+  // The ends of transfers are rounded, so a link could seem to carry more than it can. No link
+  // does.
+  for (std::uint32_t i = 0; i < bytes.size(); ++i) {
+    const double busy = bytes[i] / topology.BytesPerSecond(LinkIndex{i}) * kPicosecondsPerSecond;
+    result.time_ps = std::max(result.time_ps, static_cast<std::int64_t>(std::ceil(busy)));
+  }
   for (std::uint32_t i = 0; i < bytes.size(); ++i) {
     const double could = topology.BytesPerSecond(LinkIndex{i}) * result.seconds();
     result.link_use.push_back(could > 0 ? bytes[i] / could : 0);

@@ -12,7 +12,7 @@
 // changes the rates. A transfer arrives one path latency after its last byte is sent. Ends of
 // transfers are rounded. The error is less than a millionth of the duration with up to 4096
 // different active flows, less than a hundredth with up to 131072, and less than a thirtieth with
-// more.
+// more. The result is never below the time that the busiest link needs for its bytes.
 // Lockstep mode: waves run one after another. A wave takes the time of its busiest link plus its
 // longest latency.
 //

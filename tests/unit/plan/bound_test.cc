@@ -35,8 +35,9 @@ TEST(Bound, FindsACutThatIsNotASingleMember) {
 
 TEST(Bound, TellsApartWhatAggregatingSwitchesCouldDo) {
   const ExchangeBound bound = BoundOf(Named("switch:16,aggregate")).value();
-  EXPECT_EQ(bound.both, Rational(30));        // 2(N-1) chunks in and out of hosts
-  EXPECT_EQ(bound.aggregated, Rational(16));  // all of the data each way
+  EXPECT_EQ(bound.one_after_the_other, Rational(30));    // 2(N-1) chunks in and out of hosts
+  EXPECT_EQ(bound.members_sum(), Rational(30));          // overlap does not help here
+  EXPECT_EQ(bound.narrowest.chunk_times, Rational(16));  // all of the data each way
 }
 
 TEST(Bound, CountsReduceScatterOnTheLinksTurnedRound) {
@@ -50,7 +51,8 @@ TEST(Bound, CountsReduceScatterOnTheLinksTurnedRound) {
   const ExchangeBound bound = BoundOf(*topology).value();
   EXPECT_EQ(bound.gather.chunk_times, Rational(1));
   EXPECT_EQ(bound.reduce.chunk_times, Rational(1));
-  EXPECT_EQ(bound.both, Rational(2));
+  EXPECT_EQ(bound.one_after_the_other, Rational(2));
+  EXPECT_EQ(bound.members_sum(), Rational(2));
 }
 
 TEST(Bound, ScalesWithTheUnit) {

@@ -47,7 +47,9 @@ TEST(Chooser, SeesWhetherHierarchyPays) {
 TEST(Chooser, UsesSwitchesThatAggregate) {
   const Choice choice = Chosen(Named("switch:16,aggregate"), 64 << 20, 256);
   EXPECT_EQ(choice.candidates[*choice.best].planner, "in-switch");
-  EXPECT_LT(choice.candidates[*choice.best].of_bound, 0.6);  // 16 of 30 chunks
+  const Candidate& best = choice.candidates[*choice.best];
+  EXPECT_LT(best.seconds, 0.6 * choice.bound_seconds);  // 16 of 30 chunks
+  EXPECT_DOUBLE_EQ(best.of_bound, best.seconds / choice.in_switch_bound_seconds);
 }
 
 TEST(Chooser, PricesWhoDoesNotApplyWithTheReason) {
