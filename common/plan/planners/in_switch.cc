@@ -5,12 +5,15 @@
 // results to its children. A member sends and receives each shard once, for any number of members:
 // all data once in each direction, whereas exchanges between hosts take 2(N-1)/N of it.
 //
-// Every member is a home, which spreads the optimizer's work. A home's tree is a shortest-path
-// tree. Among equally near parents, the one with the least loaded link is used, which spreads the
-// trees over equal spines. Switches without members below are removed; switches with a single child
-// become part of a path.
+// Every member is a home, which spreads the optimizer's work. A home's tree connects every member
+// by a shortest path. Members join one by one, over the path with the least loaded links from the
+// nearest vertices of the tree, so that a tree uses few links (Takahashi and Matsuyama 1980). If
+// there are more equal paths than homes, for instance spines, one tree per home leaves some of them
+// idle. Each home therefore gets several trees with equal shares, as few as balance the load.
 #include <algorithm>
 #include <limits>
+#include <queue>
+#include <tuple>
 #include <utility>
 
 #include "common/plan/planners/out_forest.h"
@@ -21,6 +24,10 @@ namespace phub::plan {
 namespace {
 
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+constexpr std::size_t kRoundsMax = 16;
+constexpr std::size_t kTreesMax = 4096;  // of more than one round
+// One more round must reduce the time of the busiest link by this factor.
+constexpr double kWorthwhile = 0.99;
 
 class Grower {
  public:
@@ -29,90 +36,176 @@ class Grower {
 
   absl::StatusOr<OutForest> Grow() {
     OutForest forest;
-    forest.share_unit = static_cast<std::int64_t>(topology_.members().size());
-    for (const NodeIndex home : topology_.members()) {
-      if (!Spread(home))
-        return absl::FailedPreconditionError(
-            "some members can be reached only through other members");
-      forest.trees.push_back(Contract(home));
+    const std::size_t homes = topology_.members().size();
+    const std::size_t trees_max = std::min(kTreesMax, kEdgesMax / (2 * topology_.nodes().size()));
+    const std::size_t rounds_max = std::clamp<std::size_t>(trees_max / homes, 1, kRoundsMax);
+    const double least = LeastTime();
+    double best = std::numeric_limits<double>::infinity();
+    std::size_t best_rounds = 0;
+    for (std::size_t round = 1; round <= rounds_max && best > least * (2 - kWorthwhile); ++round) {
+      for (const NodeIndex home : topology_.members()) {
+        if (!Spread(home))
+          return absl::FailedPreconditionError(
+              "some members can be reached only through other members");
+        forest.trees.push_back(TreeOf(home));
+      }
+      const double time = BusiestTime() / static_cast<double>(round * homes);
+      if (time > best * kWorthwhile) continue;
+      best = time;
+      best_rounds = round;
     }
+    forest.trees.resize(best_rounds * homes);
+    forest.share_unit = static_cast<std::int64_t>(best_rounds * homes);
     return forest;
   }
 
  private:
-  // Breadth-first search from the home. Members are leaves unless they forward.
+  // Trees over the link, in both phases if the reduce phase uses the mirrors of the gather phase.
+  double LoadOf(LinkIndex link) const {
+    std::int64_t load = load_[link.value];
+    if (topology_.IsSymmetric()) load += load_[topology_.MirrorOf(link)->value];
+    return static_cast<double>(load);
+  }
+  double CapacityOf(LinkIndex link) const {
+    return static_cast<double>(topology_.link(link).capacity);
+  }
+
+  double BusiestTime() const {
+    double busiest = 0;
+    for (std::uint32_t i = 0; i < load_.size(); ++i)
+      busiest = std::max(busiest, LoadOf(LinkIndex{i}) / CapacityOf(LinkIndex{i}));
+    return busiest;
+  }
+
+  // Every member sends or receives all data over its own links.
+  double LeastTime() const {
+    double least = 0;
+    for (const NodeIndex member : topology_.members()) {
+      double capacity = 0;
+      for (const LinkIndex link : topology_.OutLinks(member)) capacity += CapacityOf(link);
+      least = std::max(least, 1 / capacity);
+    }
+    return least;
+  }
+
+  // Members are leaves unless they forward.
+  bool IsInner(NodeIndex node) const {
+    return node == home_ || !topology_.IsMember(node) || topology_.members_forward();
+  }
+
+  // Breadth-first search from the home. Returns whether it reaches all members.
   bool Spread(NodeIndex home) {
-    parent_.assign(topology_.nodes().size(), LinkIndex{kNone});
+    home_ = home;
     depth_.assign(topology_.nodes().size(), kNone);
     depth_[home.value] = 0;
     order_.assign(1, home);
-    for (std::size_t begin = 0, end = 1; begin < end; begin = end, end = order_.size()) {
-      for (std::size_t i = begin; i < end; ++i) {
-        const NodeIndex node = order_[i];
-        if (node != home && topology_.IsMember(node) && !topology_.members_forward()) continue;
-        for (const LinkIndex link : topology_.OutLinks(node)) Offer(link);
+    for (std::size_t head = 0; head < order_.size(); ++head) {
+      if (!IsInner(order_[head])) continue;
+      for (const LinkIndex link : topology_.OutLinks(order_[head])) {
+        const NodeIndex next = topology_.link(link).to;
+        if (depth_[next.value] != kNone) continue;
+        depth_[next.value] = depth_[order_[head].value] + 1;
+        order_.push_back(next);
       }
     }
     return std::all_of(topology_.members().begin(), topology_.members().end(),
                        [&](NodeIndex member) { return depth_[member.value] != kNone; });
   }
 
-  void Offer(LinkIndex index) {
-    const Link& link = topology_.link(index);
-    const std::uint32_t depth = depth_[link.from.value] + 1;
-    if (depth_[link.to.value] == kNone) {
-      depth_[link.to.value] = depth;
-      parent_[link.to.value] = index;
-      order_.push_back(link.to);
-    } else if (depth_[link.to.value] == depth && IsLighter(index, parent_[link.to.value])) {
-      parent_[link.to.value] = index;
-    }
-  }
-
-  bool IsLighter(LinkIndex a, LinkIndex b) const {
-    return Wide{load_[a.value]} * topology_.link(b).capacity <
-           Wide{load_[b.value]} * topology_.link(a).capacity;
-  }
-
-  // Keeps members and switches with several children as vertices; other switches become part of
-  // paths.
-  OutTree Contract(NodeIndex home) {
-    std::vector<std::uint32_t> children(topology_.nodes().size(), 0);
-    std::vector<bool> is_needed(topology_.nodes().size(), false);
-    for (std::size_t i = order_.size(); i-- > 1;) {  // children come before their parents
-      const NodeIndex node = order_[i];
-      is_needed[node.value] = is_needed[node.value] || topology_.IsMember(node);
-      if (!is_needed[node.value]) continue;
-      const Link& link = topology_.link(parent_[node.value]);
-      is_needed[link.from.value] = true;
-      ++children[link.from.value];
-      ++load_[parent_[node.value].value];
-    }
+  OutTree TreeOf(NodeIndex home) {
     OutTree tree{home, 1, {}};
-    const auto is_vertex = [&](NodeIndex node) {
-      const NodeKind kind = topology_.node(node).kind;
-      return kind == NodeKind::kMember ||
-             (kind == NodeKind::kAggregator && children[node.value] > 1);
-    };
-    for (const NodeIndex node : order_) {
-      if (node == home || !is_needed[node.value] || !is_vertex(node)) continue;
-      OutEdge edge{node, node, 0, {}};
-      do {
-        edge.path.push_back(parent_[edge.from.value]);
-        edge.from = topology_.link(edge.path.back()).from;
-      } while (!is_vertex(edge.from));
-      std::reverse(edge.path.begin(), edge.path.end());
-      tree.edges.push_back(std::move(edge));
-    }
+    segment_.assign(topology_.nodes().size(), {});
+    child_count_.assign(topology_.nodes().size(), 0);
+    is_joined_.assign(topology_.nodes().size(), false);
+    is_joined_[home.value] = true;
+    for (const NodeIndex node : order_)
+      if (node != home && topology_.IsMember(node) && !is_joined_[node.value]) Join(node);
+    Contract(tree);
     StepsByDepth(tree);
     return tree;
   }
 
+  // The cost of one more tree on the link: a high power of its load, so that the busiest link of a
+  // path decides. Only multiplications: equal on every platform.
+  double CostOf(LinkIndex link) const {
+    const double time = (LoadOf(link) + 1) / CapacityOf(link);
+    const double square = time * time;
+    return square * square * square / CapacityOf(link);
+  }
+
+  // Searches backwards from the member along shortest paths to the cheapest node of the tree that
+  // can send. Plain switches only forward, so every path through them begins at another node.
+  void Join(NodeIndex member) {
+    using Entry = std::tuple<double, std::uint32_t, NodeIndex>;  // cost, arrival, node
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+    std::uint32_t arrivals = 0;
+    next_.assign(topology_.nodes().size(),
+                 {std::numeric_limits<double>::infinity(), LinkIndex{kNone}});
+    next_[member.value].first = 0;
+    queue.emplace(0.0, arrivals++, member);
+    while (!queue.empty()) {
+      const auto [cost, arrival, node] = queue.top();
+      queue.pop();
+      if (cost > next_[node.value].first) continue;
+      if (node != member && is_joined_[node.value]) {
+        Take(node, member);
+        return;
+      }
+      for (const LinkIndex link : topology_.InLinks(node)) {
+        const NodeIndex from = topology_.link(link).from;
+        if (depth_[from.value] == kNone || depth_[from.value] + 1 != depth_[node.value]) continue;
+        const double total = cost + CostOf(link);
+        if (!IsInner(from) || total >= next_[from.value].first) continue;
+        next_[from.value] = {total, link};
+        queue.emplace(total, arrivals++, from);
+      }
+    }
+  }
+
+  // Adds the path from a node of the tree to the member. Nodes on it that can send join, too.
+  void Take(NodeIndex node, NodeIndex member) {
+    Path segment;
+    while (node != member) {
+      const LinkIndex link = next_[node.value].second;
+      segment.push_back(link);
+      ++load_[link.value];
+      node = topology_.link(link).to;
+      if (topology_.node(node).kind == NodeKind::kSwitch) continue;
+      is_joined_[node.value] = true;
+      ++child_count_[topology_.link(segment.front()).from.value];
+      segment_[node.value] = std::exchange(segment, {});
+    }
+  }
+
+  // Keeps members and switches with several children as vertices; other switches become part of
+  // paths.
+  void Contract(OutTree& tree) {
+    const auto is_vertex = [&](NodeIndex node) {
+      return topology_.IsMember(node) || child_count_[node.value] > 1;
+    };
+    for (const NodeIndex node : order_) {  // parents come before their children
+      if (node == tree.home || !is_joined_[node.value] || !is_vertex(node)) continue;
+      OutEdge edge{node, node, 0, {}};
+      do {
+        const Path& segment = segment_[edge.from.value];
+        edge.path.insert(edge.path.begin(), segment.begin(), segment.end());
+        edge.from = topology_.link(edge.path.front()).from;
+      } while (!is_vertex(edge.from));
+      tree.edges.push_back(std::move(edge));
+    }
+  }
+
   const Topology& topology_;
   std::vector<std::int64_t> load_;  // by link: trees that use it
-  std::vector<LinkIndex> parent_;
-  std::vector<std::uint32_t> depth_;
-  std::vector<NodeIndex> order_;
+  // For the current tree, by node:
+  NodeIndex home_;
+  std::vector<std::uint32_t> depth_;  // distance from the home
+  std::vector<NodeIndex> order_;      // by distance
+  std::vector<bool> is_joined_;       // it is in the tree and can send
+  std::vector<Path> segment_;         // the path from the node of the tree before it
+  std::vector<std::uint32_t> child_count_;
+  // The cost from a node to the member that joins, and the next link.
+  std::vector<std::pair<double, LinkIndex>> next_;
 };
 
 absl::Status InSwitchApplies(const Topology& topology) {
