@@ -11,9 +11,6 @@ namespace {
 // Shorter pauses do no harm, as a client sends four heartbeats per liveness timeout.
 constexpr int kForgivenFraction = 8;
 
-// Far below a millisecond of work.
-constexpr std::size_t kUnitsAtOnceMax = 128;
-
 }  // namespace
 
 Context::Context(const Clock& clock_given, Random& random_given, std::vector<CoreHandle> handles,
@@ -38,9 +35,10 @@ absl::Status Context::Refuse(ControlCounter counter, absl::Status status) {
 
 void Context::RunLong(std::size_t units, const std::string& tenant, std::function<void()> work,
                       std::function<void()> then) {
-  if (background != nullptr && units > kUnitsAtOnceMax) {
+  if (background != nullptr && turn.units() + units > options.turn.at_once) {
     return background->Run(tenant, std::move(work), std::move(then));
   }
+  turn.Add(units);
   work();
   then();
 }

@@ -15,6 +15,7 @@
 #include "server/control/control_options.h"
 #include "server/control/core_link.h"
 #include "server/control/counters.h"
+#include "server/control/turn_units.h"
 #include "server/metrics/turn_times.h"
 #include "server/tenant/ledger.h"
 
@@ -60,11 +61,12 @@ struct Context {
   Ledger ledger;
   ControlCounters counters;
   AllTurnTimes turn_times{};
+  TurnUnits turn;  // the present one
   DrainState drain;
   StateDisk state_disk;
-  // Runs `work`, then `then`: for many units of work (keys, chunks, jobs) on another thread and
-  // without the lock, see Background; otherwise at once. `work` must not use what the lock
-  // protects.
+  // Runs `work`, then `then`: at once while the turn's budget lasts (options.turn.at_once),
+  // otherwise on another thread and without the lock, see Background. `work` must not use what the
+  // lock protects.
   void RunLong(std::size_t units, const std::string& tenant, std::function<void()> work,
                std::function<void()> then);
   Background* background = nullptr;  // null: everything runs at once

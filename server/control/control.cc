@@ -168,6 +168,10 @@ void Control::Count(ControlCounter counter, std::uint64_t value) {
 
 void Control::SetBackground(Background& background) { parts_->context.background = &background; }
 
+void Control::BeginTurn() { parts_->context.turn.Begin(); }
+
+std::size_t Control::turn_units() const { return parts_->context.turn.units(); }
+
 void Control::NoteTurn(TurnKind kind, DurationNs held) {
   parts_->context.turn_times[static_cast<std::size_t>(kind)].Add(held);
 }
@@ -232,6 +236,7 @@ void Control::PollJob(Job& job, TimeNs now) {
 void Control::Poll() {
   Parts& parts = *parts_;
   Context& context = parts.context;
+  BeginTurn();
   const TimeNs now = context.clock.Now();
   if (wake_at_ < now && now - wake_at_ > context.options.liveness_timeout / kLatenessFraction) {
     parts.liveness.ForgiveSilence(now - wake_at_);

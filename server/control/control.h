@@ -109,6 +109,9 @@ class Control {
   void SetBackground(Background& background);
   // Counts calls that were refused before they reached a part.
   void Count(ControlCounter counter, std::uint64_t value = 1);
+  // Call it whenever the lock was taken. Poll calls it, too.
+  void BeginTurn();
+  std::size_t turn_units() const;  // of the present turn: see turn_units.h
   // The lock was held for this long (phub_control_lock_seconds).
   void NoteTurn(TurnKind kind, DurationNs held);
 

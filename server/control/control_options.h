@@ -10,6 +10,7 @@
 #include "common/base/ids.h"
 #include "common/plan/topology.h"
 #include "server/control/lane_transport.h"
+#include "server/control/turn_units.h"
 #include "server/core/exchange/rack_plan.h"
 
 namespace phub::server {
@@ -71,6 +72,7 @@ struct ControlOptions {
   std::uint64_t memory_bytes_max = std::uint64_t{1} << 62;  // for all jobs together
   std::uint32_t ended_jobs_max = 64;  // remembered for `job list` and `job get`
   std::size_t backlog_max = 65536;    // commands that wait for space in the queue of a core loop
+  TurnBudget turn;                    // of control
 
   DurationNs liveness_timeout = 2 * kSecond;
   DurationNs nonce_lifetime = 30 * kSecond;

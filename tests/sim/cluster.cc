@@ -80,6 +80,7 @@ void Cluster::BuildRack() {
     options.position = i;
     options.first_node = i * kNodesPerDaemon;
     options.core_count = static_cast<std::uint32_t>(1 + random_.Below(3));
+    options.turn = DrawTurnBudget(random_);
     options.shares_memory = random_.Chance(1, 2);
     options.shm.ring_records = wire::kRingRecordsMin << random_.Below(6);
     options.shm.arena_bytes = wire::kArenaBytesMin;
@@ -154,7 +155,12 @@ void Cluster::StartSavers() {
     if (layout_ == Layout::kManyRacks) {
       daemons = daemons.subspan(job->first_rack * per_rack_, job->script.racks * per_rack_);
     }
-    savers_.push_back(std::make_unique<SimSaver>(network_, daemons, random_, job->script));
+    const SimWorker& rank0 = job->seats[0].worker();
+    savers_.push_back(std::make_unique<SimSaver>(
+        network_, daemons, random_, job->script, [this, &rank0](std::size_t position) {
+          const bool trains = rank0.state() == SimWorker::State::kTraining;
+          return layout_ == Layout::kOneRack && trains ? rank0.SessionAt(position) : "";
+        }));
     network_.Schedule(static_cast<TimeNs>(random_.Below(200)) * kMillisecond,
                       [saver = savers_.back().get()] { saver->Start(); });
   }
@@ -232,6 +238,9 @@ void Cluster::Advance() {
   }
   for (const auto& saver : savers_) {
     if (!saver->mistake().empty()) problem_ = saver->mistake();
+  }
+  for (const auto& daemon : rack_) {
+    if (!daemon->mistake().empty()) problem_ = daemon->mistake();
   }
   if (!worked) network_.Step();
 }

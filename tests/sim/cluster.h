@@ -30,6 +30,7 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(keys_resumed)                     \
   X(keys_resumed_back)                \
   X(gradients_in_place)               \
+  X(loads_checked)                    \
   X(gradients_copied) X(replies_in_pass) X(parameters_shared) X(decisions) X(rounds_skipped)
 #define PHUB_SIM_MANY_RACKS_COVERAGE(X) \
   X(partials)                           \
@@ -45,6 +46,8 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(rounds)                       \
   X(control_outages)              \
   X(rounds_without_control)       \
+  X(long_works)                   \
+  X(pages_listed)                 \
   X(jobs_failed) X(daemons_lost) X(snapshots_taken) X(snapshots_missed) X(snapshots_cancelled)
 
 struct Coverage {

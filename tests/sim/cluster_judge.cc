@@ -126,6 +126,7 @@ Coverage Cluster::Measure() const {
   std::uint64_t attached = 0, cores = 0;
   for (const auto& daemon : rack_) {
     coverage.rounds += daemon->Count(CoreCounter::rounds);
+    coverage.long_works += daemon->long_works();
     coverage.gradients_folded += daemon->Count(CoreCounter::gradients_folded);
     coverage.replies_deferred += daemon->Count(CoreCounter::replies_deferred);
     coverage.duplicates_staged += daemon->Count(CoreCounter::duplicates_staged);
@@ -148,6 +149,8 @@ Coverage Cluster::Measure() const {
     coverage.snapshots_taken += saver->taken();
     coverage.snapshots_missed += saver->missed();
     coverage.snapshots_cancelled += saver->cancelled();
+    coverage.loads_checked += saver->loads_checked();
+    coverage.pages_listed += saver->pages_listed();
   }
   std::uint64_t lanes = 0;
   for (const auto& job : jobs_) {

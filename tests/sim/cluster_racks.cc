@@ -108,6 +108,7 @@ void Cluster::BuildRacks() {
       options.rack_endpoints.push_back(endpoint(options.rack, d));
     }
     options.first_node = i * kNodesPerDaemon;
+    options.turn = DrawTurnBudget(random_);
     options.shares_memory = random_.Chance(1, 2);
     rack_.push_back(std::make_unique<SimDaemon>(network_, control_random_, options));
   }

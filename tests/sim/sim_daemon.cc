@@ -1,5 +1,7 @@
 #include "tests/sim/sim_daemon.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "common/transport/shm/ring.h"
@@ -9,8 +11,19 @@ namespace {
 
 // Jobs arrive during and after the survey.
 constexpr std::uint64_t kSurveyMax = 100 * kMillisecond;
+constexpr std::uint64_t kLongWorkMax = 5 * kMillisecond;
 
 }  // namespace
+
+server::TurnBudget DrawTurnBudget(SeededRandom& random) {
+  server::TurnBudget budget;
+  if (random.Chance(1, 4)) return budget;
+  budget.at_once = random.Below(5);
+  budget.keys = 1 + random.Below(3);
+  budget.pieces = 1 + random.Below(4);
+  budget.jobs = 1;
+  return budget;
+}
 
 SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions& options)
     : network_(network), random_(random), options_(options) {
@@ -36,6 +49,7 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
   control.aggregator_count = options_.aggregators;
   control.rack_topology = options_.topology;
   control.topology_is_measured = options_.topology_is_measured;
+  control.turn = options_.turn;
   control.lane_transports.push_back({.name = "tcp"});
   if (options_.shares_memory) {
     control.lane_transports.push_back({.name = "shm",
@@ -45,6 +59,7 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
   control_ =
       std::make_unique<server::Control>(network.clock(), random, std::move(handles), control);
   control_->survey().SetSurveyor(*this);
+  control_->SetBackground(*this);
   if (options_.shares_memory)
     control_->host_memory().SetSharedMemoryEndpoint("phub-simulated", "this-boot");
 }
@@ -54,6 +69,35 @@ void SimDaemon::Begin() {
   network_.Schedule(network_.clock().Now() + duration, [this] {
     if (alive_) control_->survey().OnSurvey(server::MeasuredTopology{options_.topology, 1});
   });
+}
+
+// One thread does all long work, in order.
+void SimDaemon::Run(const std::string& /*tenant*/, std::function<void()> work,
+                    std::function<void()> then) {
+  long_work_.emplace_back(std::move(work), std::move(then));
+  if (long_work_.size() == 1) RunLongWork();
+}
+
+void SimDaemon::RunLongWork() {
+  const auto duration = static_cast<DurationNs>(random_.Next() % kLongWorkMax);
+  network_.Schedule(network_.clock().Now() + duration, [this] {
+    if (!alive_) return;
+    ++long_works_;
+    long_work_.front().first();
+    CallControl([this](server::Control&) {
+      const std::function<void()> then = std::move(long_work_.front().second);
+      long_work_.pop_front();
+      if (!long_work_.empty()) RunLongWork();
+      then();
+    });
+  });
+}
+
+void SimDaemon::CheckTurn() {
+  const std::size_t units = control_->turn_units();
+  if (units <= options_.turn.Max()) return;
+  mistake_ = fmt::format("{}: one turn under control's lock did {} units of work, the bound is {}",
+                         endpoint(), units, options_.turn.Max());
 }
 
 bool SimDaemon::RunCore(std::uint32_t core) {
@@ -66,6 +110,7 @@ void SimDaemon::RunControl() {
   if (!alive_ || control_is_stuck()) return;
   RunWaitingCalls();
   control_->Poll();
+  CheckTurn();
   control_->CheckInvariants();
 }
 
@@ -76,7 +121,7 @@ void SimDaemon::CallControl(std::function<void(server::Control&)> call) {
 }
 
 void SimDaemon::RunWaitingCalls() {
-  for (const auto& call : std::exchange(waiting_calls_, {})) call(*control_);
+  for (const auto& call : std::exchange(waiting_calls_, {})) Turn(call);
 }
 
 std::uint64_t SimDaemon::Count(server::CoreCounter counter) const {

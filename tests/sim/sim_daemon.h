@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/plan/topology.h"
@@ -31,13 +33,16 @@ struct SimDaemonOptions {
   std::uint32_t core_count = 1;
   bool shares_memory = false;
   transport::ShmLimits shm;
+  server::TurnBudget turn;
 };
+// Small budgets, so that short jobs need several turns; sometimes the product's.
+server::TurnBudget DrawTurnBudget(SeededRandom& random);
 
 // The transport of a core loop (or an engine) that serves a lane.
 inline constexpr std::uint8_t kSimTransportIndex = 0;
 inline constexpr std::uint8_t kShmTransportIndex = 1;
 
-class SimDaemon final : private server::Surveyor {
+class SimDaemon final : private server::Surveyor, private server::Background {
  public:
   SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions& options);
 
@@ -54,6 +59,21 @@ class SimDaemon final : private server::Surveyor {
   server::Control& control() { return *control_; }
   bool RunCore(std::uint32_t core);  // one RunOnce; true if it did any work
   void RunControl();                 // one Poll
+  // Runs a call of control at once, as one turn under its lock. No turn may do more work than the
+  // budget permits, see mistake().
+  template <typename Call>
+  auto Turn(const Call& call) {
+    struct Over {
+      ~Over() { daemon.CheckTurn(); }
+      SimDaemon& daemon;
+    };
+    control_->BeginTurn();
+    const Over over{*this};
+    return call(*control_);
+  }
+  // Why the run is wrong, or an empty string.
+  const std::string& mistake() const { return mistake_; }
+  std::uint64_t long_works() const { return long_works_; }  // without control's lock
   // Runs a call of control, as gRPC's threads do. While control is stuck, the call waits.
   void CallControl(std::function<void(server::Control&)> call);
   // Control neither runs nor answers calls until then, as if its thread stood still with the lock.
@@ -71,6 +91,10 @@ class SimDaemon final : private server::Surveyor {
 
  private:
   void Begin() override;
+  void Run(const std::string& tenant, std::function<void()> work,
+           std::function<void()> then) override;
+  void RunLongWork();
+  void CheckTurn();
   void RunWaitingCalls();
 
   SimNetwork& network_;
@@ -81,6 +105,9 @@ class SimDaemon final : private server::Surveyor {
   std::unique_ptr<server::Control> control_;
   TimeNs stuck_until_ = 0;
   std::vector<std::function<void(server::Control&)>> waiting_calls_;
+  std::deque<std::pair<std::function<void()>, std::function<void()>>> long_work_;
+  std::uint64_t long_works_ = 0;
+  std::string mistake_;
   bool alive_ = true;
   bool closed_ = false;
   std::vector<std::function<void()>> on_closed_;

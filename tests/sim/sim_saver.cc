@@ -37,11 +37,13 @@ class SimSaver::Sink final : public server::SnapshotSink,
 };
 
 SimSaver::SimSaver(SimNetwork& network, std::span<const std::unique_ptr<SimDaemon>> daemons,
-                   SeededRandom& random, const JobScript& script)
+                   SeededRandom& random, const JobScript& script,
+                   std::function<std::string(std::size_t)> session_at)
     : network_(network),
       daemons_(daemons),
       random_(random),
       script_(script),
+      session_at_(std::move(session_at)),
       parts_(daemons.size()) {}
 
 SimSaver::~SimSaver() { *alive_ = false; }
@@ -52,7 +54,38 @@ void SimSaver::After(DurationNs delay, std::function<void()> what) {
   });
 }
 
-void SimSaver::Start() { Again(); }
+void SimSaver::Start() {
+  Again();
+  List("");
+}
+
+const std::string& SimSaver::mistake() const {
+  for (const auto& loader : loaders_) {
+    if (!loader->mistake().empty()) return loader->mistake();
+  }
+  return mistake_;
+}
+
+std::uint64_t SimSaver::loads_checked() const {
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(loaders_, [](const auto& loader) { return loader->checked(); }));
+}
+
+void SimSaver::List(const std::string& token) {
+  v1::ListJobsRequest request;
+  request.set_page_size(4);
+  request.set_page_token(token);
+  daemons_.front()->CallControl([this, request, alive = alive_](server::Control& control) {
+    if (!*alive) return;
+    control.admin().ListJobs(request,
+                             [this](const absl::Status& status, const v1::ListJobsResponse& page) {
+                               if (!status.ok()) mistake_ = std::string(status.message());
+                               ++pages_listed_;
+                               const std::string next = page.next_page_token();
+                               if (!next.empty()) After(Delay(), [this, next] { List(next); });
+                             });
+  });
+}
 
 // The job may not exist yet or any more. So requests that fail are repeated a bounded number of
 // times.
@@ -61,6 +94,7 @@ void SimSaver::Again() {
   for (Part& part : parts_) {
     part.snapshot.Clear();
     part.sink = nullptr;
+    part.keys.clear();
     part.pieces.clear();
   }
   After(kPause, [this] { Ask(); });
@@ -73,15 +107,16 @@ void SimSaver::Ask() {
     if (!daemons_[i]->alive()) return;
     v1::GetJobVersionsRequest request;
     request.set_job(script_.name);
-    daemons_[i]->control().versions().GetJobVersions(
-        request, [this, i, failed, alive = alive_](const absl::Status& status,
-                                                   const v1::GetVersionsResponse& versions) {
-          if (!*alive) return;
-          if (!status.ok()) *failed = true;
-          parts_[i].versions = versions;
-          if (--left_ > 0) return;
-          After(Delay(), [this, failed] { *failed ? Again() : Begin(); });
-        });
+    const auto answer = [this, i, failed, alive = alive_](const absl::Status& status,
+                                                          const v1::GetVersionsResponse& versions) {
+      if (!*alive) return;
+      if (!status.ok()) *failed = true;
+      parts_[i].versions = versions;
+      if (--left_ > 0) return;
+      After(Delay(), [this, failed] { *failed ? Again() : Begin(); });
+    };
+    daemons_[i]->Turn(
+        [&](server::Control& control) { control.versions().GetJobVersions(request, answer); });
   }
 }
 
@@ -107,19 +142,21 @@ void SimSaver::BeginAt(std::size_t position, std::uint64_t incarnation) {
     target.set_key_index(static_cast<std::uint32_t>(key));
     target.set_reductions(targets_[key]);
   }
-  daemons_[position]->control().snapshots().BeginSnapshot(
-      request,
-      [this, position, alive = alive_](const absl::Status& status, const v1::Snapshot& snapshot) {
-        if (!*alive) return;
-        After(Delay(), [this, position, status, snapshot] {
-          if (status.ok()) {
-            parts_[position].snapshot = snapshot;
-            return BeginAt(position + 1, snapshot.incarnation());
-          }
-          missed_ += absl::IsAborted(status);
-          GiveBack();
-        });
-      });
+  request.set_without_keys(random_.Chance(2, 3));
+  const auto answer = [this, position, alive = alive_](const absl::Status& status,
+                                                       const v1::Snapshot& snapshot) {
+    if (!*alive) return;
+    After(Delay(), [this, position, status, snapshot] {
+      if (status.ok()) {
+        parts_[position].snapshot = snapshot;
+        return BeginAt(position + 1, snapshot.incarnation());
+      }
+      missed_ += absl::IsAborted(status);
+      GiveBack();
+    });
+  };
+  daemons_[position]->Turn(
+      [&](server::Control& control) { control.snapshots().BeginSnapshot(request, answer); });
 }
 
 // No one will read the snapshots that were begun, so this opens and abandons them.
@@ -127,14 +164,15 @@ void SimSaver::GiveBack() {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const std::string id = parts_[i].snapshot.snapshot_id();
     if (id.empty() || !daemons_[i]->alive()) continue;
-    server::Control& control = daemons_[i]->control();
-    if (parts_[i].sink == nullptr) {
-      parts_[i].sink = std::make_shared<Sink>(*this, i);
-      v1::ReadSnapshotRequest request;
-      request.set_snapshot_id(id);
-      if (!control.snapshots().ReadSnapshot(request, parts_[i].sink).ok()) continue;
-    }
-    control.snapshots().CancelSnapshot(id, parts_[i].sink.get());
+    daemons_[i]->Turn([&](server::Control& control) {
+      if (parts_[i].sink == nullptr) {
+        parts_[i].sink = std::make_shared<Sink>(*this, i);
+        v1::ReadSnapshotRequest request;
+        request.set_snapshot_id(id);
+        if (!control.snapshots().ReadSnapshot(request, parts_[i].sink).ok()) return;
+      }
+      control.snapshots().CancelSnapshot(id, parts_[i].sink.get());
+    });
   }
   left_ = 0;  // ignores what is still in flight
   Again();
@@ -150,9 +188,11 @@ void SimSaver::Read() {
     parts_[i].sink = std::make_shared<Sink>(*this, i);
     v1::ReadSnapshotRequest request;
     request.set_snapshot_id(parts_[i].snapshot.snapshot_id());
+    request.set_keys_in_parts(random_.Chance(2, 3));
     if (!daemons_[i]->alive()) return;
-    const absl::Status status =
-        daemons_[i]->control().snapshots().ReadSnapshot(request, parts_[i].sink);
+    const absl::Status status = daemons_[i]->Turn([&](server::Control& control) {
+      return control.snapshots().ReadSnapshot(request, parts_[i].sink);
+    });
     if (!status.ok()) return GiveBack();  // the job has ended meanwhile
   }
 }
@@ -166,10 +206,12 @@ void SimSaver::OnPart(std::size_t position, const v1::SnapshotPart& part) {
                              key.key_index(), key.reductions(), targets_[key.key_index()]);
     }
   }
+  mine.keys.insert(mine.keys.end(), part.keys().begin(), part.keys().end());
   mine.pieces.insert(mine.pieces.end(), part.pieces().begin(), part.pieces().end());
   if (!daemons_[position]->alive()) return;
-  daemons_[position]->control().snapshots().SnapshotPartSent(mine.snapshot.snapshot_id(),
-                                                             mine.sink.get());
+  daemons_[position]->Turn([&](server::Control& control) {
+    control.snapshots().SnapshotPartSent(mine.snapshot.snapshot_id(), mine.sink.get());
+  });
 }
 
 void SimSaver::OnEnd(std::size_t position, const absl::Status& status) {
@@ -196,7 +238,31 @@ void SimSaver::Check() {
     mistake_ = fmt::format("snapshot of {}: {} of {} elements of {}", script_.name, elements[i],
                            script_.keys[i].element_count, script_.keys[i].name);
   }
+  for (const Part& part : parts_) {
+    if (part.keys.size() == script_.keys.size()) continue;
+    mistake_ = fmt::format("snapshot of {}: {} of {} keys", script_.name, part.keys.size(),
+                           script_.keys.size());
+  }
   ++taken_;
+  LoadBack();
+}
+
+// Each daemon gets its own chunks.
+void SimSaver::LoadBack() {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    SimLoader::Checkpoint checkpoint{session_at_(i), {}, part.pieces};
+    if (checkpoint.session_id.empty() || part.pieces.empty()) continue;
+    for (const v1::SnapshotKey& key : part.keys) {
+      v1::KeyStateInfo& info = checkpoint.keys.emplace_back();
+      info.set_key_index(key.key_index());
+      info.set_reductions(key.reductions());
+      *info.mutable_hyper_parameters() = key.hyper_parameters();
+    }
+    loaders_.push_back(
+        std::make_shared<SimLoader>(network_, *daemons_[i], random_, std::move(checkpoint)));
+    loaders_.back()->Start();
+  }
 }
 
 // A broadcast may be in flight at the same time as the reductions: a chunk is saved before or after

@@ -2,7 +2,8 @@
 // daemons of its rack or of all racks that it spans. Like client/checkpoint over gRPC, it chooses a
 // boundary, makes every daemon begin, and reads what they send. If the job was already past the
 // boundary, it begins again. The result is compared with the script's expected parameters and
-// optimizer state.
+// optimizer state. In one rack, it is then sent back to the daemons (sim_loader.h). Jobs are listed
+// page by page, too.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +16,25 @@
 #include "common/base/random.h"
 #include "tests/sim/script.h"
 #include "tests/sim/sim_daemon.h"
+#include "tests/sim/sim_loader.h"
 #include "tests/sim/sim_network.h"
 
 namespace phub::sim {
 
 class SimSaver {
  public:
-  // `daemons`: those of the job's rack, or of all racks that it spans.
+  // `daemons`: those of the job's rack, or of all racks that it spans. `session_at`: the session of
+  // a rank that may load, at a daemon; empty if there is none now.
   SimSaver(SimNetwork& network, std::span<const std::unique_ptr<SimDaemon>> daemons,
-           SeededRandom& random, const JobScript& script);
+           SeededRandom& random, const JobScript& script,
+           std::function<std::string(std::size_t)> session_at);
   ~SimSaver();
 
   void Start();
   // Why the run is wrong, or an empty string.
-  const std::string& mistake() const { return mistake_; }
+  const std::string& mistake() const;
+  std::uint64_t loads_checked() const;
+  std::uint64_t pages_listed() const { return pages_listed_; }
   std::uint64_t taken() const { return taken_; }
   std::uint64_t missed() const { return missed_; }
   std::uint64_t cancelled() const { return cancelled_; }
@@ -39,6 +45,7 @@ class SimSaver {
     v1::GetVersionsResponse versions;
     v1::Snapshot snapshot;
     std::shared_ptr<Sink> sink;
+    std::vector<v1::SnapshotKey> keys;
     std::vector<v1::StatePiece> pieces;
   };
 
@@ -51,6 +58,8 @@ class SimSaver {
   void GiveBack();
   void Again();
   void Check();
+  void LoadBack();
+  void List(const std::string& token);
   void CheckPiece(const v1::StatePiece& piece);
   void After(DurationNs delay, std::function<void()> what);
   DurationNs Delay() { return static_cast<DurationNs>(50'000 + random_.Below(2'000'000)); }
@@ -59,6 +68,9 @@ class SimSaver {
   const std::span<const std::unique_ptr<SimDaemon>> daemons_;
   SeededRandom& random_;
   const JobScript& script_;
+  const std::function<std::string(std::size_t)> session_at_;
+  std::vector<std::shared_ptr<SimLoader>> loaders_;
+  std::uint64_t pages_listed_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::vector<Part> parts_;                      // by daemon
   std::vector<v1::GetVersionsResponse> before_;  // the previous answers

@@ -70,6 +70,9 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t streams_broken() const { return streams_broken_; }
   std::uint64_t keys_resumed() const { return keys_resumed_; }
   std::uint64_t keys_resumed_back() const { return keys_resumed_back_; }
+  const std::string& SessionAt(std::size_t position) const {
+    return links_[position]->joined.session_id();
+  }
   std::string Describe() const;
   std::uint64_t ParameterHash() const;
 

@@ -154,11 +154,12 @@ void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResp
   want(jobs_.jobs());
   std::ranges::sort(wanted, {}, &Job::number);
   const bool in_pages = request.page_size() > 0;
+  const std::size_t page = std::min<std::size_t>(request.page_size(), context_.options.turn.jobs);
   v1::ListJobsResponse response;
   std::size_t bytes = 0;
   for (const Job* const job : wanted) {
-    const bool full = in_pages && (bytes >= kPageBytes ||
-                                   response.jobs_size() >= static_cast<int>(request.page_size()));
+    const bool full =
+        in_pages && (bytes >= kPageBytes || static_cast<std::size_t>(response.jobs_size()) >= page);
     if (full) {
       response.set_next_page_token(fmt::format("{}", after));
       break;
@@ -167,6 +168,7 @@ void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResp
     info = DescribeJob(*job);
     bytes += info.ByteSizeLong();
     after = job->number;
+    if (in_pages) context_.turn.Add(1);
     if (in_pages || bytes <= kListBytesMax) continue;
     return answer(absl::ResourceExhaustedError(
                       "the list of jobs is too long for one answer; request pages (page_size)"),

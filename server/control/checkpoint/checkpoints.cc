@@ -28,10 +28,10 @@ auto FindIn(Job& job, std::string_view snapshot_id) {
 
 }  // namespace
 
-v1::SnapshotKey DescribeAtTarget(const Job& job, const SnapshotRun& run, std::uint32_t index) {
-  const KeyAtTarget& key = run.contents->keys[index];
+v1::SnapshotKey DescribeAtTarget(const SnapshotContents& contents, std::uint32_t index) {
+  const KeyAtTarget& key = contents.keys[index];
   v1::SnapshotKey described;
-  *described.mutable_spec() = job.keys[index];
+  *described.mutable_spec() = contents.job_keys[index];
   described.mutable_spec()->set_first_iteration(key.first_iteration);
   described.set_key_index(index);
   described.set_reductions(key.reductions);

@@ -21,6 +21,7 @@
 
 #include "server/control/answers.h"
 #include "server/control/core_link.h"
+#include "server/control/jobs/key_table.h"
 #include "server/control/jobs/prefaulter.h"
 #include "server/core/exchange/rack_plan.h"
 #include "server/core/job_shard.h"
@@ -59,10 +60,11 @@ struct TensorView {
 // out.
 std::vector<TensorView> TensorsOf(const ShardKey& key, const CheckpointImage::ChunkImage& image);
 
-// The batches of a job. It keeps them alive, so that other threads can read what control set before
-// it gave them to the core loops.
+// The batches of a job. It keeps them and what they refer to alive, so that other threads can read
+// what control set before it gave them to the core loops.
 struct ChunkSource {
   std::vector<std::vector<std::shared_ptr<const KeyBatch>>> batches;  // [core][batch]
+  std::vector<std::shared_ptr<const void>> exchange;                  // jobs that span racks
 };
 
 // Copies of a job's training state, or memory for them.
@@ -93,13 +95,15 @@ struct KeyAtTarget {
 // and when everything is copied.
 struct SnapshotContents {
   ChunkSource source;
+  KeyTable job_keys;                                     // when it began
   std::vector<std::uint64_t> targets;                    // [key]: reductions
-  std::vector<std::uint64_t> first_iterations;           // [key]
   std::vector<std::shared_ptr<CheckpointImage>> images;  // [core]; until they are admitted
   std::vector<KeyAtTarget> keys;                         // [key]
-  std::vector<ChunkRef> chunks;                          // all chunks whose home is this daemon
-  std::uint64_t bytes = 0;                               // all tensors together
-  std::uint64_t iteration = 0;                           // once everything is copied: its iteration
+  google::protobuf::RepeatedPtrField<v1::SnapshotKey>
+      described;                 // for clients that get all at once
+  std::vector<ChunkRef> chunks;  // all chunks whose home is this daemon
+  std::uint64_t bytes = 0;       // all tensors together
+  std::uint64_t iteration = 0;   // once everything is copied: its iteration
 };
 
 struct SnapshotRun {
@@ -159,7 +163,7 @@ struct NewestSave {
   TimeNs at = 0;  // when its snapshot began or it was loaded; 0: none
 };
 // Describes a key for the reader.
-v1::SnapshotKey DescribeAtTarget(const Job& job, const SnapshotRun& run, std::uint32_t key);
+v1::SnapshotKey DescribeAtTarget(const SnapshotContents& contents, std::uint32_t key);
 void NoteReadOut(Job& job);  // the job's snapshot was read completely
 // The newest checkpoint with its age as of `now`; nullopt if the job has none.
 std::optional<v1::SavedState> DescribeNewestSave(const Job& job, TimeNs now);

@@ -35,6 +35,11 @@ ChunkSource SourceOf(const Job& job) {
   for (std::size_t core = 0; core < job.shards.size(); ++core) {
     for (const BatchRecord& batch : job.batches) source.batches[core].push_back(batch.parts[core]);
   }
+  if (job.exchange != nullptr) {
+    source.exchange.assign(job.exchange->shards.begin(), job.exchange->shards.end());
+    source.exchange.insert(source.exchange.end(), job.exchange->batches.begin(),
+                           job.exchange->batches.end());
+  }
   return source;
 }
 

@@ -14,7 +14,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "pieces carry little-endian elements");
 
 constexpr std::size_t kPieceBytesMax = 1 << 20;
-constexpr int kKeysAtOnceMax = 1024;  // in one turn of control
 
 const char* NameOf(v1::StateTensor tensor) {
   switch (tensor) {
@@ -101,16 +100,15 @@ absl::Status Loads::NameKeys(const std::string& job, const KeyTable& job_keys,
   return absl::OkStatus();
 }
 
-// Keys that did not fit into the first message: some of them from `next` on, which it advances.
+// Keys that did not fit into the first message: those from `next` to `end`. It advances `next`.
 absl::Status Loads::NameMoreKeys(const Job& job, const v1::LoadStateRequest& part,
-                                 CheckpointArrival& arrival, int& next) {
+                                 CheckpointArrival& arrival, int& next, int end) {
   if (job.rack_run != nullptr) {
     return absl::InvalidArgumentError(
         fmt::format("job {} spans racks, so the first message must list all keys of the checkpoint",
                     job.name()));
   }
   std::vector<const v1::KeyStateInfo*> keys;
-  const int end = std::min(part.keys_size(), next + kKeysAtOnceMax);
   for (; next < end; ++next) {
     *arrival.state->description->add_keys() = part.keys(next);
     keys.push_back(&part.keys(next));

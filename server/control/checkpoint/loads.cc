@@ -18,7 +18,6 @@
 namespace phub::server {
 namespace {
 
-constexpr int kPiecesAtOnceMax = 2048;           // in one turn of control
 constexpr std::size_t kSentenceBytesMax = 2048;  // far more than a daemon's fault message has
 
 // A worker's message, to be shown to other ranks and users.
@@ -88,10 +87,16 @@ absl::Status Loads::LoadPieces(LoadId load, const v1::LoadStateRequest& part, in
   // BeginLoad has the keys of the first part.
   if (next == 0 && !std::exchange(arrival.began, true)) next = part.keys_size();
   const bool names_keys = next < part.keys_size();
-  if (status.ok() && names_keys) status = NameMoreKeys(*job, part, arrival, next);
-  const int end = names_keys ? next : std::min(UnitsOf(part), next + kPiecesAtOnceMax);
+  const TurnBudget& budget = context_.options.turn;
+  const int end = std::min(names_keys ? part.keys_size() : UnitsOf(part),
+                           next + static_cast<int>(names_keys ? budget.keys : budget.pieces));
+  if (status.ok() && names_keys) {
+    context_.turn.Add(static_cast<std::size_t>(end - next));
+    status = NameMoreKeys(*job, part, arrival, next, end);
+  }
   for (; next < end && status.ok(); ++next) {
     const v1::StatePiece& piece = part.pieces(next - part.keys_size());
+    context_.turn.Add(1);
     context_.counters.Add(ControlCounter::load_bytes, piece.elements().size());
     if (arrival.dealt.empty()) {
       status = TakePiece(*job, arrival, piece);

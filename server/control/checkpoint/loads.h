@@ -77,7 +77,7 @@ class Loads final : public JobObserver {
                                std::span<const v1::KeyStateInfo* const> keys,
                                CheckpointArrival& arrival);
   static absl::Status NameMoreKeys(const Job& job, const v1::LoadStateRequest& part,
-                                   CheckpointArrival& arrival, int& next);
+                                   CheckpointArrival& arrival, int& next, int end);
   absl::Status TakePiece(const Job& job, CheckpointArrival& arrival, const v1::StatePiece& piece);
   void NotePages(Job& job);
   static void SetAccepts(CheckpointArrival& arrival);

@@ -12,7 +12,7 @@ void MapContents(SnapshotContents& contents) {
   if (contents.images.empty()) return;
   contents.keys.resize(contents.targets.size());
   for (std::size_t i = 0; i < contents.keys.size(); ++i) {
-    contents.keys[i].first_iteration = contents.first_iterations[i];
+    contents.keys[i].first_iteration = contents.job_keys.first_iterations()[i];
     contents.keys[i].reductions = contents.targets[i];
     for (const auto& image : contents.images) image->keys[i].target = contents.targets[i];
   }
@@ -24,6 +24,12 @@ void MapContents(SnapshotContents& contents) {
       contents.bytes += std::uint64_t{place.chunk->element_count} * tensor.element_bytes;
     }
   }
+}
+
+void DescribeKeys(SnapshotContents& contents) {
+  contents.described.Clear();
+  for (std::uint32_t key = 0; key < contents.keys.size(); ++key)
+    *contents.described.Add() = DescribeAtTarget(contents, key);
 }
 
 // Describes each key by what the core loops copied at its target. Keys without a chunk here keep

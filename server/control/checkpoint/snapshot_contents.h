@@ -13,6 +13,8 @@ using VersionReports = std::vector<std::unique_ptr<VersionReport>>;  // [core]
 
 void MapContents(SnapshotContents& contents);
 void DescribeBegun(SnapshotContents& contents, const VersionReports& reports);
+// All keys in one message, for clients that do not read them in parts.
+void DescribeKeys(SnapshotContents& contents);
 void DescribeCopied(SnapshotContents& contents,
                     const std::vector<std::shared_ptr<CheckpointImage>>& images);
 

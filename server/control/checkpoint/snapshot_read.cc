@@ -14,9 +14,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "pieces carry little-endian elements");
 
 constexpr std::uint64_t kPartBytesMax = 1 << 20;  // a piece has at most as many bytes
-// Bound the work of one turn of control, and the overhead of many small pieces.
-constexpr int kPiecesPerPartMax = 2048;
-constexpr std::size_t kKeysPerPartMax = 1024;
 
 }  // namespace
 
@@ -53,18 +50,26 @@ absl::Status Snapshots::ReadSnapshot(const v1::ReadSnapshotRequest& request,
   return absl::OkStatus();
 }
 
-// Adds the next keys. They are few enough for one turn of control, if the reader accepts parts.
-void Snapshots::FillKeys(const Job& job, SnapshotRun& run, v1::SnapshotPart& part) {
-  const std::size_t count = run.keys_in_parts ? kKeysPerPartMax : run.contents->keys.size();
-  for (std::size_t i = 0; i < count && !run.keys_sent(); ++i, ++run.key_next)
-    *part.add_keys() = DescribeAtTarget(job, run, static_cast<std::uint32_t>(run.key_next));
+// Adds the next keys. They are few enough for one turn of control. All keys at once were described
+// by another thread.
+void Snapshots::FillKeys(SnapshotRun& run, v1::SnapshotPart& part) const {
+  if (!run.keys_in_parts) {
+    part.mutable_keys()->Swap(&run.contents->described);
+    run.key_next = run.contents->keys.size();
+    return;
+  }
+  for (std::size_t i = 0; i < context_.options.turn.keys && !run.keys_sent(); ++i, ++run.key_next)
+    *part.add_keys() = DescribeAtTarget(*run.contents, static_cast<std::uint32_t>(run.key_next));
+  context_.turn.Add(static_cast<std::size_t>(part.keys_size()));
   part.set_more_keys(!run.keys_sent());
 }
 
 // Adds the next pieces. Returns the number of bytes.
-std::uint64_t Snapshots::FillPieces(const Job& job, SnapshotRun& run, v1::SnapshotPart& part) {
+std::uint64_t Snapshots::FillPieces(const Job& job, SnapshotRun& run,
+                                    v1::SnapshotPart& part) const {
   std::uint64_t room = kPartBytesMax;
-  while (part.pieces_size() < kPiecesPerPartMax && run.chunk_next < run.contents->chunks.size()) {
+  const auto pieces_max = static_cast<int>(context_.options.turn.pieces);
+  while (part.pieces_size() < pieces_max && run.chunk_next < run.contents->chunks.size()) {
     const ChunkRef& place = run.contents->chunks[run.chunk_next];
     const Chunk& chunk = *place.chunk;
     const auto& copy = run.images.of_cores[place.core.value]->chunks[place.index];
@@ -89,6 +94,7 @@ std::uint64_t Snapshots::FillPieces(const Job& job, SnapshotRun& run, v1::Snapsh
     run.tensor_next = 0;
     ++run.chunk_next;
   }
+  context_.turn.Add(static_cast<std::size_t>(part.pieces_size()));
   return kPartBytesMax - room;
 }
 
@@ -97,7 +103,7 @@ void Snapshots::SendSnapshotPart(Job& job) {
   SnapshotRun& run = *job.checkpoints->snapshot;
   v1::SnapshotPart part;
   if (!run.keys_sent()) {
-    FillKeys(job, run, part);
+    FillKeys(run, part);
   } else {
     context_.counters.Add(ControlCounter::snapshot_bytes, FillPieces(job, run, part));
   }

@@ -85,7 +85,7 @@ void Snapshots::MapSnapshot(Job& job, const v1::BeginSnapshotRequest& request,
   const std::shared_ptr<SnapshotContents> contents = run->contents;
   contents->source = SourceOf(job);
   contents->targets = std::move(targets);
-  contents->first_iterations = job.keys.first_iterations();
+  contents->job_keys = job.keys;
   const std::string run_id = run->id;
   job.checkpoints->snapshot = std::move(run);
   job.checkpoints->snapshot_maps = true;
@@ -149,7 +149,11 @@ void Snapshots::NoteBegun(Job& job, std::vector<std::unique_ptr<VersionReport>> 
   SnapshotRun& run = *job.checkpoints->snapshot;
   run.deadline = kNever;  // the core loops have accepted it
   RunLongOn(
-      context_, job, [contents = run.contents, reports] { DescribeBegun(*contents, *reports); },
+      context_, job,
+      [contents = run.contents, reports, with_keys = run.begins_with_keys] {
+        DescribeBegun(*contents, *reports);
+        if (with_keys) DescribeKeys(*contents);
+      },
       [this, &job, id = run.id] {
         SnapshotRun* const now = job.checkpoints->snapshot.get();
         if (!job.running() || now == nullptr || now->id != id) return;
@@ -164,8 +168,9 @@ void Snapshots::NoteCopied(Job& job) {
   run.describing = true;
   RunLongOn(
       context_, job,
-      [contents = run.contents, images = run.images.of_cores] {
+      [contents = run.contents, images = run.images.of_cores, in_parts = run.keys_in_parts] {
         DescribeCopied(*contents, images);
+        if (!in_parts) DescribeKeys(*contents);
       },
       [this, &job, id = run.id] {
         SnapshotRun* const now = job.checkpoints->snapshot.get();
@@ -236,10 +241,8 @@ void Snapshots::AdvanceSnapshot(Job& job, TimeNs now) {
   if (run->state == SnapshotRun::State::kAccepting && run->acknowledged && run->versions_known) {
     run->state = SnapshotRun::State::kTaking;
     run->deadline = now + context_.options.transfer_timeout;
-    v1::Snapshot begun = run->description;
-    for (std::uint32_t key = 0; key < run->contents->keys.size() && run->begins_with_keys; ++key)
-      *begun.add_keys() = DescribeAtTarget(job, *run, key);
-    std::exchange(run->begun, nullptr)(absl::OkStatus(), std::move(begun));
+    run->description.mutable_keys()->Swap(&run->contents->described);
+    std::exchange(run->begun, nullptr)(absl::OkStatus(), std::move(run->description));
   }
   if (now >= run->deadline) {
     const bool accepting = run->state == SnapshotRun::State::kAccepting;

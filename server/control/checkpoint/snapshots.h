@@ -66,8 +66,8 @@ class Snapshots final : public JobObserver {
   void NoteCopied(Job& job);
   void DropSnapshotOf(Job& job, const std::string& saver);
   void StartSnapshot(Job& job);
-  static void FillKeys(const Job& job, SnapshotRun& run, v1::SnapshotPart& part);
-  static std::uint64_t FillPieces(const Job& job, SnapshotRun& run, v1::SnapshotPart& part);
+  void FillKeys(SnapshotRun& run, v1::SnapshotPart& part) const;
+  std::uint64_t FillPieces(const Job& job, SnapshotRun& run, v1::SnapshotPart& part) const;
   void SendSnapshotPart(Job& job);
   void DropSnapshot(Job& job, absl::Status why);
   void FreeSnapshot(Job& job);

@@ -12,7 +12,7 @@ namespace phub::server {
 
 struct JobExchange {
   exchange::RackPlan plan;
-  std::vector<std::unique_ptr<exchange::ShardExchange>> shards;   // [core]
+  std::vector<std::shared_ptr<exchange::ShardExchange>> shards;   // [core]
   std::vector<exchange::TreeChooser> choosers;                    // [core]
   std::vector<std::shared_ptr<exchange::ExchangeBatch>> batches;  // all cores, all batches
 };

@@ -97,6 +97,9 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
     context_.ledger.Return(job.account, build.bytes);
     job.memory_bytes -= build.bytes;
     context_.ledger.ReturnKeys(job.account, build.placement.size());
+    if (record.keys != nullptr) {  // a retry may use the names
+      for (const v1::KeySpec& key : *record.keys) build.names->erase(key.name());
+    }
     build.refusal = ControlCounter::keys_refused_capacity;
     return absl::ResourceExhaustedError(
         fmt::format("job {}: phubd could not allocate the {} that these keys need: {}", job.name(),

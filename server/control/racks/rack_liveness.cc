@@ -69,7 +69,10 @@ std::optional<std::string> RackLiveness::Judge(const Job& job, RackIndex rack, T
   }
   const std::uint64_t both = RackBit(rack) | RackBit(plan.self);
   if ((plan.linked & both) != both) {
-    const int timeouts = run.protocol.standing() ? kLongTimeouts : 1;
+    // The others judge each other. If this rack takes no part, it may not even know yet that the
+    // job trains, because the control plane that should say so is stuck.
+    const bool takes_part = (plan.linked & RackBit(plan.self)) != 0;
+    const int timeouts = run.protocol.standing() || !takes_part ? kLongTimeouts : 1;
     return JudgeByHeartbeats(job, rack, timeouts * timeout, now);
   }
   if (KeepsAnyLane(run)) return std::nullopt;  // its neighbors judge it

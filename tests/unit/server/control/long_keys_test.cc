@@ -57,6 +57,25 @@ TEST_F(LongKeysTest, NothingOfABatchIsDoneUnderTheLock) {
   EXPECT_EQ(more->response.placements(0).key_index(), kMany + 0u);
 }
 
+// Each batch alone would be small, but one turn answers all ranks.
+TEST_F(LongKeysTest, AllRanksOfATurnShareItsBudget) {
+  constexpr int kRanks = 8;
+  std::vector<v1::KeySpec> keys = Many();
+  keys.resize(40);
+  std::vector<std::shared_ptr<Call<v1::AddKeysResponse>>> calls;
+  for (const std::string& session : EnterAll(kRanks)) {
+    control().BeginTurn();
+    calls.push_back(AddKeys(Batch(session, 0, keys)));
+    EXPECT_LE(control().turn_units(), TurnBudget().at_once);
+  }
+  for (const auto& core : cores) core->Run();
+  control().Poll();
+  EXPECT_LE(control().turn_units(), TurnBudget().at_once);
+  EXPECT_FALSE(background.pieces.empty());
+  RunAll();
+  for (const auto& call : calls) EXPECT_TRUE(call->ok()) << call->message();
+}
+
 TEST_F(LongKeysTest, ARefusedBatchLeavesNothingBehind) {
   const std::string session = Enter(0, 1);
   const std::uint64_t before = control().memory_bytes();

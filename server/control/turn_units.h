@@ -1,0 +1,35 @@
+// How much work is done in one turn under control's lock, counted in units: keys, pieces of
+// training state, jobs that are described. The bounds do not depend on the number of ranks, keys or
+// jobs. The simulation asserts them in every turn (tests/sim/sim_daemon.h). Not counted: work that
+// takes a few nanoseconds for each key or job, and batches of keys and the beginning of loads in
+// jobs that span racks, which are handled at once.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+namespace phub::server {
+
+struct TurnBudget {
+  // What Context::RunLong does at once, all calls of a turn together: far below a millisecond.
+  std::size_t at_once = 128;
+  std::size_t keys = 1024;    // in one part of a snapshot or load
+  std::size_t pieces = 2048;  // in one part of a snapshot, or of a load's message
+  std::size_t jobs = 128;     // in one page of the list of jobs
+
+  // The bound of a whole turn. After work that was done at once, a turn may send one part, or the
+  // keys that the work was about.
+  std::size_t Max() const { return at_once + std::max({at_once, keys, pieces, jobs}); }
+};
+
+class TurnUnits {
+ public:
+  void Begin() { units_ = 0; }
+  void Add(std::size_t units) { units_ += units; }
+  std::size_t units() const { return units_; }
+
+ private:
+  std::size_t units_ = 0;
+};
+
+}  // namespace phub::server
