@@ -111,7 +111,7 @@ class Control {
   void Count(ControlCounter counter, std::uint64_t value = 1);
   // Call it whenever the lock was taken. Poll calls it, too.
   void BeginTurn();
-  std::size_t turn_units() const;  // of the present turn: see turn_units.h
+  std::size_t turn_units() const;  // in this turn so far: see turn_units.h
   // The lock was held for this long (phub_control_lock_seconds).
   void NoteTurn(TurnKind kind, DurationNs held);
 

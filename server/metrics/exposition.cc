@@ -218,6 +218,9 @@ void WriteTenants(const MetricsSample& sample, TextFormat& text) {
         &TenantSample::memory_bytes);
   gauge("phub_tenant_memory_quota_bytes", "Memory that the tenant's jobs may reserve.",
         &TenantSample::memory_quota_bytes);
+  gauge("phub_tenant_left_memory_bytes",
+        "Shared memory that processes still use after their job has ended or they were replaced.",
+        &TenantSample::left_memory_bytes);
   const auto counter = [&](std::string_view name, std::string_view help, auto value) {
     WriteEach(sample.tenants, text, name, Type::kCounter, help, [&](const TenantSample& tenant) {
       text.Add(value(tenant.totals), {{"tenant", tenant.tenant}});

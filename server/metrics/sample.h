@@ -77,8 +77,9 @@ struct TenantSample {
   WorkTotals totals;  // ended jobs included
   std::uint64_t jobs = 0;
   std::uint64_t live_workers = 0;
-  std::uint64_t memory_bytes = 0;
+  std::uint64_t memory_bytes = 0;  // left_memory_bytes included
   std::uint64_t memory_quota_bytes = 0;
+  std::uint64_t left_memory_bytes = 0;  // that processes of ended jobs still use
 };
 
 struct MetricsSample {

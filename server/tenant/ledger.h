@@ -67,6 +67,7 @@ class Ledger {
   // Sets how much shared memory of its former jobs of this name the tenant's processes still use;
   // see jobs/left_memory.h. It counts against the limits, and cannot be refused.
   void SetLeft(const std::string& tenant, const std::string& job, std::uint64_t bytes);
+  std::uint64_t LeftOf(const std::string& tenant) const;
   std::uint64_t left_bytes() const { return left_bytes_; }  // all tenants together
   // Whether a reservation of a new job fails now, and would not fail without such memory.
   bool OnlyLeftIsInTheWay(const std::string& tenant, std::uint64_t bytes) const;
@@ -105,7 +106,6 @@ class Ledger {
   };
   std::string DescribeJobs(const std::string& tenant) const;
   std::string DescribeLeft(const std::string& tenant) const;
-  std::uint64_t LeftOf(const std::string& tenant) const;
   Room RoomOf(const std::string& tenant, bool with_left) const;
 
   std::uint64_t limit_bytes_;

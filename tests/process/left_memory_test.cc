@@ -118,6 +118,10 @@ TEST_F(LeftMemory, IsChargedWhileAProgramKeepsItAndLimitsWhatItGets) {
     EXPECT_GE(reserved + (1 << 20), before + kept);
     EXPECT_LE(reserved, before + kept + (1 << 20));
     EXPECT_LE(kept, kMemoryMax);
+    // Expect: the metric names it.
+    const std::uint64_t left = TenantMetric(rack_.endpoint(0), "phub_tenant_left_memory_bytes");
+    EXPECT_GE(left + (1 << 20), kept);
+    EXPECT_LE(left, kept + (1 << 20));
   }
   EXPECT_GE(runs, 2u);
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused.message();
@@ -127,6 +131,7 @@ TEST_F(LeftMemory, IsChargedWhileAProgramKeepsItAndLimitsWhatItGets) {
   EXPECT_LE(hoard.ResidentBytes(), kMemoryMax);
   hoard.Return();
   EXPECT_EQ(ReservedWhenBelow(before), before);
+  EXPECT_EQ(TenantMetric(rack_.endpoint(0), "phub_tenant_left_memory_bytes"), 0u);
   EXPECT_TRUE(Run(hoard).ok());
 }
 

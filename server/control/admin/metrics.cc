@@ -78,6 +78,7 @@ std::map<std::string, TenantSample> Metrics::SampleTenants() const {
     tenant.tenant = name;
     tenant.memory_bytes = context_.ledger.UsageOf(name).memory_bytes;
     tenant.memory_quota_bytes = context_.ledger.tenant_limit_bytes(name);
+    tenant.left_memory_bytes = context_.ledger.LeftOf(name);
   }
   return tenants;
 }
@@ -175,6 +176,7 @@ void Metrics::GetStats(const v1::GetStatsRequest& /*request*/,
     add("phub_tenant_live_workers", tenant.live_workers);
     add("phub_tenant_memory_bytes", tenant.memory_bytes);
     add("phub_tenant_memory_quota_bytes", tenant.memory_quota_bytes);
+    add("phub_tenant_left_memory_bytes", tenant.left_memory_bytes);
     add("phub_tenant_gradient_bytes_total", tenant.totals.gradient_bytes);
     add("phub_tenant_reply_bytes_total", tenant.totals.reply_bytes);
     add("phub_tenant_rounds_total", tenant.totals.rounds());
