@@ -21,6 +21,8 @@ namespace {
 // Policy fail: the time in which control must not answer after all lanes were lost.
 constexpr DurationNs kDeathGraceMax = 250 * kMillisecond;
 constexpr int kDeathGraceFraction = 8;  // of liveness_timeout
+// Warnings of a round that is late. Less than the interval of one daemon's notices.
+constexpr DurationNs kLateLogInterval = 20 * kSecond;
 
 }  // namespace
 
@@ -144,6 +146,7 @@ void RackWatch::Log(Watched& watched, const v1::SessionEvent& event) {
               daemon);
       break;
     case v1::SessionEvent::kMissing: LogMissing(event.missing(), daemon); break;
+    case v1::SessionEvent::kLate: LogLate(event.late(), daemon); break;
     case v1::SessionEvent::kRefused:
       LogWarning("event=rank_refused job={} rank={} refused={} host=\"{}\" daemon={} error=\"{}\"",
                  settings_.job, settings_.rank, event.refused().rank(), event.refused().host(),
@@ -161,6 +164,27 @@ void RackWatch::LogMissing(const v1::RanksMissing& missing, const std::string& d
   LogWarning("event=waiting_for_ranks job={} rank={} missing=\"{}\" waiting_s={:.0f} daemon={}",
              settings_.job, settings_.rank, fmt::join(missing.ranks(), ","),
              static_cast<double>(missing.waiting_ns()) / kSecond, daemon);
+}
+
+// Every daemon of the rack notices a rank that is late.
+void RackWatch::LogLate(const v1::RoundLate& late, const std::string& daemon) {
+  const TimeNs now = clock_.Now();
+  {
+    const std::lock_guard lock(mutex_);
+    if (late_logged_at_ != 0 && now - late_logged_at_ < kLateLogInterval) return;
+    late_logged_at_ = now;
+  }
+  std::string ranks;
+  for (const v1::LateRank& rank : late.ranks())
+    ranks += fmt::format("{}rank {} ({})", ranks.empty() ? "" : ", ", rank.rank(), rank.host());
+  const auto named = static_cast<std::uint32_t>(late.ranks_size());
+  if (named < late.late_count()) ranks += fmt::format(" and {} others", late.late_count() - named);
+  LogWarning(
+      "event=round_late job={} rank={} waiting_for=\"{}\" key=\"{}\" iteration={} waiting_s={:.1f} "
+      "usual_s={:.3f} daemon={}",
+      settings_.job, settings_.rank, ranks, late.key(), late.iteration(),
+      static_cast<double>(late.waiting_ns()) / kSecond,
+      static_cast<double>(late.usual_ns()) / kSecond, daemon);
 }
 
 void RackWatch::OnAttendClosed(Watched& watched, const absl::Status& status) {

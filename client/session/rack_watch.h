@@ -134,6 +134,7 @@ class RackWatch {
   void OnEvent(Watched& watched, const v1::SessionEvent& event);
   void OnAttendClosed(Watched& watched, const absl::Status& status);
   void Log(Watched& watched, const v1::SessionEvent& event);
+  void LogLate(const v1::RoundLate& late, const std::string& daemon);
   void LogMissing(const v1::RanksMissing& missing, const std::string& daemon) const;
   Status Decorate(const Watched& watched, Status status) const;
   void Attend(Watched& watched);
@@ -171,6 +172,7 @@ class RackWatch {
   std::condition_variable changed_;
   bool begun_ = false;  // the streams are open, so the threads may begin
   bool quit_ = false;
+  TimeNs late_logged_at_ = 0;            // 0: never
   SeededRandom random_;                  // for pauses
   std::vector<LaneWatch> lane_watches_;  // [lane]
   std::thread pulse_thread_;

@@ -38,6 +38,7 @@
 #include "server/control/ranks/arrivals.h"
 #include "server/control/ranks/barriers.h"
 #include "server/control/ranks/joins.h"
+#include "server/control/ranks/late_rounds.h"
 #include "server/control/ranks/liveness.h"
 #include "server/control/ranks/local_rack.h"
 #include "server/control/ranks/seats.h"
@@ -91,6 +92,7 @@ struct Control::Parts {
   Seats seats{context,       jobs,     sessions, ending,        diagnoses,
               pending_calls, presence, barriers, rank_memories, rack_jobs};
   Arrivals arrivals{context, ending};
+  LateRounds late_rounds{context, stall_queries};
   Liveness liveness{context, jobs, sessions, ending, diagnoses, presence, rack_jobs};
   Joins joins{context,       jobs,        local_rack,    seats,  sessions, arrivals,
               pending_calls, host_memory, rank_memories, shares, opening};
@@ -227,6 +229,7 @@ void Control::PollJob(Job& job, TimeNs now) {
   parts.diagnoses.AdvanceDiagnosis(job, now);
   parts.liveness.CheckAbandoned(job, now);
   parts.arrivals.Check(job, now);
+  parts.late_rounds.Check(job, now);
   parts.draining.CheckDeadline(job, now);
   if (!job.running() && !job.end_commands_sent && now >= job.end_commands_at) {
     parts.ending.SendEndCommands(job);
@@ -306,6 +309,7 @@ TimeNs Control::NextTimer(const Job& job) const {
   }
   next = std::min(next, parts_->seats.NextLease(job));
   next = std::min(next, parts_->arrivals.NextTimer(job));
+  next = std::min(next, parts_->late_rounds.NextTimer(job));
   if (job.nobody_since != 0) {
     next = std::min(next, job.nobody_since + context.options.abandoned_timeout);
   }

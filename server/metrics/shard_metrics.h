@@ -50,11 +50,12 @@ struct ShardMetrics {
   SingleWriterNumber round_duration_ns;    // sum over rounds, each from first gradient to last
   std::array<SingleWriterNumber, kRoundDurationBuckets> round_duration_buckets;
   // Gauges. The largest number of reductions that a chunk has completed, which is the job's
-  // iteration; when it was completed first, 0: not yet; and the time from one to the next,
-  // smoothed.
+  // iteration; when it was completed first, 0: not yet; the time from one to the next, smoothed;
+  // and how many such times were measured.
   SingleWriterNumber iteration;
   SingleWriterNumber iteration_at;
   SingleWriterNumber iteration_ns;
+  SingleWriterNumber iterations_timed;
   std::unique_ptr<RankMetrics[]> ranks;  // [rank]
 
   void CountGradient(std::uint64_t bytes) {
@@ -71,6 +72,7 @@ struct ShardMetrics {
       const std::uint64_t took = static_cast<std::uint64_t>(now) - iteration_at.Get();
       const std::uint64_t mean = iteration_ns.Get();
       iteration_ns.Set(mean == 0 ? took : mean - mean / kSmoothing + took / kSmoothing);
+      iterations_timed.Add();
     }
     iteration.Set(reductions);
     iteration_at.Set(static_cast<std::uint64_t>(now));

@@ -183,6 +183,7 @@ struct Job {
   TimeNs created_at = 0;
   std::uint64_t number = 0;        // in the order of creation, from 1
   TimeNs arrivals_noticed_at = 0;  // the last notice of missing ranks; 0: none yet
+  TimeNs late_look_at = 0;         // see LateRounds; 0: it has not looked yet
   std::vector<Member> members;     // [rank]
 
   KeyTable keys;              // [key index]; empty after the release

@@ -1,0 +1,122 @@
+#include "server/control/ranks/late_rounds.h"
+
+#include <algorithm>
+
+#include "common/base/log.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr int kLateRanksNamed = 16;
+
+struct Progress {
+  std::uint64_t iteration = 0;
+  std::uint64_t timed = 0;  // iterations that `usual` was measured on
+  DurationNs usual = 0;
+  TimeNs at = 0;  // when the last iteration was complete; 0: not yet
+};
+
+// The progress of the core loop that is furthest ahead.
+Progress ProgressOf(const Job& job) {
+  Progress progress;
+  for (const auto& shard : job.shards) {
+    const ShardMetrics& metrics = shard->metrics;
+    if (metrics.iteration.Get() < progress.iteration) continue;
+    progress = {metrics.iteration.Get(), metrics.iterations_timed.Get(),
+                static_cast<DurationNs>(metrics.iteration_ns.Get()),
+                static_cast<TimeNs>(metrics.iteration_at.Get())};
+  }
+  return progress;
+}
+
+DurationNs LateAfter(DurationNs usual) {
+  return std::max(LateRounds::kLateAtLeast, LateRounds::kTimesUsual * usual);
+}
+
+bool Misses(const StallReport::Entry& round, std::uint32_t rank) {
+  return (round.missing[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
+// A rank that has not joined, or is lost, is reported in other ways (arrivals.h, presence.h).
+bool IsLate(const Job& job, const StallReport::Entry& round, std::uint32_t rank) {
+  return job.members[rank].state == Member::State::kLive && Misses(round, rank);
+}
+
+// The round that has waited longest for a live rank; null: no round does.
+const StallReport::Entry* FindOldest(const Job& job, const StallQuery& query) {
+  const StallReport::Entry* oldest = nullptr;
+  for (const auto& report : query.reports) {
+    for (std::uint32_t i = 0; i < report->count; ++i) {
+      const StallReport::Entry& round = report->entries[i];
+      if (oldest != nullptr && round.since >= oldest->since) continue;
+      bool waits = false;
+      for (std::uint32_t rank = 0; rank < job.members.size() && !waits; ++rank) {
+        waits = IsLate(job, round, rank);
+      }
+      if (waits) oldest = &round;
+    }
+  }
+  return oldest;
+}
+
+}  // namespace
+
+TimeNs LateRounds::NextTimer(const Job& job) const {
+  if (!job.running() || job.diagnosis) return kNever;
+  const Progress progress = ProgressOf(job);
+  if (progress.timed < kIterationsMin || progress.at == 0) return kNever;
+  return std::max(progress.at + LateAfter(progress.usual), job.late_look_at);
+}
+
+void LateRounds::Check(Job& job, TimeNs now) {
+  if (now < NextTimer(job)) return;
+  job.late_look_at = now + kIdleInterval;
+  // A core loop that does not answer must not collect queries.
+  if (!job.queries.empty()) return;
+  stall_queries_.AskForStalls(job, context_.options.report_timeout,
+                              [this, &job, usual = ProgressOf(job).usual](StallQuery& query) {
+                                if (job.running() && query.complete()) Examine(job, query, usual);
+                              });
+}
+
+void LateRounds::Examine(Job& job, const StallQuery& query, DurationNs usual) {
+  const StallReport::Entry* const oldest = FindOldest(job, query);
+  if (oldest == nullptr) return;
+  const TimeNs now = context_.clock.Now();
+  if (const TimeNs late_at = oldest->since + LateAfter(usual); now < late_at) {
+    job.late_look_at = late_at;
+    return;
+  }
+  job.late_look_at = now + kNoticeInterval;
+  Notify(job, *oldest, usual);
+}
+
+void LateRounds::Notify(const Job& job, const StallReport::Entry& round, DurationNs usual) const {
+  v1::SessionEvent event;
+  v1::RoundLate& late = *event.mutable_late();
+  late.set_key(DescribeKey(job, round.key));
+  late.set_iteration(round.iteration.value);
+  late.set_waiting_ns(context_.clock.Now() - round.since);
+  late.set_usual_ns(usual);
+  std::string names;
+  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
+    if (!IsLate(job, round, rank)) continue;
+    late.set_late_count(late.late_count() + 1);
+    if (late.ranks_size() == kLateRanksNamed) continue;
+    late.add_ranks()->set_rank(rank + job.config.rank_base);
+    late.mutable_ranks(late.ranks_size() - 1)->set_host(job.members[rank].host);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", DescribeRankBriefly(job, Rank{rank}));
+  }
+  LogInfo(
+      "event=round_late tenant={} job=\"{}\" waiting_for=\"{}\" ranks={} key=\"{}\" iteration={} "
+      "waiting_s={:.1f} usual_s={:.3f}",
+      job.account.tenant, job.name(), names, late.late_count(), late.key(), late.iteration(),
+      static_cast<double>(late.waiting_ns()) / kSecond, static_cast<double>(usual) / kSecond);
+  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
+    const Member& member = job.members[rank];
+    if (member.sink && !Misses(round, rank)) member.sink->Send(event);
+  }
+}
+
+}  // namespace phub::server
