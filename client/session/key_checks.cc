@@ -143,6 +143,8 @@ v1::KeySpec ToProto(const KeyDefinition& key) {
   message.set_optimizer(OptimizerKindOf(key.optimizer));
   ToProto(key.hyper_parameters, *message.mutable_hyper_parameters());
   message.set_first_iteration(key.first_iteration);
+  if (key.tensors.size() > 1)
+    message.mutable_tensors()->Assign(key.tensors.begin(), key.tensors.end());
   return message;
 }
 

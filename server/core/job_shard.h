@@ -23,6 +23,7 @@
 #include "common/transport/transport.h"
 #include "common/wire/message.h"
 #include "server/core/commands.h"
+#include "server/core/conflict.h"
 #include "server/core/long_work.h"
 #include "server/core/schedule/turn.h"
 #include "server/metrics/shard_metrics.h"
@@ -296,6 +297,7 @@ struct JobShard {
   LongWork* long_work = nullptr;     // the core loop's; null without a loop
   schedule::JobTurn turn;            // used by fair_queue.h
   NonFinite non_finite;              // the first sum that was not finite
+  Conflict conflict;                 // if ranks disagree: what they sent
   ShardIteration iteration;
   CheckpointImage* snapshot = nullptr;          // being taken
   CheckpointImage* loaded = nullptr;            // rounds of kLoad put it in place

@@ -4,6 +4,7 @@
 
 #include "common/base/log.h"
 #include "common/base/printable.h"
+#include "server/control/jobs/conflict_text.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -168,22 +169,9 @@ void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) 
                          DescribeLoss(event.error, event.protocol_error, event.connection));
       break;
     case FaultCode::kHyperParametersMismatch:
-      what = fmt::format(
-          "every rank must set the same hyper-parameters, but {} and {} announced different values "
-          "for the same version",
-          who, other);
-      break;
     case FaultCode::kRoundMismatch:
-      what = fmt::format(
-          "every rank must push a round with the same operation, root and hyper-parameters, but {} "
-          "and {} pushed different ones",
-          who, other);
-      break;
     case FaultCode::kDecisionMismatch:
-      what = fmt::format(
-          "every rank must make the same clip or skip decision for an iteration, but {} and {} "
-          "sent different ones",
-          who, other);
+      what = DescribeConflict(event.code, event.shard->conflict, who, other);
       break;
     case FaultCode::kDepartedRank:
       what = fmt::format("{} has left the job, but {} takes part in a round that needs it", who,

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
+#include "common/base/fnv1a.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -243,20 +245,35 @@ absl::StatusOr<JobSettings> CheckOpen(const v1::JoinRequest& request,
   return Read(request, defaults, daemon_cores, From::kRack);
 }
 
+namespace {
+
+// Values that differ have different texts.
+std::string PlanText(const std::string& plan) {
+  if (plan.empty()) return "none";
+  if (!plan.starts_with('{')) return plan;
+  return fmt::format("in JSON with {} bytes and hash {:016x}", plan.size(),
+                     Fnv1a(std::as_bytes(std::span(plan))));
+}
+
+std::string ExactTime(DurationNs time) {
+  return fmt::format("{} s", static_cast<double>(time) / kSecond);
+}
+
+}  // namespace
+
 std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,
                                  const std::string& creator) {
   const auto differ = [&](const char* what, std::uint32_t their_value, std::uint32_t our_value) {
     return fmt::format("{} {}, but {} created it with {}", what, their_value, creator, our_value);
   };
-  if (theirs.world_size != ours.world_size) {
-    return differ("world_size", theirs.world_size, ours.world_size);
-  }
+  // Across racks, `world_size` is the number of this rack's ranks.
+  const auto ranks = [](const JobSettings& each) {
+    return each.ranks_of_job == 0 ? each.world_size : each.ranks_of_job;
+  };
+  if (ranks(theirs) != ranks(ours)) return differ("world_size", ranks(theirs), ranks(ours));
   if (theirs.plan != ours.plan) {
-    const auto named = [](const std::string& plan) {
-      return plan.empty() ? "none" : plan.starts_with("{") ? "<JSON>" : plan;
-    };
-    return fmt::format("plan {}, but {} created it with {}", named(theirs.plan), creator,
-                       named(ours.plan));
+    return fmt::format("plan {}, but {} created it with {}", PlanText(theirs.plan), creator,
+                       PlanText(ours.plan));
   }
   if (theirs.chunk_bytes != ours.chunk_bytes) {
     return differ("chunk_bytes", theirs.chunk_bytes, ours.chunk_bytes);
@@ -281,12 +298,12 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
                        ToString(ours.on_loss));
   }
   if (theirs.wait_timeout != ours.wait_timeout) {
-    return fmt::format("wait_timeout {}, but {} created it with {}", FormatAge(theirs.wait_timeout),
-                       creator, FormatAge(ours.wait_timeout));
+    return fmt::format("wait_timeout {}, but {} created it with {}", ExactTime(theirs.wait_timeout),
+                       creator, ExactTime(ours.wait_timeout));
   }
   if (theirs.join_timeout != ours.join_timeout) {
-    return fmt::format("join_timeout {}, but {} created it with {}", FormatAge(theirs.join_timeout),
-                       creator, FormatAge(ours.join_timeout));
+    return fmt::format("join_timeout {}, but {} created it with {}", ExactTime(theirs.join_timeout),
+                       creator, ExactTime(ours.join_timeout));
   }
   if (theirs.restart != ours.restart) {
     return fmt::format("restart={}, but {} created it with restart={}", theirs.restart, creator,

@@ -2,6 +2,7 @@
 #include <bit>
 #include <utility>
 
+#include "common/base/printable.h"
 #include "common/optimizer/message_fields.h"
 #include "common/optimizer/optimizer_table.h"
 #include "server/control/keys/key_specs.h"
@@ -15,26 +16,36 @@ std::string TypeName(int type) {
   return numeric::ToString(static_cast<ElementType>(type));
 }
 
-const char* OptimizerName(v1::OptimizerKind kind) {
+std::string OptimizerName(v1::OptimizerKind kind) {
   if (kind == v1::OPTIMIZER_NONE) return "no optimizer";
   const optimizer::Descriptor* const row = optimizer::FindDescriptor(kind);
-  return row == nullptr ? "an unknown optimizer" : row->name;
+  return row == nullptr ? fmt::format("optimizer number {}", static_cast<int>(kind)) : row->name;
 }
 
-const char* OperationName(v1::Operation operation) {
+std::string OperationName(v1::Operation operation) {
   switch (operation) {
     case v1::OPERATION_SUM: return "operation sum";
     case v1::OPERATION_MEAN: return "operation mean";
     case v1::OPERATION_MIN: return "operation min";
     case v1::OPERATION_MAX: return "operation max";
     case v1::OPERATION_PRODUCT: return "operation product";
-    default: return "an unknown operation";
+    default: return fmt::format("operation number {}", static_cast<int>(operation));
   }
 }
 
 // Compares bitwise, because results must be reproducible bit by bit.
 bool SameBits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+
+// "3 tensors", or "tensor 1 of 64 elements" if `other` has as many.
+std::string DescribeTensors(const v1::KeySpec& own, const v1::KeySpec& other) {
+  if (own.tensors().empty()) return "one tensor";
+  if (own.tensors_size() != other.tensors_size()) {
+    return fmt::format("{} tensors", own.tensors_size());
+  }
+  const auto first = std::ranges::mismatch(own.tensors(), other.tensors()).in1;
+  return fmt::format("tensor {} of {} elements", first - own.tensors().begin(), *first);
 }
 
 // Describes the first difference of two keys in two phrases. Both are empty if the keys are equal.
@@ -48,11 +59,14 @@ Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
     return {fmt::format("\"{}\" with {} elements", a.name(), a.element_count()),
             a.name() == b.name()
                 ? other
-                : fmt::format("\"{}\" with {}", IsName(b.name()) ? b.name() : "?", other)};
+                : fmt::format("\"{}\" with {}", Printable(b.name(), kNameBytesMax), other)};
   }
   const auto phrase = [&](const std::string& x, const std::string& y) {
     return Phrases{fmt::format("\"{}\" with {}", a.name(), x), y};
   };
+  if (!std::ranges::equal(a.tensors(), b.tensors())) {
+    return phrase(DescribeTensors(a, b), DescribeTensors(b, a));
+  }
   const auto types = [&](const char* what, int x, int y) {
     return phrase(fmt::format("{} {}", what, TypeName(x)), fmt::format("{} {}", what, TypeName(y)));
   };
@@ -75,8 +89,7 @@ Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
     const double x = a_values.*field.value;
     const double y = b_values.*field.value;
     if (SameBits(x, y)) continue;
-    return phrase(fmt::format("{} {:.17g}", field.name, x),
-                  fmt::format("{} {:.17g}", field.name, y));
+    return phrase(fmt::format("{} {}", field.name, x), fmt::format("{} {}", field.name, y));
   }
   return {};
 }
@@ -88,9 +101,12 @@ KeyDifference CompareKeys(const KeyList& first, const KeySpecs& keys) {
   for (std::size_t i = 0; i < std::min(count, first.size()); ++i) {
     Phrases phrases = Compare(first[i], keys[static_cast<int>(i)]);
     if (phrases.first.empty()) continue;
-    return {true, i, std::move(phrases.first), std::move(phrases.other), count};
+    return {true, i, std::move(phrases.first), std::move(phrases.other), count, {}};
   }
-  return {count != first.size(), 0, {}, {}, count};
+  if (count == first.size()) return {};
+  std::string extra =
+      count < first.size() ? first[count].name() : keys[static_cast<int>(first.size())].name();
+  return {true, 0, {}, {}, count, Printable(extra, kNameBytesMax)};
 }
 
 std::string Describe(const KeyDifference& difference, const Job& job, std::uint32_t batch,
@@ -99,8 +115,10 @@ std::string Describe(const KeyDifference& difference, const Job& job, std::uint3
   const std::string first = DescribeRankBriefly(job, record.first);
   const std::string other = DescribeRankBriefly(job, rank);
   if (difference.first.empty()) {
-    return fmt::format("batch {}: {} added {} keys, but {} added {}", batch, first,
-                       record.keys->size(), other, difference.count);
+    return fmt::format("batch {}: {} added {} key{}, but {} added {}; only {} added \"{}\"", batch,
+                       first, record.keys->size(), record.keys->size() == 1 ? "" : "s", other,
+                       difference.count, record.keys->size() > difference.count ? first : other,
+                       difference.extra);
   }
   return fmt::format("key {}: {} has {}, but {} has {}", record.first_key + difference.key, first,
                      difference.first, other, difference.other);

@@ -65,6 +65,22 @@ absl::Status CheckWireType(const v1::KeySpec& key, const char* field, int wire) 
                        type == ElementType::kF32 ? "f32, bf16 or f16" : numeric::ToString(type)));
 }
 
+// At least one element each, so a key cannot have more tensors than elements.
+absl::Status CheckTensors(const v1::KeySpec& key) {
+  std::uint64_t left = key.element_count();
+  for (const std::uint64_t elements : key.tensors()) {
+    if (elements == 0 || elements > left) {
+      return Wrong(key, fmt::format("its tensors must have {} elements together, and at least one "
+                                    "each",
+                                    key.element_count()));
+    }
+    left -= elements;
+  }
+  if (key.tensors().empty() || left == 0) return absl::OkStatus();
+  return Wrong(key, fmt::format("element_count is {}, but its tensors have {} elements",
+                                key.element_count(), key.element_count() - left));
+}
+
 absl::Status CheckTypes(const v1::KeySpec& key) {
   if (!IsType(key.type())) {
     return Wrong(key, fmt::format("unknown element type number {}; this daemon supports f32, "
@@ -144,6 +160,7 @@ absl::Status CheckKey(const v1::KeySpec& key, std::size_t number) {
     return Wrong(key, fmt::format("element_count is {}; it must be 1 to {}", key.element_count(),
                                   kKeyElementsMax));
   }
+  if (absl::Status status = CheckTensors(key); !status.ok()) return status;
   if (absl::Status status = CheckTypes(key); !status.ok()) return status;
   return CheckHyperParameters(key);
 }

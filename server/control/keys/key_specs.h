@@ -25,6 +25,7 @@ struct KeyDifference {
   std::string first;
   std::string other;
   std::size_t count = 0;  // keys of the other rank
+  std::string extra;      // different numbers: the name of the first key that only one has
 };
 // `keys` have their defaults filled in. Any thread: reads neither first iterations nor the job.
 KeyDifference CompareKeys(const KeyList& first, const KeySpecs& keys);

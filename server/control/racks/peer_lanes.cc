@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "server/control/jobs/conflict_text.h"
 #include "server/control/jobs/ending.h"
 #include "server/control/racks/peer_offers.h"
 #include "server/control/racks/rack_liveness.h"
@@ -306,9 +307,8 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
                          DescribePeerLoss(event));
       break;
     case FaultCode::kRoundMismatch:
-      what = fmt::format(
-          "{} and {} pushed the same round with different operations, roots or hyper-parameters",
-          ranks_of(rack), ranks_of(event.other.rack()));
+      what = DescribeConflict(event.code, event.shard->conflict, ranks_of(rack),
+                              ranks_of(event.other.rack()));
       break;
     default:
       what = fmt::format("the daemon of {} sent data that does not fit the job's plan", who);

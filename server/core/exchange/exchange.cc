@@ -54,6 +54,26 @@ bool TakeTerms(ChunkExchange& state, const RoundTerms& terms, RackIndex from) {
   return true;
 }
 
+// The ranks of another rack may have set other values, which never come here.
+ConflictSide SideOf(const ShardKey& key, const RoundTerms& terms) {
+  const wire::HyperParameters& values = key.ValuesOf(terms.hyper_version);
+  return {.is_known = true,
+          .operation = terms.operation,
+          .root = terms.root,
+          .type = terms.payload_type,
+          .version = terms.hyper_version,
+          .has_values = HashOf(values) == terms.hyper_parameters_hash,
+          .values = values};
+}
+
+Verdict Mismatch(JobShard& shard, Chunk& chunk, const RoundTerms& terms,
+                 const ChunkExchange& state) {
+  if (!shard.faulted) {
+    shard.conflict = {SideOf(*chunk.key, terms), SideOf(*chunk.key, state.terms)};
+  }
+  return Fault(FaultCode::kRoundMismatch, &chunk, state.terms_from);
+}
+
 std::size_t ChildIndex(const RackTree& tree, RackIndex rack) {
   std::size_t child = 0;
   while (child < tree.reduce_children.size() && tree.reduce_children[child].rack != rack) ++child;
@@ -106,7 +126,7 @@ Verdict ExchangeStage::OnLocalSum(JobShard& shard, Chunk& chunk, bool has_payloa
   ChunkExchange& state = *shard.exchange->chunks()[chunk.index.value];
   PHUB_CHECK(!state.local && !state.awaits_result, "chunk={}", chunk.index.value);
   if (!TakeTerms(state, OwnTerms(chunk), shard.exchange->plan.self)) {
-    return Fault(FaultCode::kRoundMismatch, &chunk, state.terms_from);
+    return Mismatch(shard, chunk, OwnTerms(chunk), state);
   }
   state.local = true;
   state.has_payload = has_payload;
@@ -186,7 +206,7 @@ Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
       PartialBytesExpected(shard, state.tree->reduce_children[child], chunk, header);
   if (header.payload_bytes != bytes) return Fault(FaultCode::kPayloadSize, &chunk);
   if (!TakeTerms(state, TermsOf(header), from)) {
-    return Fault(FaultCode::kRoundMismatch, &chunk, state.terms_from);
+    return Mismatch(shard, chunk, TermsOf(header), state);
   }
   counters_.Add(CoreCounter::partials);
   counters_.Add(CoreCounter::partial_bytes, bytes);

@@ -172,4 +172,48 @@ Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& mess
   return Fault(FaultCode::kUnexpectedKind);
 }
 
+namespace {
+
+ConflictSide SideOf(const ShardKey& key, RoundOperation operation, Rank root, ElementType type,
+                    HyperVersion version) {
+  return {.is_known = true,
+          .operation = operation,
+          .root = root,
+          .type = type,
+          .version = version,
+          .has_values = true,
+          .values = key.ValuesOf(version)};
+}
+
+}  // namespace
+
+void NoteConflict(JobShard& shard, const Verdict& verdict,
+                  const transport::ReceivedMessage& message) {
+  if (shard.faulted) return;
+  const MessageHeader& header = message.header;
+  Conflict& conflict = shard.conflict;
+  if (verdict.fault == FaultCode::kHyperParametersMismatch) {
+    const ShardKey& key = *shard.keys()[verdict.key.value];
+    conflict.other = SideOf(key, {}, {}, {}, header.hyper_version);
+    conflict.source = conflict.other;
+    const std::span payload(message.inline_payload.data(), header.payload_bytes);
+    conflict.source.has_values = wire::DecodeHyperParameters(payload, conflict.source.values);
+  }
+  if (verdict.fault == FaultCode::kRoundMismatch) {
+    const Chunk& chunk = *verdict.chunk;
+    conflict.source =
+        SideOf(*chunk.key, header.operation, header.root, header.type, header.hyper_version);
+    if (chunk.arrived_count() == 0) return;
+    conflict.other =
+        SideOf(*chunk.key, chunk.operation, chunk.root, chunk.payload_type, chunk.hyper_version);
+  }
+  if (verdict.fault == FaultCode::kDecisionMismatch) {
+    conflict.source = {.is_known = true,
+                       .skips = (header.flags & wire::kFlagSkip) != 0,
+                       .scale = std::bit_cast<double>(header.value_bits)};
+    conflict.other = {
+        .is_known = true, .skips = shard.iteration.skip, .scale = shard.iteration.scale};
+  }
+}
+
 }  // namespace phub::server::ingest

@@ -34,5 +34,9 @@ struct Verdict {
 };
 
 Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& message);
+// If the fault is that ranks disagree, records what both sent. Call it before the fault is
+// reported.
+void NoteConflict(JobShard& shard, const Verdict& verdict,
+                  const transport::ReceivedMessage& message);
 
 }  // namespace phub::server::ingest

@@ -32,7 +32,10 @@ Chunk* Intake::Aggregate(JobShard& shard, Rank rank, const ingest::Verdict& verd
     case ingest::Action::kDecide:
       whole_iteration::Decide(stages_, shard, rank, message.header);
       break;
-    case ingest::Action::kFault: Refuse(shard, rank, verdict, message.header); break;
+    case ingest::Action::kFault:
+      ingest::NoteConflict(shard, verdict, message);
+      Refuse(shard, rank, verdict, message.header);
+      break;
     case ingest::Action::kNothing: break;
   }
   return nullptr;

@@ -174,6 +174,11 @@ TEST_F(FailureTest, AVerdictThatArrivesDuringTheDiagnosisIsTheReason) {
 TEST_F(FailureTest, FaultsOfCoresNameBothRanksTheKeyAndTheIteration) {
   const std::vector<std::string> sessions = EnterAll(3);
   AddKeysOfAll(sessions, {Key("w", 10)});
+  Conflict& conflict = cores[1]->Executed(Command::Kind::kAddJob)[0].shard->conflict;
+  conflict.source = {
+      .is_known = true, .has_values = true, .values = {.learning_rate = 0.1, .momentum = 0.9}};
+  conflict.other = {
+      .is_known = true, .has_values = true, .values = {.learning_rate = 0.01, .momentum = 0.9}};
   cores[1]->Emit({.kind = Event::Kind::kFault,
                   .code = FaultCode::kHyperParametersMismatch,
                   .source = Rank{2},
@@ -185,7 +190,8 @@ TEST_F(FailureTest, FaultsOfCoresNameBothRanksTheKeyAndTheIteration) {
   ASSERT_NE(FaultAt(sessions[1]), nullptr);
   EXPECT_EQ(FaultAt(sessions[1])->code(), "record_mismatch");
   EXPECT_THAT(FaultAt(sessions[1])->message(),
-              AllOf(HasSubstr("rank 2 (node2, pid 4702)"), HasSubstr("rank 0 (node0, pid 4700)"),
+              AllOf(HasSubstr("rank 2 (node2, pid 4702) set learning_rate=0.1 and "),
+                    HasSubstr("rank 0 (node0, pid 4700) set learning_rate=0.01;"),
                     HasSubstr("hyper-parameters"), HasSubstr("key w iteration 5")));
 }
 

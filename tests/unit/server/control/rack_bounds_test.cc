@@ -285,18 +285,26 @@ TEST_F(RackBoundsTest, RanksBehindAnAggregatorAreNamedAsThat) {
   Settle();
   ASSERT_TRUE(call->ok()) << call->message();
   FakeCore& core = *node(0).cores[0];
+  JobShard* const shard = core.Executed(Command::Kind::kAddJob).back().shard;
+  shard->conflict = {
+      {.is_known = true, .version = HyperVersion{2}},  // the values stay in their rack
+      {.is_known = true,
+       .version = HyperVersion{2},
+       .has_values = true,
+       .values = {.learning_rate = 0.1}}};
   core.Emit({.kind = Event::Kind::kFault,
              .code = FaultCode::kRoundMismatch,
              .source = RackIndex{2},
              .other = RackIndex{0},
              .key = KeyIndex::Max(),
-             .shard = core.Executed(Command::Kind::kAddJob).back().shard});
+             .shard = shard});
   Settle();
   v1::GetJobRequest get;
   get.set_job("digits");
   EXPECT_THAT(node(0).GetJob(get)->response.fault(),
-              HasSubstr("ranks behind aggregator 2 (node2:7700) and the ranks of rack 0 "
-                        "(node0:7700) pushed the same round with different"));
+              HasSubstr("ranks behind aggregator 2 (node2:7700) pushed a gradient with other "
+                        "hyper-parameters and the ranks of rack 0 (node0:7700) pushed a gradient "
+                        "with learning_rate=0.1"));
 }
 
 // The reason why another daemon refuses this daemon's messages is also reported to the workers.

@@ -357,7 +357,7 @@ TEST_F(WaitTest, OptionsMustBeAgreedOnAndMakeSense) {
   EXPECT_THAT(Join(other)->message(), HasSubstr("restart=false"));
   other = Waiting(1, true);
   other.mutable_options()->set_wait_timeout_ns(kSecond);
-  EXPECT_THAT(Join(other)->message(), HasSubstr("wait_timeout 1.0 s"));
+  EXPECT_THAT(Join(other)->message(), HasSubstr("wait_timeout 1 s"));
   other = JoinOf(0, 1, "strange");
   other.mutable_options()->set_restart(true);
   EXPECT_EQ(Join(other)->code(), absl::StatusCode::kInvalidArgument);

@@ -79,6 +79,10 @@ TEST_F(CoreLoopTest, RanksThatDisagreeAreBothNamed) {
   EXPECT_EQ(fault.code, FaultCode::kHyperParametersMismatch);
   EXPECT_EQ(fault.source, Rank{1});
   EXPECT_EQ(fault.other, Rank{0});
+  const Conflict& conflict = shard_->conflict;
+  EXPECT_TRUE(conflict.source.has_values && conflict.other.has_values);
+  EXPECT_EQ(conflict.source.values.learning_rate, 0.2f);
+  EXPECT_EQ(conflict.other.values.learning_rate, 0.1f);
 
   shard_->faulted = false;
   Attach(1);
@@ -91,6 +95,21 @@ TEST_F(CoreLoopTest, RanksThatDisagreeAreBothNamed) {
   EXPECT_EQ(fault.code, FaultCode::kRoundMismatch);
   EXPECT_EQ(fault.source, Rank{1});
   EXPECT_EQ(fault.other, Rank{0});
+  EXPECT_EQ(conflict.source.operation, wire::RoundOperation::kAssign);
+  EXPECT_EQ(conflict.source.root, Rank{1});
+  EXPECT_TRUE(conflict.other.is_known);
+  EXPECT_EQ(conflict.other.operation, wire::RoundOperation::kReduce);
+
+  // Expect: no other rank is named when a root does not exist.
+  shard_->faulted = false;
+  shard_->conflict = {};
+  Attach(1);
+  assign.chunk = ChunkIndex{1};
+  assign.root = Rank{2};
+  transport_.Deliver(lanes_[1], assign, std::vector<float>{});
+  EXPECT_EQ(FaultOf(), FaultCode::kRoundMismatch);
+  EXPECT_EQ(conflict.source.root, Rank{2});
+  EXPECT_FALSE(conflict.other.is_known);
 }
 
 TEST_F(CoreLoopTest, HyperParametersOfAnOpenRoundAreNotOverwritten) {

@@ -188,6 +188,8 @@ TEST_F(IterationTest, RanksThatDecideDifferentlyAreBothNamed) {
   EXPECT_EQ(fault.code, FaultCode::kDecisionMismatch);
   EXPECT_EQ(fault.source, Rank{2});
   EXPECT_EQ(fault.other, Rank{1});
+  EXPECT_EQ(shard_->conflict.source.scale, 0.25);
+  EXPECT_EQ(shard_->conflict.other.scale, 0.5);
   EXPECT_TRUE(Replies().empty());
 }
 
