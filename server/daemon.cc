@@ -15,6 +15,7 @@
 #include "common/base/work_thread.h"
 #include "common/net/address.h"
 #include "common/simd/kernels.h"
+#include "server/bound_ports.h"
 #include "server/config/data_tls.h"
 #include "server/control/parts.h"
 #include "server/control/ports/background_thread.h"
@@ -68,6 +69,7 @@ struct Daemon::Parts {
   absl::Status OpenControlStore();
   absl::Status StartControlServer();
   absl::Status StartMetricsServer();
+  BoundPorts Ports() const;
   void Stop();
 
   const Settings settings;
@@ -273,7 +275,15 @@ absl::Status Daemon::Parts::Start() {
   if (peer_links != nullptr) {
     if (absl::Status status = peer_links->Start(); !status.ok()) return status;
   }
-  return StartMetricsServer();
+  if (absl::Status status = StartMetricsServer(); !status.ok()) return status;
+  control_thread->Run([this](Control& each) { each.admin().SetAddresses(AddressesOf(Ports())); });
+  return absl::OkStatus();
+}
+
+BoundPorts Daemon::Parts::Ports() const {
+  BoundPorts ports{grpc_server->addresses(), data_port->addresses(), {}};
+  if (metrics_server != nullptr) ports.metrics = metrics_server->addresses();
+  return ports;
 }
 
 void Daemon::Parts::Stop() {
@@ -325,13 +335,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       started.transports.Serves("verbs"), !settings.tls_certificate.empty(), DataTlsOf(settings).on,
       !settings.state_dir.empty(), daemon->metrics_url(), settings.daemons, settings.racks);
   WarnOfAuthorityKey(settings);
-  WarnOfLoopback("listen", settings.listen, started.grpc_server->addresses());
-  if (!settings.data_listen.empty()) {
-    WarnOfLoopback("data_listen", settings.data_listen, started.data_port->addresses());
-  }
-  if (started.metrics_server != nullptr) {
-    WarnOfLoopback("metrics_listen", settings.metrics_listen, started.metrics_server->addresses());
-  }
+  WarnOfLoopback(settings, started.Ports());
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
                started.plan.loop_count(), topology.cores().size());

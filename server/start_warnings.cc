@@ -4,21 +4,8 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
-#include "server/config/setting_kind.h"
 
 namespace phub::server {
-
-// /etc/hosts of Debian gives a host's own name to 127.0.1.1. Then the daemon listens, but no other
-// host can reach it.
-void WarnOfLoopback(const char* setting, const std::string& value,
-                    std::span<const net::SocketAddress> addresses) {
-  if (!IsBeyondLoopback(value) || !net::OnlyLoopback(addresses)) return;
-  LogWarning(
-      "event=only_loopback setting={} value=\"{}\" addresses={} reason=\"the name resolves to "
-      "loopback addresses here, so other hosts cannot connect; set an IP address, or change "
-      "/etc/hosts\"",
-      setting, value, net::ListText(addresses));
-}
 
 // Anyone who takes over this host could issue certificates of any identity.
 void WarnOfAuthorityKey(const Settings& given) {

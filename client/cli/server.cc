@@ -1,5 +1,6 @@
 // phubctl server list, drain, undrain: the daemons of a rack.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <google/protobuf/wrappers.pb.h>
 
 #include <algorithm>
@@ -56,24 +57,34 @@ std::string StateText(const v1::ServerInfo& server) {
   return fmt::format("draining: {} left", HumanDuration(server.drain_deadline_ns()));
 }
 
+// "-": the port is off, or the daemon is older than phubctl.
+template <typename Addresses>
+std::string AddressesText(const Addresses& addresses) {
+  return addresses.empty() ? "-" : fmt::format("{}", fmt::join(addresses, ","));
+}
+
 std::string DaemonsTable(const std::vector<RackMember>& daemons) {
   Table table({{"ENDPOINT"},
                {"STATE"},
                {"VERSION"},
                {"JOBS", Align::kRight},
                {"MEMORY"},
-               {"CORES", Align::kRight}});
+               {"CORES", Align::kRight},
+               {"CONTROL PORT"},
+               {"DATA PORT"},
+               {"METRICS PORT"}});
   for (const RackMember& daemon : daemons) {
     const v1::ServerInfo& server = daemon.server;
     if (!daemon.status.ok()) {
-      table.Add({daemon.options.endpoint, "does not answer", "-", "-", "-", "-"});
+      table.Add({daemon.options.endpoint, "does not answer", "-", "-", "-", "-", "-", "-", "-"});
       continue;
     }
     table.Add({daemon.options.endpoint, StateText(server), server.version(),
                fmt::format("{}", server.job_count()),
                fmt::format("{} of {}", HumanBytes(server.memory_bytes()),
                            HumanBytes(server.memory_bytes_max())),
-               fmt::format("{}", server.core_count())});
+               fmt::format("{}", server.core_count()), AddressesText(server.listen()),
+               AddressesText(server.data_listen()), AddressesText(server.metrics_listen())});
   }
   return table.Text();
 }

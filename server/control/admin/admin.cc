@@ -44,6 +44,9 @@ v1::ServerInfo Admin::DescribeServer() const {
   info.set_uptime_ns(context_.clock.Now() - context_.started_at);
   info.set_core_count(static_cast<std::uint32_t>(context_.cores.size()));
   info.set_simd_target(context_.options.simd_target);
+  info.mutable_listen()->Assign(addresses_.control.begin(), addresses_.control.end());
+  info.mutable_data_listen()->Assign(addresses_.data.begin(), addresses_.data.end());
+  info.mutable_metrics_listen()->Assign(addresses_.metrics.begin(), addresses_.metrics.end());
   info.set_job_count(static_cast<std::uint32_t>(std::count_if(
       jobs_.jobs().begin(), jobs_.jobs().end(), [](const auto& job) { return job->running(); })));
   if (!context_.options.rack_endpoints.empty()) {

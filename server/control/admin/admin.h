@@ -4,6 +4,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "phub/v1/admin.pb.h"
 #include "server/control/admin/metrics.h"
@@ -14,6 +16,13 @@
 #include "server/control/ranks/local_rack.h"
 
 namespace phub::server {
+
+// The addresses that the daemon's ports are bound to, with port numbers.
+struct BoundAddresses {
+  std::vector<std::string> control;
+  std::vector<std::string> data;
+  std::vector<std::string> metrics;  // empty: no metrics port
+};
 
 class Admin {
  public:
@@ -32,6 +41,7 @@ class Admin {
   void GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer);
 
   v1::ServerInfo DescribeServer() const;
+  void SetAddresses(BoundAddresses addresses) { addresses_ = std::move(addresses); }
   v1::JobInfo DescribeJob(const Job& job) const;
 
  private:
@@ -44,6 +54,7 @@ class Admin {
   RackPlans& plans_;
   StallReports& stall_reports_;
   TenantTotals& totals_;
+  BoundAddresses addresses_;
 };
 
 }  // namespace phub::server

@@ -1,0 +1,45 @@
+#include "server/bound_ports.h"
+
+#include "common/base/log.h"
+#include "server/config/setting_kind.h"
+
+namespace phub::server {
+namespace {
+
+std::vector<std::string> TextsOf(std::span<const net::SocketAddress> addresses) {
+  std::vector<std::string> texts;
+  for (const net::SocketAddress& address : addresses) {
+    texts.push_back(net::AddressAndPortText(address));
+  }
+  return texts;
+}
+
+// /etc/hosts of Debian gives a host's own name to 127.0.1.1. Then the daemon listens, but no other
+// host can reach it.
+void WarnOfLoopbackAt(const char* setting, const std::string& value,
+                      std::span<const net::SocketAddress> addresses) {
+  if (!IsBeyondLoopback(value) || !net::OnlyLoopback(addresses)) return;
+  LogWarning(
+      "event=only_loopback setting={} value=\"{}\" addresses={} reason=\"the name resolves to "
+      "loopback addresses here, so other hosts cannot connect; set an IP address, or change "
+      "/etc/hosts\"",
+      setting, value, net::ListText(addresses));
+}
+
+}  // namespace
+
+BoundAddresses AddressesOf(const BoundPorts& ports) {
+  return {TextsOf(ports.control), TextsOf(ports.data), TextsOf(ports.metrics)};
+}
+
+void WarnOfLoopback(const Settings& settings, const BoundPorts& ports) {
+  WarnOfLoopbackAt("listen", settings.listen, ports.control);
+  if (!settings.data_listen.empty()) {
+    WarnOfLoopbackAt("data_listen", settings.data_listen, ports.data);
+  }
+  if (!ports.metrics.empty()) {
+    WarnOfLoopbackAt("metrics_listen", settings.metrics_listen, ports.metrics);
+  }
+}
+
+}  // namespace phub::server

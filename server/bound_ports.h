@@ -1,0 +1,25 @@
+// The addresses that the ports of a running daemon are bound to. Pure data, valid as long as the
+// ports. One thread.
+#pragma once
+
+#include <span>
+
+#include "common/net/address.h"
+#include "server/config/settings.h"
+#include "server/control/admin/admin.h"
+
+namespace phub::server {
+
+struct BoundPorts {
+  std::span<const net::SocketAddress> control;
+  std::span<const net::SocketAddress> data;
+  std::span<const net::SocketAddress> metrics;  // empty: no metrics port
+};
+
+// As `phubctl server list` shows them.
+BoundAddresses AddressesOf(const BoundPorts& ports);
+// Warns of each port that is bound to loopback addresses only, although its setting is another
+// name.
+void WarnOfLoopback(const Settings& settings, const BoundPorts& ports);
+
+}  // namespace phub::server
