@@ -1,0 +1,76 @@
+"""Debian's Prometheus, without its service: from the PATH, or unpacked into a cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any, Optional
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phub-prometheus"
+
+
+def find_programs() -> Optional[Path]:
+    """The folder of `prometheus` and `promtool`. None: they are not installed and cannot be
+    downloaded."""
+    installed = shutil.which("prometheus"), shutil.which("promtool")
+    if all(installed):
+        return Path(str(installed[0])).parent
+    programs = CACHE / "usr" / "bin"
+    if (programs / "promtool").exists():
+        return programs
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE.parent) as folder:
+        # An installed package would start a service.
+        script = ("apt-get download -q prometheus || { apt-get update -q && "
+                  "apt-get download -q prometheus; }\n"
+                  "dpkg-deb -x prometheus_*.deb unpacked")
+        unpacked = subprocess.run(["bash", "-ec", script], cwd=folder, check=False,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if unpacked.returncode != 0:
+            print(unpacked.stdout)
+            return None
+        shutil.rmtree(CACHE, ignore_errors=True)
+        shutil.move(str(Path(folder) / "unpacked"), CACHE)
+    return programs
+
+
+class Prometheus:
+    """Runs until close()."""
+
+    def __init__(self, programs: Path, configuration: Path, folder: Path) -> None:
+        self._log = (folder / "prometheus.log").open("w+")
+        self._process = subprocess.Popen(
+            [programs / "prometheus", f"--config.file={configuration}",
+             f"--storage.tsdb.path={folder / 'data'}", "--web.listen-address=127.0.0.1:0"],
+            stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True)
+        self._address = ""
+
+    def log(self) -> str:
+        return Path(self._log.name).read_text()
+
+    def wait(self, seconds: float) -> None:
+        """Until it answers."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self._process.poll() is None:
+            found = re.search(r"Listening on.*address=(\S+)", self.log())
+            if found and "Server is ready to receive web requests" in self.log():
+                self._address = found[1]
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"Prometheus does not answer:\n{self.log()}")
+
+    def ask(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://{self._address}/api/v1/{path}", timeout=30) as answer:
+            return json.load(answer)["data"]
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
