@@ -121,7 +121,10 @@ absl::Status WriteContexts(const std::string& path, const Contexts& contexts) {
   if (!folder.empty() && std::filesystem::create_directories(folder, error)) {
     chmod(folder.c_str(), 0700);
   }
-  return WriteFileDurably(path, text.str(), kSecretFileMode, /*replace=*/true);
+  // If the file is a link, such as into a repository of settings, the link remains.
+  const auto file = std::filesystem::canonical(path, error);
+  return WriteFileDurably(error ? path : file.string(), text.str(), kSecretFileMode,
+                          /*replace=*/true);
 }
 
 absl::Status ChooseDaemon(Options& options) {

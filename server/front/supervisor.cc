@@ -298,6 +298,10 @@ void FrontSupervisor::Impl::Refresh() {
   }
   refused.clear();
   if (*read == pem) return;
+  // An update may replace the files between the reads of two of them, such as of a certificate and
+  // its key, so a change is taken only if it is read twice.
+  const auto again = ReadPemTexts(options.tls);
+  if (!again.ok() || *again != *read) return;
   pem = *std::move(read);
   LogInfo("event=certificate_loaded file=\"{}\"", options.tls.certificate);
   if (front.has_value()) SendCertificates();
