@@ -33,7 +33,7 @@ def endless(block: str) -> str:
     )
 
 
-class DocumentsTest(unittest.TestCase):
+class DocumentTest(unittest.TestCase):
     def setUp(self) -> None:
         os.environ["REPOSITORY"] = str(REPOSITORY)
         folder = tempfile.TemporaryDirectory(prefix="phub-documents-")
@@ -46,6 +46,8 @@ class DocumentsTest(unittest.TestCase):
         self.addCleanup(host.close)
         return host
 
+
+class DocumentsTest(DocumentTest):
     def test_first_rack_in_ten_minutes(self) -> None:
         addresses = {"mine": "10.0.0.9", "node1": "10.0.0.1", "node2": "10.0.0.2"}
         hosts = {name: self.host(name) for name in addresses}
@@ -133,6 +135,89 @@ class DocumentsTest(unittest.TestCase):
         host.run(f"{worker} KILL -- '--rank 2'")
         printed, _ = running.communicate(timeout=60)
         self.assertIn("rank 2", printed)
+
+
+class RacksTest(DocumentTest):
+    """docs/racks.md."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        (self.settings, self.restart, self.planes) = blocks("docs/racks.md", "## Setting it up")
+        (_, self.training, self.shown) = blocks("docs/racks.md", "## Starting a job")
+        (self.aggregator,) = blocks("docs/racks.md", "## Aggregators")
+
+    def racks(self, *addresses: str) -> dict[str, Host]:
+        """Hosts of one network, by address."""
+        hosts = {f"h{address.replace('.', '-')}": address for address in addresses}
+        made = {name: self.host(name) for name in hosts}
+        connect(made, hosts, prefix=16)
+        for host in made.values():
+            host.run("install -d /etc/phub")
+            (host.home / "client").symlink_to(REPOSITORY / "client")
+        return {hosts[name]: host for name, host in made.items()}
+
+    def start(self, host: Host, settings: str) -> None:
+        (host.home / "phubd.toml").write_text(settings)
+        host.run("install -m 0644 phubd.toml /etc/phub/phubd.toml")
+        self.assertIn("ok\n", host.run(self.restart))
+
+    def train(self, hosts: dict[str, Host], addresses: list[str], plan: str = "auto") -> None:
+        """Rack r's ranks at the r-th address, as the page starts those of rack 1."""
+        ranks = 6 // len(addresses)
+        running = []
+        for rack, address in enumerate(addresses):
+            own = " ".join(str(rack * ranks + i) for i in range(ranks))
+            script = self.training.replace("10.0.1.5", address).replace("2 3;", f"{own};")
+            script = script.replace("--plan auto", f"--plan {plan}")
+            script = script.replace("wait\n", "for job in $(jobs -p); do wait $job; done\n")
+            running.append(hosts[address].start(script))
+        printed = ""
+        for each in running:
+            printed += each.communicate(timeout=100)[0]
+            self.assertEqual(each.returncode, 0, printed)
+        self.assertIn("accuracy", printed)
+
+    def assert_shown(self, printed: str, shown: str) -> None:
+        """The lines of a block appear as written, except for measured and computed times."""
+        times = re.compile(r"[0-9.]+ (?:ns|us|ms|s)\b|  +")
+        lines = {times.sub(" ", line).strip() for line in printed.splitlines()}
+        for line in shown.splitlines():
+            if line != "..." and not line.startswith("$ "):
+                self.assertIn(times.sub(" ", line).strip(), lines, printed)
+
+    def test_one_daemon_in_each_rack(self) -> None:
+        addresses = ["10.0.0.5", "10.0.1.5", "10.0.2.5"]
+        hosts = self.racks(*addresses)
+        for address, host in hosts.items():
+            self.start(host, self.settings.replace('listen    = "10.0.1.5', f'listen = "{address}'))
+        self.train(hosts, addresses)
+        command = re.findall(r"^\$ (.*)", self.shown, flags=re.MULTILINE)[0]
+        self.assert_shown(hosts["10.0.1.5"].run(command), self.shown)
+
+    def test_aggregator(self) -> None:
+        addresses = ["10.0.0.5", "10.0.1.5", "10.0.2.5"]
+        hosts = self.racks(*addresses, "10.0.9.5")
+        (aggregators,) = re.findall(r"^aggregators = .*\n", self.aggregator, flags=re.MULTILINE)
+        for address in addresses:
+            own = self.settings.replace('listen    = "10.0.1.5', f'listen = "{address}')
+            self.start(hosts[address], own + aggregators)
+        self.start(hosts["10.0.9.5"], self.aggregator)
+        self.train(hosts, addresses, plan="in-switch")
+
+    def test_two_daemons_in_each_rack(self) -> None:
+        # The settings of the two daemons are next to each other, the second ones after a '#'.
+        lines = self.planes.splitlines()[1:]
+        columns = [[line.partition("  # ")[2 * daemon].strip() for line in lines]
+                   for daemon in (0, 1)]
+        addresses = ["10.0.0.5", "10.0.1.5"]
+        hosts = self.racks(*addresses, "10.0.0.6", "10.0.1.6")
+        for address, host in hosts.items():
+            own = "\n".join(columns[int(address[-1]) - 5])
+            if address.startswith("10.0.0."):
+                own = own.replace('listen  = "10.0.1.', 'listen  = "10.0.0.')
+                own = re.sub(r"(?m)^daemons = .*", 'daemons = "10.0.0.5:7700,10.0.0.6:7700"', own)
+            self.start(host, own)
+        self.train(hosts, addresses)
 
 
 if __name__ == "__main__":

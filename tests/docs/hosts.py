@@ -31,10 +31,11 @@ case "$*" in
     install -d -o phub -g phub /run/phub && install -d -o phub -g phub -m 0700 /var/lib/phub
     as_phub="setpriv --reuid phub --regid phub --clear-groups"
     $as_phub phubd --config /etc/phub/phubd.toml --check-config
+    begun=$(stat --format=%s /run/log 2>/dev/null || echo 0)
     setsid $as_phub phubd --config /etc/phub/phubd.toml >>/run/log 2>&1 </dev/null &
     echo $! >/run/pid
     for ((i = 0; i < 600; ++i)); do
-      env -u PHUB_CONTEXT phubctl health >/dev/null 2>&1 && exit 0
+      tail --bytes=+$((begun + 1)) /run/log | grep --quiet event=serving && exit 0
       sleep 0.1
     done
     tail -n 5 /run/log >&2
@@ -156,12 +157,12 @@ exec sleep infinity"""
                 process.stdout.close()
 
 
-def connect(hosts: dict[str, Host], addresses: dict[str, str]) -> None:
+def connect(hosts: dict[str, Host], addresses: dict[str, str], prefix: int = 24) -> None:
     """Joins the hosts at a bridge, which the first one has, and names them in each /etc/hosts."""
     names = list(hosts)
     first = hosts[names[0]]
     first.run("ip link add net type bridge && ip link set net up")
-    first.run(f"ip addr add {addresses[names[0]]}/24 dev net")
+    first.run(f"ip addr add {addresses[names[0]]}/{prefix} dev net")
     lines = "".join(f"{addresses[name]} {name}\\n" for name in names)
     for name in names[1:]:
         host = hosts[name]
@@ -169,7 +170,7 @@ def connect(hosts: dict[str, Host], addresses: dict[str, str]) -> None:
             f"ip link add to-{name} type veth peer name net netns {host.pid}\n"
             f"ip link set to-{name} master net up"
         )
-        host.run(f"ip addr add {addresses[name]}/24 dev net && ip link set net up")
+        host.run(f"ip addr add {addresses[name]}/{prefix} dev net && ip link set net up")
     for host in hosts.values():
         host.run(f"printf '127.0.0.1 localhost\\n{lines}' >/etc/hosts")
 
