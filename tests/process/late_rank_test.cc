@@ -30,7 +30,7 @@ TEST(LateRank, IsNamedByTheRanksThatWaitForIt) {
   for (const int rank : {0, 1}) ranks.push_back(StartRank(daemon, rank, 0));
   ranks.push_back(StartRank(daemon, 2, 500));
   // Control group: a rank that is always slower than the others is usual.
-  ASSERT_TRUE(ranks[0].WaitForOutput("iteration 12\n", kPatience)) << ranks[0].Outputs();
+  ASSERT_TRUE(ranks[0].WaitForOutput("iteration 8\n", kPatience)) << ranks[0].Outputs();
   for (const Process& rank : ranks) EXPECT_THAT(rank.StandardError(), Not(HasSubstr("round_late")));
 
   ranks[2].Signal(SIGSTOP);
@@ -43,7 +43,7 @@ TEST(LateRank, IsNamedByTheRanksThatWaitForIt) {
   }
   // Expect: it goes on as if nothing had happened, and blames nobody.
   ranks[2].Signal(SIGCONT);
-  EXPECT_TRUE(ranks[0].WaitForOutput("iteration 18\n", kPatience)) << ranks[0].Outputs();
+  EXPECT_TRUE(ranks[0].WaitForOutput("iteration 11\n", kPatience)) << ranks[0].Outputs();
   EXPECT_THAT(ranks[2].StandardError(), Not(HasSubstr("round_late")));
 }
 
