@@ -76,7 +76,11 @@ absl::StatusOr<plan::Forest> MakeNamed(const PlanArguments& arguments,
                                            arguments.planner, DidYouMean(arguments.planner, names),
                                            fmt::join(names, ", ")));
   }
-  absl::StatusOr<plan::Forest> forest = plan::MakePlan(*planner, topology, SearchOf(arguments));
+  const absl::StatusOr<plan::SimulationOptions> simulation = SimulationOf(arguments);
+  if (!simulation.ok()) return simulation.status();
+  plan::PlannerOptions options = SearchOf(arguments);
+  options.size_bytes = simulation->size_bytes;
+  absl::StatusOr<plan::Forest> forest = plan::MakePlan(*planner, topology, options);
   ShowProgress("");
   if (!forest.ok())
     return absl::Status(forest.status().code(),

@@ -11,8 +11,8 @@
 namespace phub::plan {
 namespace {
 
-// A plan is not simulated as flows if its lockstep time exceeds the best one by this factor:
-// overlap cannot gain that much.
+// A large plan is not simulated as flows if its lockstep time exceeds the best one by this factor.
+// Small plans always are: lockstep adds up the latencies of all steps.
 constexpr double kHopeless = 2.5;
 // With more transfers a flow simulation takes many seconds; the lockstep time is used instead.
 constexpr std::size_t kFlowTransfersMax = std::size_t{1} << 18;
@@ -45,7 +45,9 @@ void Price(const Topology& topology, const ChooserOptions& options, Candidate& c
 Candidate Enter(const Topology& topology, const Planner& planner, const ChooserOptions& options) {
   Candidate candidate;
   candidate.planner = planner.name;
-  absl::StatusOr<Forest> forest = MakePlan(planner, topology, options.planner);
+  PlannerOptions planning = options.planner;
+  planning.size_bytes = options.simulation.size_bytes;
+  absl::StatusOr<Forest> forest = MakePlan(planner, topology, planning);
   if (!forest.ok()) {
     candidate.status = forest.status();
     return candidate;
@@ -133,9 +135,11 @@ absl::StatusOr<Choice> Choose(const Topology& topology, const ChooserOptions& op
   for (std::size_t i = 0; i < choice.candidates.size(); ++i) {
     Candidate& candidate = choice.candidates[i];
     if (!candidate.status.ok()) continue;
-    const bool is_small = EdgeCount(candidate.forest) * candidate.pieces <= kFlowTransfersMax;
-    if (is_small && candidate.seconds <= kHopeless * least &&
-        options.simulation.mode == SimulationMode::kFlow) {
+    const std::size_t transfers = EdgeCount(candidate.forest) * candidate.pieces;
+    const bool is_worthwhile =
+        transfers <= kQuickTransfersMax ||
+        (transfers <= kFlowTransfersMax && candidate.seconds <= kHopeless * least);
+    if (is_worthwhile && options.simulation.mode == SimulationMode::kFlow) {
       if (options.progress) options.progress(candidate.planner);
       SimulateFlows(topology, options, candidate);
       if (!candidate.status.ok()) continue;

@@ -21,6 +21,8 @@ struct PlannerOptions {
   std::uint64_t seed = 1;
   // Random starts of planners that search. 0: as many as take about a second.
   std::uint32_t starts = 0;
+  // The size of the data, for planners that weigh latency against bandwidth.
+  std::int64_t size_bytes = std::int64_t{1} << 20;
   // Called from time to time with the progress of a long search, by one thread at a time. May be
   // empty.
   std::function<void(std::size_t done, std::size_t total)> progress = {};

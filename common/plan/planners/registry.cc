@@ -12,14 +12,15 @@ Planner DoubleBinaryTreePlanner();
 Planner HierarchicalPlanner();
 Planner HdrmPlanner();
 Planner MultiTreePlanner();
+Planner GreedyPlanner();
 Planner PackingPlanner();
 Planner InSwitchPlanner();
 
 std::span<const Planner> Planners() {
   static const std::array planners = {
-      ShardedStarPlanner(),      RingPlanner(),         HalvingDoublingPlanner(),
-      DoubleBinaryTreePlanner(), HierarchicalPlanner(), HdrmPlanner(),
-      MultiTreePlanner(),        PackingPlanner(),      InSwitchPlanner(),
+      ShardedStarPlanner(),  RingPlanner(),     HalvingDoublingPlanner(), DoubleBinaryTreePlanner(),
+      HierarchicalPlanner(), HdrmPlanner(),     MultiTreePlanner(),       GreedyPlanner(),
+      PackingPlanner(),      InSwitchPlanner(),
   };
   return planners;
 }

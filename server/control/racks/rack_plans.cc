@@ -47,6 +47,7 @@ const char* StateName(const RackProtocol& protocol) {
 plan::PlannerOptions BoundedPlanner() {
   plan::PlannerOptions options;
   options.starts = kStartsMax;
+  options.size_bytes = static_cast<std::int64_t>(kReferenceBytes);
   return options;
 }
 

@@ -68,15 +68,17 @@ TEST(Figures, SwitchesThatAggregateCarryAllOfTheDataOnce) {
   EXPECT_EQ(report.total_time, Rational(1));  // endpoints alone: 30/16
 }
 
-TEST(Figures, MultiTreeDoesNotDependOnTheNumberOfThreads) {
+TEST(Figures, SearchesDoNotDependOnTheNumberOfThreads) {
   const Topology topology = Named("mesh:4x4");
-  std::string first;
-  for (const int threads : {1, 2, 5}) {
-    const oneapi::tbb::global_control limit(oneapi::tbb::global_control::max_allowed_parallelism,
-                                            static_cast<std::size_t>(threads));
-    const std::string plan = ForestToJson(topology, Planned("multitree", topology));
-    if (first.empty()) first = plan;
-    EXPECT_EQ(plan, first);
+  for (const char* planner : {"multitree", "greedy"}) {
+    std::string first;
+    for (const int threads : {1, 2, 5}) {
+      const oneapi::tbb::global_control limit(oneapi::tbb::global_control::max_allowed_parallelism,
+                                              static_cast<std::size_t>(threads));
+      const std::string plan = ForestToJson(topology, Planned(planner, topology, {.starts = 32}));
+      if (first.empty()) first = plan;
+      EXPECT_EQ(plan, first) << planner;
+    }
   }
 }
 

@@ -1,0 +1,382 @@
+// Trees grown in continuous time, in the alpha-beta model: a transfer of s bytes over a path of
+// links takes s / (the lowest bandwidth) and occupies every link of the path for that time; it
+// arrives after the sum of the links' latencies. (MultiTree and TACOS do this in steps: Huang et
+// al., ISCA 2021; Won et al., MICRO 2024.)
+//
+// All trees grow together. The next transfer is always the one that arrives first among all that
+// some tree could add, if its links are still free by then. Every member is the home of one to four
+// trees. Paths pass through switches only; members that relay are vertices. The search runs with
+// many random orders of equal transfers and keeps the fastest result.
+//
+// Symmetry (planners/symmetry.h): only trees of one member per orbit grow. A link stands for its
+// orbit: at any time one transfer may use it. All images of a transfer under the group are sent at
+// the same time, so the trees of the other members, which are images, use other links of the same
+// orbits. If several images share one link, the transfer takes so many times longer.
+//
+// A step is the place of a transfer in the order of its links and of its tree.
+#include <oneapi/tbb/parallel_for.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <queue>
+#include <utility>
+
+#include "common/base/random.h"
+#include "common/plan/planners/member_paths.h"
+#include "common/plan/planners/out_forest.h"
+#include "common/plan/planners/planner.h"
+#include "common/plan/planners/symmetry.h"
+#include "fmt/core.h"
+
+namespace phub::plan {
+namespace {
+
+constexpr std::uint32_t kTreesPerMemberMax = 4;
+constexpr std::size_t kPathsPerPair = 8;
+constexpr double kAlmostEqual = 1.001;
+constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+constexpr std::size_t kPathsMax = std::size_t{1} << 18;
+// Candidates that are examined: of one start with one tree per member, and of all starts.
+constexpr std::size_t kWorkMax = std::size_t{1} << 22;
+constexpr std::size_t kWorkOfAll = std::size_t{1} << 21;
+
+// Paths with the same cost over the same orbits of links. All wait for the same links.
+struct PathClass {
+  double seconds_per_byte = 0;
+  double latency_s = 0;
+  std::vector<std::uint32_t> orbits;
+  auto operator<=>(const PathClass&) const = default;
+};
+
+struct ClassedPath {
+  std::uint32_t to = 0;  // rank
+  std::uint32_t in_class = 0;
+  Path links;
+};
+
+struct GreedyInput {
+  GreedyInput(const Topology& direction, double bytes)
+      : topology(direction), size_bytes(bytes), symmetry(FindSymmetry(direction)) {
+    for (std::vector<MemberPath>& list : MemberPaths(topology, kPathsPerPair)) {
+      std::vector<ClassedPath>& classed = paths.emplace_back();
+      for (MemberPath& path : list) Add(std::move(path), classed);
+      path_count += classed.size();
+    }
+    classes.resize(known.size());
+    for (auto& [path_class, index] : known) classes[index] = path_class;
+  }
+
+  // Skips paths that use two links of one orbit: equivalent transfers would collide.
+  void Add(MemberPath path, std::vector<ClassedPath>& list) {
+    PathClass path_class;
+    for (const LinkIndex link : path.links) {
+      const std::uint32_t orbit = symmetry.orbit_of[link.value];
+      if (std::find(path_class.orbits.begin(), path_class.orbits.end(), orbit) !=
+          path_class.orbits.end())
+        return;
+      path_class.orbits.push_back(orbit);
+      path_class.seconds_per_byte = std::max(
+          path_class.seconds_per_byte, symmetry.uses[link.value] / topology.BytesPerSecond(link));
+      path_class.latency_s += static_cast<double>(topology.link(link).latency_ns) * 1e-9;
+    }
+    const auto index = static_cast<std::uint32_t>(known.size());
+    const auto found = known.try_emplace(std::move(path_class), index).first;
+    list.push_back({path.to, found->second, std::move(path.links)});
+  }
+
+  // Candidates of one start with one tree per member.
+  std::size_t Work() const { return symmetry.representatives.size() * path_count; }
+
+  const Topology& topology;
+  double size_bytes;
+  Symmetry symmetry;
+  std::vector<std::vector<ClassedPath>> paths;  // by rank of the sender
+  std::size_t path_count = 0;
+  std::map<PathClass, std::uint32_t> known;
+  std::vector<PathClass> classes;
+};
+
+// One run of the greedy construction.
+class GreedyGrowth {
+ public:
+  GreedyGrowth(const GreedyInput& input, std::uint32_t trees_per_member, std::uint64_t seed)
+      : input_(input),
+        random_(seed),
+        trees_per_member_(trees_per_member),
+        bytes_(input.size_bytes / static_cast<double>(Members()) / trees_per_member),
+        free_s_(input.topology.links().size(), 0),
+        next_step_(input.topology.links().size(), 0),
+        queues_(input.classes.size()) {
+    constexpr double kDepthWeights[] = {0, 0, 0.2, 0.5};
+    depth_weight_ = kDepthWeights[random_.Below(4)];
+    for (const std::uint32_t root : input.symmetry.representatives)
+      for (std::uint32_t i = 0; i < trees_per_member; ++i) {
+        GrowingTree& tree = trees_.emplace_back();
+        tree.holders.resize(Members());
+        tree.home = root;
+      }
+  }
+
+  // Returns the time when the last transfer arrives, in seconds. Infinity if some member cannot be
+  // reached.
+  double Run() {
+    for (std::uint32_t tree = 0; tree < trees_.size(); ++tree)
+      Hold(tree, trees_[tree].home, {0, 0, 0});
+    std::size_t missing = trees_.size() * (Members() - 1);
+    double end_s = 0;
+    while (!turns_.empty() && missing > 0) {
+      const Turn turn = turns_.top();
+      turns_.pop();
+      Queue& queue = queues_[turn.in_class];
+      if (turn.arrival_s != queue.turn_s) continue;  // an earlier turn replaced it
+      queue.turn_s = std::numeric_limits<double>::infinity();
+      const std::optional<Candidate> first = FirstOf(turn.in_class);
+      if (first && ArrivalOf(turn.in_class, first->ready_s) <= turn.arrival_s) {
+        queue.sendable.pop();
+        Commit(turn.in_class, *first);
+        end_s = std::max(end_s, turn.arrival_s);
+        --missing;
+      }
+      Schedule(turn.in_class);
+    }
+    return missing > 0 ? std::numeric_limits<double>::infinity() : end_s;
+  }
+
+  // The trees of all members: the images of those that grew.
+  OutForest Take() const {
+    OutForest forest;
+    forest.share_unit = static_cast<std::int64_t>(Members()) * trees_per_member_;
+    for (const Permutation& element : input_.symmetry.elements)
+      for (const GrowingTree& tree : trees_) forest.trees.push_back(Image(tree, element));
+    return forest;
+  }
+
+ private:
+  struct Candidate {
+    double ready_s;  // since when the sender has the data
+    double order;    // among candidates that are ready
+    std::uint32_t tree;
+    std::uint32_t from;  // rank
+    std::uint32_t path;  // index into the sender's paths
+  };
+  struct ReadyLater {
+    bool operator()(const Candidate& a, const Candidate& b) const { return a.ready_s > b.ready_s; }
+  };
+  struct Behind {
+    bool operator()(const Candidate& a, const Candidate& b) const { return a.order > b.order; }
+  };
+  // The candidates of one class of paths. Links only get busier, so a candidate that is ready when
+  // the links are free remains so.
+  struct Queue {
+    std::priority_queue<Candidate, std::vector<Candidate>, ReadyLater> waiting;
+    std::priority_queue<Candidate, std::vector<Candidate>, Behind> sendable;
+    double turn_s = std::numeric_limits<double>::infinity();  // of its valid turn
+  };
+  // When the first candidate of a class would arrive. Links may get busier until then.
+  struct Turn {
+    double arrival_s;
+    double order;
+    std::uint32_t in_class;
+    bool operator>(const Turn& other) const {
+      return arrival_s != other.arrival_s ? arrival_s > other.arrival_s : order > other.order;
+    }
+  };
+  struct Holder {
+    double since_s = -1;     // negative: it does not have the data
+    std::uint32_t step = 0;  // the first step in which it can send
+    std::uint32_t depth = 0;
+  };
+  struct Grown {
+    std::uint32_t from;
+    std::uint32_t path;
+    std::uint32_t step;
+  };
+  struct GrowingTree {
+    std::uint32_t home = 0;
+    std::vector<Holder> holders;  // by rank
+    std::vector<Grown> edges;
+  };
+
+  std::size_t Members() const { return input_.topology.members().size(); }
+  bool HasData(const Candidate& candidate) const {
+    const std::uint32_t to = input_.paths[candidate.from][candidate.path].to;
+    return trees_[candidate.tree].holders[to].since_s >= 0;
+  }
+
+  double FreeOf(std::uint32_t in_class) const {
+    double free_s = 0;
+    for (const std::uint32_t orbit : input_.classes[in_class].orbits)
+      free_s = std::max(free_s, free_s_[orbit]);
+    return free_s;
+  }
+  double SentOf(std::uint32_t in_class, double ready_s) const {
+    return std::max(FreeOf(in_class), ready_s) + bytes_ * input_.classes[in_class].seconds_per_byte;
+  }
+  double ArrivalOf(std::uint32_t in_class, double ready_s) const {
+    return SentOf(in_class, ready_s) + input_.classes[in_class].latency_s;
+  }
+
+  // The candidate that arrives first. It is then the first of the sendable ones.
+  std::optional<Candidate> FirstOf(std::uint32_t in_class) {
+    Queue& queue = queues_[in_class];
+    double ready_s = FreeOf(in_class);
+    for (;;) {
+      for (; !queue.waiting.empty() && queue.waiting.top().ready_s <= ready_s; queue.waiting.pop())
+        queue.sendable.push(queue.waiting.top());
+      while (!queue.sendable.empty() && HasData(queue.sendable.top())) queue.sendable.pop();
+      if (!queue.sendable.empty() || queue.waiting.empty()) break;
+      ready_s = queue.waiting.top().ready_s;
+    }
+    if (queue.sendable.empty()) return std::nullopt;
+    return queue.sendable.top();
+  }
+
+  // Gives the class a turn for its first candidate.
+  void Schedule(std::uint32_t in_class) {
+    const std::optional<Candidate> first = FirstOf(in_class);
+    if (!first) return;
+    const double arrival_s = ArrivalOf(in_class, first->ready_s);
+    if (arrival_s >= queues_[in_class].turn_s) return;
+    queues_[in_class].turn_s = arrival_s;
+    turns_.push({arrival_s, first->order, in_class});
+  }
+
+  // The member has the tree's data and can send it.
+  void Hold(std::uint32_t tree, std::uint32_t rank, Holder holder) {
+    trees_[tree].holders[rank] = holder;
+    for (std::uint32_t i = 0; i < input_.paths[rank].size(); ++i) {
+      const ClassedPath& path = input_.paths[rank][i];
+      if (trees_[tree].holders[path.to].since_s >= 0) continue;
+      const double random = static_cast<double>(random_.Next() >> 11) * 0x1p-53;
+      queues_[path.in_class].waiting.push(
+          {holder.since_s, random + depth_weight_ * holder.depth, tree, rank, i});
+      Schedule(path.in_class);
+    }
+  }
+
+  void Commit(std::uint32_t in_class, const Candidate& candidate) {
+    const Holder sender = trees_[candidate.tree].holders[candidate.from];
+    const double sent_s = SentOf(in_class, candidate.ready_s);
+    const double arrival_s = ArrivalOf(in_class, candidate.ready_s);
+    const std::vector<std::uint32_t>& orbits = input_.classes[in_class].orbits;
+    std::uint32_t step = sender.step;
+    for (const std::uint32_t orbit : orbits) step = std::max(step, next_step_[orbit]);
+    for (const std::uint32_t orbit : orbits) {
+      free_s_[orbit] = sent_s;
+      next_step_[orbit] = step + 1;
+    }
+    trees_[candidate.tree].edges.push_back({candidate.from, candidate.path, step});
+    Hold(candidate.tree, input_.paths[candidate.from][candidate.path].to,
+         {arrival_s, step + 1, sender.depth + 1});
+  }
+
+  OutTree Image(const GrowingTree& tree, const Permutation& element) const {
+    const Topology& topology = input_.topology;
+    const auto image_of = [&](std::uint32_t rank) {
+      return element[topology.members()[rank].value];
+    };
+    OutTree image{image_of(tree.home), 1, {}};
+    for (const Grown& edge : tree.edges) {
+      const ClassedPath& path = input_.paths[edge.from][edge.path];
+      OutEdge out{image_of(edge.from), image_of(path.to), edge.step, {}};
+      for (const LinkIndex index : path.links) {
+        const Link& link = topology.link(index);
+        out.path.push_back(*topology.FindLink(element[link.from.value], element[link.to.value]));
+      }
+      image.edges.push_back(std::move(out));
+    }
+    return image;
+  }
+
+  const GreedyInput& input_;
+  SeededRandom random_;
+  std::uint32_t trees_per_member_;
+  double bytes_;  // of one tree
+  double depth_weight_ = 0;
+  std::vector<double> free_s_;            // by orbit of links
+  std::vector<std::uint32_t> next_step_;  // by orbit of links
+  std::vector<GrowingTree> trees_;
+  std::vector<Queue> queues_;  // by class of paths
+  std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns_;
+};
+
+// Trees per member are tried from 1 to this number.
+std::uint32_t TreesMax(const GreedyInput& input) {
+  const std::size_t members = input.topology.members().size();
+  if (input.Work() > kWorkOfAll / kTreesPerMemberMax) return 1;
+  return static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(kEdgesMax / (2 * members * (members - 1)), 1, kTreesPerMemberMax));
+}
+
+// As many as take about a second.
+std::uint32_t StartsFor(const GreedyInput& input, std::uint32_t starts) {
+  constexpr std::size_t kStartsMax = 100'000, kUsualMax = 256;
+  if (starts > 0) return static_cast<std::uint32_t>(std::min<std::size_t>(starts, kStartsMax));
+  const std::size_t trees = TreesMax(input);
+  return static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(kWorkOfAll / (input.Work() * trees), trees, kUsualMax));
+}
+
+// Of almost equal results one with the fewest trees, and of these the first.
+std::uint32_t BestOf(const std::vector<double>& ends_s, std::uint32_t trees_max) {
+  const double least_s = *std::min_element(ends_s.begin(), ends_s.end());
+  std::uint32_t best = kNone;
+  for (std::uint32_t start = 0; start < ends_s.size(); ++start)
+    if (ends_s[start] <= least_s * kAlmostEqual &&
+        (best == kNone || start % trees_max < best % trees_max))
+      best = start;
+  return best;
+}
+
+absl::StatusOr<OutForest> GrowGreedy(const Topology& topology, const PlannerOptions& options) {
+  constexpr std::uint32_t kBatch = 16;
+  const GreedyInput input(topology, static_cast<double>(options.size_bytes));
+  if (input.path_count > kPathsMax || input.Work() > kWorkMax)
+    return absl::FailedPreconditionError(
+        fmt::format("{} members with {} paths between them are too many; at most {} paths, or {} "
+                    "times members that are not equivalent",
+                    topology.members().size(), input.path_count, kPathsMax, kWorkMax));
+  const std::uint32_t starts = StartsFor(input, options.starts);
+  const std::uint32_t trees_max = TreesMax(input);
+  const auto growth_of = [&](std::uint32_t start) {
+    return GreedyGrowth(input, 1 + start % trees_max, options.seed + start);
+  };
+  std::vector<double> ends_s(starts);
+  for (std::uint32_t first = 0; first < starts; first += kBatch) {
+    const std::uint32_t end = std::min(first + kBatch, starts);
+    oneapi::tbb::parallel_for(first, end,
+                              [&](std::uint32_t start) { ends_s[start] = growth_of(start).Run(); });
+    if (options.progress) options.progress(end, starts);
+  }
+  if (*std::min_element(ends_s.begin(), ends_s.end()) == std::numeric_limits<double>::infinity())
+    return absl::FailedPreconditionError("some member cannot be reached from another one");
+  GreedyGrowth growth = growth_of(BestOf(ends_s, trees_max));
+  growth.Run();
+  return growth.Take();
+}
+
+absl::Status GreedyApplies(const Topology& topology) {
+  const std::size_t count = topology.members().size();
+  if (2 * count * (count - 1) > kEdgesMax)
+    return absl::FailedPreconditionError(
+        fmt::format("{} members need more than {} edges", count, kEdgesMax));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Forest> PlanGreedy(const Topology& topology, const PlannerOptions& options) {
+  return GrowBothPhases(topology, "greedy",
+                        [&](const Topology& direction) { return GrowGreedy(direction, options); });
+}
+
+}  // namespace
+
+Planner GreedyPlanner() {
+  return {"greedy", "one to four trees per member, grown in time: what arrives first comes next",
+          GreedyApplies, PlanGreedy};
+}
+
+}  // namespace phub::plan
