@@ -67,7 +67,7 @@ Planner DoubleBinaryTreePlanner() {
   return {
       "double-binary-tree",
       "two balanced trees with half of the data each; leaves of one are inner nodes of the other",
-      CheckAllPairs, PlanDoubleBinaryTree};
+      CheckEdges, PlanDoubleBinaryTree};
 }
 
 }  // namespace phub::plan

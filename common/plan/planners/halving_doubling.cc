@@ -19,7 +19,7 @@ absl::Status HalvingDoublingApplies(const Topology& topology) {
   if (!std::has_single_bit(count))
     return absl::FailedPreconditionError(
         fmt::format("the number of members, {}, is not a power of two", count));
-  return CheckAllPairs(topology);
+  return CheckEdges(topology);
 }
 
 absl::StatusOr<Forest> PlanHalvingDoubling(const Topology& topology, const PlannerOptions&) {

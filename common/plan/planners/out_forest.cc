@@ -103,6 +103,11 @@ void StepsByDepth(OutTree& tree) {
   }
 }
 
+absl::StatusOr<Forest> PairPhases(const Topology& topology, std::string_view planner,
+                                  const OutForest& reversed_reduce, const OutForest& gather) {
+  return Builder(topology, planner).Pair(reversed_reduce, false, gather);
+}
+
 absl::StatusOr<Forest> GrowBothPhases(
     const Topology& topology, std::string_view planner,
     const std::function<absl::StatusOr<OutForest>(const Topology&)>& grow) {
@@ -111,7 +116,7 @@ absl::StatusOr<Forest> GrowBothPhases(
   if (topology.IsSymmetric()) return Builder(topology, planner).Pair(*down, true, *down);
   const absl::StatusOr<OutForest> up = grow(topology.Reversed());
   if (!up.ok()) return up.status();
-  return Builder(topology, planner).Pair(*up, false, *down);
+  return PairPhases(topology, planner, *up, *down);
 }
 
 }  // namespace phub::plan

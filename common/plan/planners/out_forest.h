@@ -33,6 +33,11 @@ struct OutForest {
 // the order in which the tree grew.
 void StepsByDepth(OutTree& tree);
 
+// Pairs reduce trees, which were grown on the reversed topology, with gather trees. The trees of
+// each home are split into common shares.
+absl::StatusOr<Forest> PairPhases(const Topology& topology, std::string_view planner,
+                                  const OutForest& reversed_reduce, const OutForest& gather);
+
 // Grows the gather phase on the topology. If every link has a mirror, the reduce phase is the
 // reversed gather phase over the mirrors. Otherwise the reduce phase is grown on the reversed
 // topology, and the trees of each home are split into common shares and paired.

@@ -4,15 +4,21 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/plan/planners/relay.h"
 #include "fmt/core.h"
 
 namespace phub::plan {
 
-absl::Status CheckAllPairs(const Topology& topology) {
+absl::Status CheckEdges(const Topology& topology) {
   const std::size_t count = topology.members().size();
   if (2 * count * (count - 1) > kEdgesMax)
     return absl::FailedPreconditionError(
         fmt::format("{} members need more than {} edges", count, kEdgesMax));
+  return absl::OkStatus();
+}
+
+absl::Status CheckAllPairs(const Topology& topology) {
+  if (absl::Status status = CheckEdges(topology); !status.ok()) return status;
   if (topology.members_forward()) return absl::OkStatus();  // the topology is connected
   Router router(topology);
   for (const NodeIndex to : topology.members())
@@ -30,7 +36,11 @@ std::vector<NodeIndex> NaturalOrder(const Topology& topology) {
 
 RankForest::RankForest(const Topology& topology, std::string_view planner,
                        std::vector<NodeIndex> order, std::int64_t share_unit)
-    : paths_(forest_), router_(topology), order_(std::move(order)) {
+    : topology_(topology),
+      is_relayed_(!CheckAllPairs(topology).ok()),
+      paths_(forest_),
+      router_(topology),
+      order_(std::move(order)) {
   forest_.planner = planner;
   forest_.topology = topology.name();
   forest_.share_unit = share_unit;
@@ -55,9 +65,12 @@ void RankForest::Mirror(std::size_t from, std::size_t to, std::uint32_t step, st
   Gather(to, from, 2 * steps - 1 - step);
 }
 
+Forest RankForest::Take() { return is_relayed_ ? Relay(topology_, forest_) : std::move(forest_); }
+
 Edge RankForest::Route(std::size_t from, std::size_t to, std::uint32_t step) {
   const NodeIndex sender = order_[from];
   const NodeIndex receiver = order_[to];
+  if (is_relayed_) return {sender, receiver, step, {}};
   const std::uint64_t key = (std::uint64_t{sender.value} << 32) | receiver.value;
   auto [found, is_new] = known_.try_emplace(key);
   if (is_new) {

@@ -1,4 +1,6 @@
-// Helps planners that work with ranks: adds edges between members, routed by Router. One thread.
+// Helps planners that work with ranks: adds edges between members, routed by Router. Where members
+// reach each other only through members that relay, edges become chains (planners/relay.h). One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +15,9 @@
 
 namespace phub::plan {
 
-// OK if every member can send to every other member without passing through hosts, and a forest of
-// one tree per member has at most kEdgesMax edges.
+// OK if a forest of one tree per member has at most kEdgesMax edges.
+absl::Status CheckEdges(const Topology& topology);
+// CheckEdges, and every member can send to every other member without passing through hosts.
 absl::Status CheckAllPairs(const Topology& topology);
 
 // The members in the order of ranks.
@@ -22,7 +25,7 @@ std::vector<NodeIndex> NaturalOrder(const Topology& topology);
 
 class RankForest {
  public:
-  // order[i] takes position i of the exchange. REQUIRES: CheckAllPairs.
+  // order[i] takes position i of the exchange. REQUIRES: CheckEdges.
   RankForest(const Topology& topology, std::string_view planner, std::vector<NodeIndex> order,
              std::int64_t share_unit);
 
@@ -33,11 +36,13 @@ class RankForest {
   // Adds a reduce edge at `step` and the opposite gather edge at step 2*steps-1-step. Each phase
   // takes `steps` steps.
   void Mirror(std::size_t from, std::size_t to, std::uint32_t step, std::uint32_t steps);
-  Forest Take() { return std::move(forest_); }
+  Forest Take();
 
  private:
   Edge Route(std::size_t from, std::size_t to, std::uint32_t step);
 
+  const Topology& topology_;
+  bool is_relayed_;  // edges have no paths yet
   Forest forest_;
   PathTable paths_;
   Router router_;

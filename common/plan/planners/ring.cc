@@ -29,7 +29,7 @@ absl::StatusOr<Forest> PlanRing(const Topology& topology, const PlannerOptions& 
 }  // namespace
 
 Planner RingPlanner() {
-  return {"ring", "partial sums, then results, go around a ring of all members", CheckAllPairs,
+  return {"ring", "partial sums, then results, go around a ring of all members", CheckEdges,
           PlanRing};
 }
 

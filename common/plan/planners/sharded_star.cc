@@ -24,7 +24,7 @@ absl::StatusOr<Forest> PlanShardedStar(const Topology& topology, const PlannerOp
 }  // namespace
 
 Planner ShardedStarPlanner() {
-  return {"sharded-star", "every member sends each shard directly to its home", CheckAllPairs,
+  return {"sharded-star", "every member sends each shard directly to its home", CheckEdges,
           PlanShardedStar};
 }
 

@@ -1,4 +1,5 @@
-// The planner greedy: all-gather times on GPU servers, recomputed from the plan file, and symmetry.
+// The planner greedy: all-gather times on GPU servers, recomputed from the plan
+// file, and symmetry.
 #include <gmock/gmock.h>
 
 #include <ctime>
@@ -9,72 +10,12 @@
 #include "common/plan/forest_json.h"
 #include "common/plan/planners/symmetry.h"
 #include "common/plan/topology_json.h"
+#include "tests/unit/plan/gpu_servers.h"
 #include "tests/unit/plan/plan_file.h"
 #include "tests/unit/plan/plan_support.h"
 
 namespace phub::plan {
 namespace {
-
-// The networks that TE-CCL (Liu et al., SIGCOMM 2024) was measured on. A unit link has 12.5 GB/s.
-class GpuServers {
- public:
-  explicit GpuServers(std::string name) { parts_.name = std::move(name); }
-
-  std::uint32_t Add(NodeKind kind) {
-    const auto index = static_cast<std::uint32_t>(parts_.nodes.size());
-    parts_.nodes.push_back({(kind == NodeKind::kMember ? "g" : "s") + std::to_string(index), kind});
-    return index;
-  }
-  void Link(std::uint32_t from, std::uint32_t to, std::int64_t units, std::int64_t latency_ns) {
-    parts_.links.push_back({NodeIndex{from}, NodeIndex{to}, units, latency_ns});
-  }
-  Topology Build() const { return *Topology::Create(parts_); }
-
- private:
-  TopologyParts parts_;
-};
-
-// Azure NDv2: 8 GPUs with direct links, some of them double. GPU 0 sends to other servers and GPU 1
-// receives, over a direct link between two servers and over a switch between four.
-Topology Ndv2(std::uint32_t servers) {
-  constexpr std::int64_t kLinks[8][8] = {{0, 2, 1, 1, 2, 0, 0, 0}, {2, 0, 1, 2, 0, 1, 0, 0},
-                                         {1, 1, 0, 2, 0, 0, 2, 0}, {1, 2, 2, 0, 0, 0, 0, 1},
-                                         {2, 0, 0, 0, 0, 2, 1, 1}, {0, 1, 0, 0, 2, 0, 1, 2},
-                                         {0, 0, 2, 0, 1, 1, 0, 2}, {0, 0, 0, 1, 1, 2, 2, 0}};
-  GpuServers net("NDv2x" + std::to_string(servers));
-  for (std::uint32_t i = 0; i < 8 * servers; ++i) net.Add(NodeKind::kMember);
-  for (std::uint32_t begin = 0; begin < 8 * servers; begin += 8)
-    for (std::uint32_t a = 0; a < 8; ++a)
-      for (std::uint32_t b = 0; b < 8; ++b)
-        if (kLinks[a][b] > 0) net.Link(begin + a, begin + b, 2 * kLinks[a][b], 700);
-  if (servers == 2) {
-    net.Link(0, 9, 1, 1300);
-    net.Link(8, 1, 1, 1300);
-    return net.Build();
-  }
-  const std::uint32_t hub = net.Add(NodeKind::kSwitch);
-  for (std::uint32_t begin = 0; begin < 8 * servers; begin += 8) {
-    net.Link(begin, hub, 1, 1300);
-    net.Link(hub, begin + 1, 1, 1300);
-  }
-  return net.Build();
-}
-
-// Two NVIDIA DGX-2: 16 GPUs on a switch; each GPU with an odd number sends to one of the other
-// server.
-Topology Dgx2() {
-  GpuServers net("DGX2x2");
-  for (std::uint32_t i = 0; i < 32; ++i) net.Add(NodeKind::kMember);
-  for (std::uint32_t server = 0; server < 2; ++server) {
-    const std::uint32_t hub = net.Add(NodeKind::kSwitch);
-    for (std::uint32_t i = 16 * server; i < 16 * server + 16; ++i) {
-      net.Link(i, hub, 10, 350);
-      net.Link(hub, i, 10, 350);
-      if (i % 2 == 1) net.Link(i, (i + 15) % 32, 1, 2600);
-    }
-  }
-  return net.Build();
-}
 
 // The microseconds of an all-gather of `bytes` in total, by the plan file.
 double Gathered(const Topology& topology, std::int64_t bytes, std::uint32_t starts = 0) {
@@ -107,19 +48,22 @@ TEST(Greedy, GathersOnDgx2InTheTimesOfSolvers) {
   EXPECT_LT(Gathered(topology, 1'000'000'000), 1.02 * 7750.7);
 }
 
-double ChosenMicroseconds(const Topology& topology, std::int64_t bytes) {
+// The time of greedy's plan in the comparison of all planners: reduce and gather, simulated.
+double AllReduceMicroseconds(const Topology& topology, std::int64_t bytes) {
   const absl::StatusOr<Choice> choice =
       Choose(topology, {.simulation = {.size_bytes = bytes}, .planner = {}, .pieces_max = 64});
   EXPECT_TRUE(choice.ok()) << choice.status();
-  const Candidate& best = choice->candidates[*choice->best];
-  EXPECT_EQ(best.planner, "greedy") << topology.name();
-  return best.seconds * 1e6;
+  double seconds = 0;
+  for (const Candidate& candidate : choice->candidates)
+    if (candidate.planner == "greedy") seconds = candidate.seconds;
+  EXPECT_LE(choice->candidates[*choice->best].seconds, seconds);
+  return seconds * 1e6;
 }
 
-// Reduce and gather, simulated. At 1 KB lockstep would add up the latencies of 56 steps.
-TEST(Greedy, IsChosenForAllReduce) {
-  EXPECT_LT(ChosenMicroseconds(Ndv2(4), 1000), 11.2);
-  EXPECT_LT(ChosenMicroseconds(Dgx2(), 1'000'000'000), 1.03 * 15'500);
+// At 1 KB lockstep would add up the latencies of 56 steps.
+TEST(Greedy, ReducesAndGathersInTheTimesOfSolvers) {
+  EXPECT_LT(AllReduceMicroseconds(Ndv2(4), 1000), 11.2);
+  EXPECT_LT(AllReduceMicroseconds(Dgx2(), 1'000'000'000), 1.03 * 15'500);
 }
 
 // In a torus every link is used all the time.
@@ -151,7 +95,8 @@ TEST(Greedy, RefusesTooManyMembersWithoutSymmetry) {
   EXPECT_THAT(Why(forest), ::testing::HasSubstr("256 members with "));
 }
 
-// Checks that the elements are symmetries and move all members. Returns their number.
+// Checks that the elements are symmetries and move all members. Returns their
+// number.
 std::size_t GroupOf(const Topology& topology) {
   const Symmetry symmetry = FindSymmetry(topology);
   for (const Permutation& element : symmetry.elements) {
