@@ -1,4 +1,5 @@
 // Keys and their rounds, from the command that starts a round to the event of its completion.
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -18,7 +19,8 @@ void Engine::Impl::AddKeys(const KeyBatch& batch) {
       ++chunks_added[place.lane];
       has_chunks[place.lane] = true;
     }
-    for (std::size_t l = 0; l < lanes.size(); ++l) keys_added[l] += has_chunks[l] ? 1 : 0;
+    const std::size_t lane_keys = plan.movement == KeyMovement::kAllReduce ? 1 : kLaneKeysMax;
+    for (std::size_t l = 0; l < lanes.size(); ++l) keys_added[l] += has_chunks[l] ? lane_keys : 0;
   }
   for (std::size_t l = 0; l < lanes.size(); ++l) GrowLane(lanes[l], chunks_added[l], keys_added[l]);
   for (const KeyPlan& plan : batch.keys) AddKey(plan);
@@ -46,24 +48,34 @@ void Engine::Impl::AddKey(const KeyPlan& plan) {
   added->priority = plan.priority;
   added->gradient_type = plan.gradient_type;
   added->parameter_type = plan.parameter_type;
+  added->movement = plan.movement;
   added->first_iteration = plan.first_iteration;
   added->listener = plan.listener;
+  if (plan.movement != KeyMovement::kAllReduce) {
+    const auto first = std::find_if(plan.layout.chunks.begin(), plan.layout.chunks.end(),
+                                    [&](const ChunkPlace& p) { return p.owner == plan.rank; });
+    PHUB_CHECK(first != plan.layout.chunks.end(), "rank={}", plan.rank.value);
+    added->own_offset = first->element_offset;
+  }
   added->chunk_count = static_cast<std::uint32_t>(plan.layout.chunks.size());
   added->announced_values = added->previous_values = added->wanted_values = plan.hyper_parameters;
   std::vector<std::uint32_t> lane_key_of(lanes.size(), UINT32_MAX);
   for (const ChunkPlace& place : plan.layout.chunks) {
     Lane& lane = lanes[place.lane];
     PHUB_CHECK(place.chunk.value == lane.chunks.size(), "chunk={}", place.chunk.value);
+    const bool owned = plan.movement == KeyMovement::kAllReduce || place.owner == plan.rank;
     std::uint32_t& lane_key = lane_key_of[place.lane];
-    if (lane_key == UINT32_MAX) {
+    if (lane_key == UINT32_MAX || lane.keys[lane_key].owned != owned) {
       lane_key = static_cast<std::uint32_t>(lane.keys.size());
       added->parts.push_back({.lane = place.lane, .lane_key = lane_key});
-      lane.keys.push_back({.key = plan.layout.key.value, .first = place.chunk.value});
+      lane.keys.push_back(
+          {.key = plan.layout.key.value, .first = place.chunk.value, .owned = owned});
     }
     ++lane.keys[lane_key].count;
     lane.chunks.push_back({.lane_key = lane_key,
                            .element_count = place.element_count,
-                           .element_offset = place.element_offset});
+                           .element_offset = place.element_offset,
+                           .owner = place.owner});
   }
   keys.push_back(added.get());
   owned_keys.push_back(std::move(added));
@@ -98,6 +110,7 @@ void Engine::Impl::Push(const Command& command) {
       PHUB_CHECK(command.payload_type == pushed.gradient_type, "key={}", command.key.value);
       ++pushed.reductions_after;
       break;
+    case wire::RoundOperation::kGather: ++pushed.reductions_after; break;
     case wire::RoundOperation::kAssign: break;
     case wire::RoundOperation::kLoad:
       pushed.gradients = nullptr;

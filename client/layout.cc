@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -16,14 +15,13 @@ absl::StatusOr<KeyLayout> LayOut(const KeyPlacementView& view, std::uint32_t chu
   PHUB_CHECK(view.element_bytes > 0 && chunk_bytes % view.element_bytes == 0,
              "key={} element_bytes={} chunk_bytes={}", view.name, view.element_bytes, chunk_bytes);
   const std::uint32_t chunk_elements = chunk_bytes / view.element_bytes;
-  const std::uint64_t chunk_count = ChunkCount(view.element_count, chunk_elements);
-  if (view.chunk_bins.size() != chunk_count)
+  const ChunkMap map(view.element_count, PartsOf(view.movement, view.ranks), chunk_elements);
+  if (view.chunk_bins.size() != map.count())
     return absl::InternalError(fmt::format(
         "the daemon placed {} chunks of key {} instead of {} ({} elements in chunks of {})",
-        view.chunk_bins.size(), view.name, chunk_count, view.element_count, chunk_elements));
+        view.chunk_bins.size(), view.name, map.count(), view.element_count, chunk_elements));
   KeyLayout layout{.key = view.key, .element_count = view.element_count, .chunks = {}};
-  layout.chunks.reserve(chunk_count);
-  std::uint64_t offset = 0;
+  layout.chunks.reserve(map.count());
   for (const std::uint32_t lane : view.chunk_bins) {
     if (lane >= next_chunk.size())
       return absl::InternalError(fmt::format(
@@ -34,22 +32,17 @@ absl::StatusOr<KeyLayout> LayOut(const KeyPlacementView& view, std::uint32_t chu
           fmt::format("key {} would exceed the limit of core loop {}, {} chunks; use a larger "
                       "chunk_bytes",
                       view.name, lane, kChunksPerShardMax));
-    const std::uint64_t count =
-        std::min<std::uint64_t>(chunk_elements, view.element_count - offset);
+    const ChunkMap::Chunk cut = map.At(layout.chunks.size());
     layout.chunks.push_back({.lane = lane,
                              .chunk = ChunkIndex{next_chunk[lane]++},
-                             .element_offset = offset,
-                             .element_count = static_cast<std::uint32_t>(count)});
-    offset += count;
+                             .element_offset = cut.element_offset,
+                             .element_count = cut.element_count,
+                             .owner = cut.owner});
   }
   return layout;
 }
 
 }  // namespace
-
-std::uint64_t ChunkCount(std::uint64_t elements, std::uint32_t chunk_elements) {
-  return elements / chunk_elements + (elements % chunk_elements != 0 ? 1 : 0);
-}
 
 LaneLayout::LaneLayout(std::uint32_t chunk_bytes, std::uint32_t lane_count)
     : chunk_bytes_(chunk_bytes), next_chunk_(lane_count, 0) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/chunk_map.h"
 #include "common/base/ids.h"
 
 namespace phub::client {
@@ -17,7 +18,8 @@ struct ChunkPlace {
   std::uint32_t lane = 0;
   ChunkIndex chunk{};                // on that lane
   std::uint64_t element_offset = 0;  // in the key
-  std::uint32_t element_count = 0;   // chunk_bytes in the key's type; fewer in the last chunk
+  std::uint32_t element_count = 0;   // chunk_bytes in the key's type; fewer in a part's last chunk
+  Rank owner{};                      // see KeyMovement
 };
 
 struct KeyLayout {
@@ -31,12 +33,11 @@ struct KeyPlacementView {
   std::string name;  // for messages
   KeyIndex key{};
   std::uint64_t element_count = 0;
-  std::uint32_t element_bytes = 4;            // size of the key's type, which determines chunks
+  std::uint32_t element_bytes = 4;  // size of the key's type, which determines chunks
+  KeyMovement movement = KeyMovement::kAllReduce;
+  std::uint32_t ranks = 1;                    // the job's world size
   std::span<const std::uint32_t> chunk_bins;  // as sent by the daemon
 };
-
-// The number of chunks of a key with `elements` elements.
-std::uint64_t ChunkCount(std::uint64_t elements, std::uint32_t chunk_elements);
 
 // Lays out batches of keys, one after the other. One thread at a time.
 class LaneLayout {

@@ -24,7 +24,7 @@ Received ReceiveParameters(const EngineConfig& config, Lane& lane, std::span<Eng
   if (chunk.phase != LaneChunk::Phase::kSent) return {.fault = LaneFault::kNotAsked};
   if (header.iteration != key.iteration) return {.fault = LaneFault::kIteration};
   if (header.type != key.parameter_type) return {.fault = LaneFault::kType};
-  if (header.payload_bytes != chunk.Bytes(key.parameter_type))
+  if (header.payload_bytes != ReplyBytes(key, lane.keys[chunk.lane_key], chunk))
     return {.fault = LaneFault::kPayloadBytes};
   if (WaitsForDecision(config, key) && chunk.sum != LaneChunk::Sum::kDecided)
     return {.fault = LaneFault::kNotDecided};

@@ -25,7 +25,7 @@ void IterationGate::AddKeys(std::span<EngineKey* const> keys) {
 }
 
 bool IterationGate::Hold(EngineKey& key) {
-  if (!restart_ || key.pulling || key.operation != wire::RoundOperation::kReduce) return false;
+  if (!restart_ || key.pulling || !wire::IsIteration(key.operation)) return false;
   if (key.job_iteration() <= iteration_.load(std::memory_order_relaxed)) return false;
   PHUB_CHECK(held_.size() < held_.capacity(), "held={}", held_.size());
   key.held = true;

@@ -23,15 +23,20 @@ bool IsAligned(const std::byte* data, numeric::ElementType type) {
 // the caller's array: one lookup covers all of them. A gradient is copied to a slot if
 // - this end cannot write its memory (the daemon's shared parameters), which the daemon refuses, or
 // - it is where the reply will be written (a root that sends its parameters).
+// Other ranks' chunks of a gather have no gradient and need no slot. They are sent at once, so a
+// full lane never waits for the header of another rank.
 SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
               const transport::Transport& transport) {
   if (key.pulling) return SendWay::kPull;
-  if (key.gradients == nullptr || key.gradients == key.parameters ||
-      !IsAligned(key.gradients, key.payload_type))
+  if (key.operation == wire::RoundOperation::kGather && !lane_key.owned) return SendWay::kInPlace;
+  // A gather writes the same bytes there.
+  const bool overwrites =
+      key.gradients == key.parameters && key.operation != wire::RoundOperation::kGather;
+  if (key.gradients == nullptr || overwrites || !IsAligned(key.gradients, key.payload_type))
     return SendWay::kSlot;
   const LaneChunk& last = lane.chunks[lane_key.end() - 1];
-  const std::uint64_t begin = lane.chunks[lane_key.first].Offset(key.payload_type);
-  const std::uint64_t end = last.Offset(key.payload_type) + last.Bytes(key.payload_type);
+  const std::uint64_t begin = GradientOffset(key, lane.chunks[lane_key.first]);
+  const std::uint64_t end = GradientOffset(key, last) + last.Bytes(key.payload_type);
   const SharedAddress address =
       transport.AddressOf(lane.connection, key.gradients + begin, end - begin);
   if (address == SharedAddress{}) return SendWay::kSlot;
@@ -44,9 +49,13 @@ SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
 SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
                           const transport::Transport& transport) {
   const LaneChunk& chunk = lane.chunks[index];
-  const std::uint32_t bytes = chunk.Bytes(key.parameter_type);
-  std::byte* const data = key.parameters + chunk.Offset(key.parameter_type);
+  const std::uint32_t bytes = ReplyBytes(key, lane.keys[chunk.lane_key], chunk);
   transport::LandingSlot& landing = lane.landing[index];
+  if (bytes == 0) {  // another rank's chunk: the reply has no payload, but its slot must be open
+    landing = {.data = lane.unwanted.data(), .bytes_max = 0};
+    return {};
+  }
+  std::byte* const data = key.parameters + ParameterOffset(key, chunk);
   landing = {.data = data, .bytes_max = bytes, .read_only = key.parameters_shared};
   const SharedAddress address = transport.AddressOf(lane.connection, data, bytes);
   if (!key.parameters_shared)
@@ -161,7 +170,7 @@ void Sender::GatherChunk(Lane& lane, const EngineKey& key, std::uint32_t index, 
   LaneChunk& chunk = lane.chunks[lane_key.cursor];
   Entry& entry = entries_[at];
   entry.sent = key.pulling ? Sent::kPull : Sent::kGradient;
-  entry.copied = false;
+  entry.copied = entry.in_place = false;
   entry.lane_key = index;
   entry.chunk = lane_key.cursor;
   chunk.phase = LaneChunk::Phase::kSent;
@@ -190,16 +199,23 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
   request.header.type = key.payload_type;
   request.header.hyper_version = key.hyper_version;
   request.header.root = key.root;
+  if (key.operation == wire::RoundOperation::kGather) {
+    request.header.version = wire::kGatherVersion;
+    request.header.root = chunk.owner;
+  }
   if (key.skip) request.header.flags = wire::kFlagSkip;
   if (lane.keys[entry.lane_key].way == SendWay::kSlot) {
     chunk.inflight = lane.free_slots.back();
     lane.free_slots.pop_back();
     request.header.slot = chunk.inflight;
   }
-  if (key.gradients == nullptr) return;
-  request.payload = {key.gradients + chunk.Offset(key.payload_type), chunk.Bytes(key.payload_type)};
+  const bool is_other =
+      key.operation == wire::RoundOperation::kGather && !lane.keys[entry.lane_key].owned;
+  if (key.gradients == nullptr || is_other) return;
+  request.payload = {key.gradients + GradientOffset(key, chunk), chunk.Bytes(key.payload_type)};
   request.header.payload_bytes = static_cast<std::uint32_t>(request.payload.size());
-  if (chunk.inflight == kNoSlot) return;
+  entry.in_place = chunk.inflight == kNoSlot;
+  if (entry.in_place) return;
   std::byte* const slot = transport.PeerSlot(lane.connection, chunk.inflight);
   if (slot == nullptr) return;
   // Copy only once: if the transport was full, the slot still has the copy of this chunk.
@@ -242,7 +258,7 @@ void Sender::Account(const Lane& lane, std::span<EngineKey* const> keys, std::si
       case Sent::kGradient:
         ++counters_.gradients_sent;
         counters_.gradients_copied += entry.copied ? 1 : 0;
-        if (lane.keys[entry.lane_key].way == SendWay::kInPlace) ++counters_.gradients_in_place;
+        counters_.gradients_in_place += entry.in_place ? 1 : 0;
         break;
     }
   }

@@ -41,7 +41,8 @@ class Sender {
   enum class Sent : std::uint8_t { kHyperParameters, kGradient, kPull };
   struct Entry {
     Sent sent{};
-    bool copied = false;  // the gradient was copied into the slot
+    bool copied = false;    // the gradient was copied into the slot
+    bool in_place = false;  // the gradient is in shared memory
     std::uint32_t lane_key = 0;
     std::uint32_t chunk = 0;          // not for kHyperParameters
     HyperVersion announced_before{};  // for kHyperParameters

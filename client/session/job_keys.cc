@@ -46,6 +46,19 @@ std::vector<std::size_t> BatchesOf(std::span<const KeyDefinition> definitions) {
   return counts;
 }
 
+// Older daemons would take such a key for an ordinary one.
+Status CheckSupported(const KeyDefinition& key, const DaemonLinks& links) {
+  if (key.movement == KeyMovement::kAllReduce) return Status();
+  for (const std::unique_ptr<DaemonLink>& link : links)
+    if (!link->joined.movements())
+      return Status(StatusCode::kFailedPrecondition,
+                    fmt::format("daemon {} has version {}, which does not support movement {} of "
+                                "key {}: upgrade it",
+                                link->endpoint.ToString(), link->joined.daemon_version(),
+                                ToString(key.movement), key.name));
+  return Status();
+}
+
 }  // namespace
 
 Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> specs) const {
@@ -71,8 +84,10 @@ Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> 
     if (!names.insert(spec.name).second)
       return Status(StatusCode::kAlreadyExists,
                     fmt::format("job {} already has a key {}", name(), spec.name));
-    Result<KeyDefinition> definition = CheckKey(spec, bytes_max);
+    Result<KeyDefinition> definition =
+        CheckKey(spec, bytes_max, {.rank = Rank{rank()}, .world_size = world_size()});
     if (!definition.ok()) return definition.status();
+    if (Status status = CheckSupported(*definition, calls_.links()); !status.ok()) return status;
     definition->first_iteration = pushed;
     definitions.push_back(*std::move(definition));
   }
@@ -159,6 +174,8 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefi
                      .key = KeyIndex{placement.key_index()},
                      .element_count = definitions[i].element_count,
                      .element_bytes = numeric::ElementBytes(definitions[i].type),
+                     .movement = definitions[i].movement,
+                     .ranks = world_size(),
                      .chunk_bins = {placement.chunk_bins().data(),
                                     static_cast<std::size_t>(placement.chunk_bins_size())}});
   }
@@ -184,6 +201,8 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefi
                            .type = definition.type,
                            .gradient_type = definition.gradient_type,
                            .parameter_type = definition.parameter_type,
+                           .movement = definition.movement,
+                           .rank = definition.rank,
                            .first_iteration = definition.first_iteration,
                            .priority = definition.priority,
                            .hyper_parameters = definition.hyper_parameters});

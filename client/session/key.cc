@@ -26,11 +26,14 @@ Elements Part(const Elements& memory, std::uint64_t offset, std::uint64_t count)
 Result<std::uint64_t> StartReduce(client::KeyImpl& key, const void* gradients, void* parameters,
                                   bool parameters_shared, bool skip = false) {
   if (client::InForkedChild()) return client::ForkedStatus();
-  return key.Start({.payload_type = key.definition.gradient_type,
-                    .gradients = gradients,
-                    .parameters = parameters,
-                    .parameters_shared = parameters_shared,
-                    .skip = skip});
+  const bool gathers = key.definition.movement == KeyMovement::kGather;
+  return key.Start(
+      {.operation = gathers ? wire::RoundOperation::kGather : wire::RoundOperation::kReduce,
+       .payload_type = key.definition.gradient_type,
+       .gradients = gradients,
+       .parameters = parameters,
+       .parameters_shared = parameters_shared,
+       .skip = skip});
 }
 
 }  // namespace
@@ -62,9 +65,12 @@ std::size_t Key::tensor_count() const { return impl_->definition.tensors.size();
 Tensor Key::tensor(std::size_t i) const {
   const std::vector<std::uint64_t>& tensors = impl_->definition.tensors;
   PHUB_CHECK(i < tensors.size(), "key={} tensor={} tensors={}", name(), i, tensors.size());
+  const client::KeyDefinition& definition = impl_->definition;
+  // A rank may have only its own part of a key that is not a bundle.
+  if (tensors.size() == 1)
+    return {.gradients = definition.gradients, .parameters = definition.parameters};
   std::uint64_t offset = 0;
   for (std::size_t before = 0; before < i; ++before) offset += tensors[before];
-  const client::KeyDefinition& definition = impl_->definition;
   return {.gradients = Part(definition.gradients, offset, tensors[i]),
           .parameters = Part(definition.parameters, offset, tensors[i])};
 }
@@ -81,11 +87,11 @@ Handle Key::PushPull(ConstElements gradients, Elements parameters) {
   const client::KeyDefinition& definition = impl_->definition;
   const std::string place = PlaceOf(*impl_);
   Status status = client::CheckElements(place, "gradients", gradients, definition.gradient_type,
-                                        definition.element_count);
+                                        definition.gradient_count());
   if (status.ok())
     status = client::CheckElements(place, "parameters", parameters, definition.parameter_type,
-                                   definition.element_count);
-  if (status.ok()) status = client::CheckNoOverlap(place, gradients, parameters);
+                                   definition.parameter_count());
+  if (status.ok()) status = client::CheckNoOverlap(place, definition, gradients, parameters);
   if (!status.ok()) return Handle(std::move(status));
   auto ticket = StartReduce(*impl_, gradients.data, parameters.data, /*parameters_shared=*/false);
   if (!ticket.ok()) return Handle(ticket.status());
@@ -112,8 +118,9 @@ Handle Key::Push(ConstElements gradients) {
   const client::KeyDefinition& definition = impl_->definition;
   const std::string place = PlaceOf(*impl_);
   Status status = client::CheckElements(place, "gradients", gradients, definition.gradient_type,
-                                        definition.element_count);
-  if (status.ok()) status = client::CheckNoOverlap(place, gradients, definition.parameters);
+                                        definition.gradient_count());
+  if (status.ok())
+    status = client::CheckNoOverlap(place, definition, gradients, definition.parameters);
   if (!status.ok()) return Handle(std::move(status));
   auto ticket =
       StartReduce(*impl_, gradients.data, definition.parameters.data, definition.parameters_shared);

@@ -84,6 +84,37 @@ Status CheckArithmetic(const KeySpec& spec, KeyDefinition& key) {
   return CheckHyperParameters(fmt::format("key {}", spec.name), spec.optimizer);
 }
 
+// The movement, which decides how much memory the key has. REQUIRES: types, count and optimizer are
+// set.
+Status CheckMovement(const KeySpec& spec, KeyDefinition& key) {
+  if (static_cast<std::uint8_t>(spec.options.movement) > kMovementMax)
+    return Invalid(fmt::format("key {}: {} is not a movement", spec.name,
+                               static_cast<unsigned>(spec.options.movement)));
+  key.movement = Internal(spec.options.movement);
+  if (key.movement == KeyMovement::kAllReduce) return Status();
+  const char* const name = ToString(key.movement);
+  if (key.element_count % key.world_size != 0)
+    return Invalid(
+        fmt::format("key {}: movement {} needs equal parts, but its {} elements cannot "
+                    "be divided among {} ranks",
+                    spec.name, name, key.element_count, key.world_size));
+  if (!std::holds_alternative<None>(spec.optimizer))
+    return Invalid(fmt::format("key {}: movement {} does not allow an optimizer", spec.name, name));
+  if (!spec.tensors.empty())
+    return Invalid(fmt::format("key {}: movement {} does not allow a bundle", spec.name, name));
+  if (key.movement != KeyMovement::kGather) return Status();
+  if (spec.options.operation != Operation::kDefault)
+    return Invalid(
+        fmt::format("key {}: movement gather moves bytes and has no operation; leave it "
+                    "at kDefault",
+                    spec.name));
+  if (key.gradient_type == key.type && key.parameter_type == key.type) return Status();
+  return Invalid(
+      fmt::format("key {}: movement gather moves bytes, so gradient_type and "
+                  "parameter_type must be {}, like its type",
+                  spec.name, ToString(key.type)));
+}
+
 // Memory that is not given stays a null pointer until phub allocates it.
 Status CheckGiven(const KeySpec& spec, const char* what, const Elements& given,
                   numeric::ElementType type, std::uint64_t element_count, Elements& memory) {
@@ -101,7 +132,8 @@ bool Aligned(ConstElements memory) {
 
 }  // namespace
 
-Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max) {
+Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
+                               const Membership& member) {
   if (!IsName(spec.name))
     return Invalid(fmt::format("key name '{}' must have 1 to {} bytes of printable UTF-8",
                                Printable(spec.name, kShownBytesMax), kNameBytesMax));
@@ -112,22 +144,25 @@ Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max) {
                     Printable(spec.name, kShownBytesMax)));
   KeyDefinition key;
   key.name = spec.name;
+  key.rank = member.rank;
+  key.world_size = member.world_size;
   if (Status status = CheckTypes(spec, key); !status.ok()) return status;
   Result<std::uint64_t> count = CountElements(spec, bytes_max / numeric::ElementBytes(key.type));
   if (!count.ok()) return count.status();
   key.element_count = *count;
   if (Status status = CheckArithmetic(spec, key); !status.ok()) return status;
+  if (Status status = CheckMovement(spec, key); !status.ok()) return status;
   key.priority = spec.options.priority.value_or(0);
   key.copy = spec.options.copy;
   key.tensors = spec.tensors;
   if (key.tensors.empty()) key.tensors.push_back(*count);
-  Status status = CheckGiven(spec, "gradients", spec.options.gradients, key.gradient_type, *count,
-                             key.gradients);
+  Status status = CheckGiven(spec, "gradients", spec.options.gradients, key.gradient_type,
+                             key.gradient_count(), key.gradients);
   if (status.ok())
-    status = CheckGiven(spec, "parameters", spec.options.parameters, key.parameter_type, *count,
-                        key.parameters);
+    status = CheckGiven(spec, "parameters", spec.options.parameters, key.parameter_type,
+                        key.parameter_count(), key.parameters);
   if (status.ok() && key.gradients.data != nullptr && key.parameters.data != nullptr)
-    status = CheckNoOverlap(fmt::format("key {}", spec.name), key.gradients, key.parameters);
+    status = CheckNoOverlap(fmt::format("key {}", spec.name), key, key.gradients, key.parameters);
   if (!status.ok()) return status;
   return key;
 }
@@ -139,6 +174,7 @@ v1::KeySpec ToProto(const KeyDefinition& key) {
   message.set_type(static_cast<v1::ElementType>(key.type));
   message.set_gradient_type(static_cast<v1::ElementType>(key.gradient_type));
   message.set_parameter_type(static_cast<v1::ElementType>(key.parameter_type));
+  message.set_movement(static_cast<v1::Movement>(key.movement));
   message.set_operation(OperationOf(key.operation));
   message.set_optimizer(OptimizerKindOf(key.optimizer));
   ToProto(key.hyper_parameters, *message.mutable_hyper_parameters());
@@ -176,6 +212,15 @@ Status CheckNoOverlap(const std::string& place, ConstElements gradients, ConstEl
   if (before(begin(gradients), end(parameters)) && before(begin(parameters), end(gradients)))
     return Invalid(fmt::format("{}: gradients and parameters overlap", place));
   return Status();
+}
+
+Status CheckNoOverlap(const std::string& place, const KeyDefinition& key, ConstElements gradients,
+                      ConstElements parameters) {
+  const std::uint64_t own_bytes = key.rank.value * key.gradients_bytes();
+  if (key.movement == KeyMovement::kGather &&
+      gradients.data == static_cast<const std::byte*>(parameters.data) + own_bytes)
+    return Status();
+  return CheckNoOverlap(place, gradients, parameters);
 }
 
 }  // namespace phub::client

@@ -11,9 +11,15 @@
 
 namespace phub::client {
 
+// The rank that adds a key, in its job.
+struct Membership {
+  Rank rank{};
+  std::uint32_t world_size = 1;
+};
 // A key's definition, with the memory that the caller provides. bytes_max: total size of all chunks
 // that the job's lanes can number.
-Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max);
+Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
+                               const Membership& member = {});
 v1::KeySpec ToProto(const KeyDefinition& key);
 
 // Checks memory for `what` ("gradients") of a key: element type, element count and alignment.
@@ -21,5 +27,8 @@ v1::KeySpec ToProto(const KeyDefinition& key);
 Status CheckElements(const std::string& place, const char* what, ConstElements memory,
                      numeric::ElementType type, std::uint64_t element_count);
 Status CheckNoOverlap(const std::string& place, ConstElements gradients, ConstElements parameters);
+// The same for a round of the key: what a rank gathers may be its own part of the result.
+Status CheckNoOverlap(const std::string& place, const KeyDefinition& key, ConstElements gradients,
+                      ConstElements parameters);
 
 }  // namespace phub::client

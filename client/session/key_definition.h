@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/chunk_map.h"
 #include "common/base/element_type.h"
 #include "common/base/mapped_memory.h"
 #include "common/wire/message.h"
@@ -28,6 +29,11 @@ static_assert(Numeric(i32) == numeric::ElementType::kI32);
 static_assert(Numeric(i64) == numeric::ElementType::kI64);
 static_assert(Numeric(u8) == numeric::ElementType::kU8);
 
+constexpr KeyMovement Internal(Movement movement) { return static_cast<KeyMovement>(movement); }
+static_assert(Internal(Movement::kAllReduce) == KeyMovement::kAllReduce);
+static_assert(Internal(Movement::kGather) == KeyMovement::kGather);
+static_assert(Internal(Movement::kReduceScatter) == KeyMovement::kReduceScatter);
+
 inline constexpr std::uint64_t kNowhere = UINT64_MAX;  // not an offset
 
 struct KeyDefinition {
@@ -37,6 +43,9 @@ struct KeyDefinition {
   numeric::ElementType gradient_type{};
   numeric::ElementType parameter_type{};
   Operation operation{};  // not kDefault
+  KeyMovement movement = KeyMovement::kAllReduce;
+  Rank rank{};  // this rank
+  std::uint32_t world_size = 1;
   Optimizer optimizer;
   wire::HyperParameters hyper_parameters{};
   std::int32_t priority = 0;
@@ -44,7 +53,7 @@ struct KeyDefinition {
   std::uint64_t first_iteration = 0;   // the job's iteration when the key was added
   std::vector<std::uint64_t> tensors;  // at least one
 
-  // element_count elements each, of the wire types. Set when the key is added.
+  // gradient_count() and parameter_count() elements, of the wire types. Set when the key is added.
   Elements gradients;
   Elements parameters;             // read-only if parameters_shared
   bool parameters_shared = false;  // one region for all workers of the host
@@ -56,11 +65,18 @@ struct KeyDefinition {
   MappedMemory owned_gradients;
   MappedMemory owned_parameters;
 
+  std::uint64_t part_count() const { return element_count / world_size; }
+  std::uint64_t gradient_count() const {
+    return movement == KeyMovement::kGather ? part_count() : element_count;
+  }
+  std::uint64_t parameter_count() const {
+    return movement == KeyMovement::kReduceScatter ? part_count() : element_count;
+  }
   std::uint64_t gradients_bytes() const {
-    return element_count * numeric::ElementBytes(gradient_type);
+    return gradient_count() * numeric::ElementBytes(gradient_type);
   }
   std::uint64_t parameters_bytes() const {
-    return element_count * numeric::ElementBytes(parameter_type);
+    return parameter_count() * numeric::ElementBytes(parameter_type);
   }
 };
 

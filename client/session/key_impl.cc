@@ -67,7 +67,7 @@ Result<std::uint64_t> KeyImpl::Begin(Command command, std::uint64_t job_iteratio
 }
 
 Result<std::uint64_t> KeyImpl::Start(const Round& round) {
-  const bool reduces = round.operation == wire::RoundOperation::kReduce;
+  const bool reduces = wire::IsIteration(round.operation);
   reduces ? first_push.Check(definition, *job) : first_push.NoteValues();
   return Begin({.kind = Command::Kind::kPush,
                 .operation = round.operation,
@@ -82,6 +82,11 @@ Result<std::uint64_t> KeyImpl::Start(const Round& round) {
 
 Result<std::uint64_t> KeyImpl::StartAssign(Rank root, numeric::ElementType payload_type,
                                            const void* values) {
+  if (definition.movement != KeyMovement::kAllReduce)
+    return Status(StatusCode::kFailedPrecondition,
+                  fmt::format("{} has movement {}: only keys with movement all_reduce can be "
+                              "initialized or broadcast",
+                              Place(), ToString(definition.movement)));
   return Start({.operation = wire::RoundOperation::kAssign,
                 .root = root,
                 .payload_type = payload_type,

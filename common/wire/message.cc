@@ -50,7 +50,8 @@ bool OperationIsKnown(RoundOperation operation) {
   switch (operation) {
     case RoundOperation::kReduce:
     case RoundOperation::kAssign:
-    case RoundOperation::kLoad: return true;
+    case RoundOperation::kLoad:
+    case RoundOperation::kGather: return true;
   }
   return false;
 }
@@ -154,6 +155,9 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   decoded.operation =
       static_cast<RoundOperation>(LoadLittleEndian<std::uint8_t>(at + kOperationAt));
   if (!OperationIsKnown(decoded.operation)) return DecodeError::kOperation;
+  if (decoded.operation == RoundOperation::kGather && decoded.version < kGatherVersion) {
+    return DecodeError::kOperation;
+  }
   const auto type = LoadLittleEndian<std::uint8_t>(at + kTypeAt);
   if (!numeric::IsElementType(type)) return DecodeError::kType;
   decoded.type = static_cast<numeric::ElementType>(type);

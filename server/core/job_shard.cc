@@ -103,6 +103,7 @@ void InitializeKey(ShardKey& key, const KeyShardSpec& spec) {
   key.key = spec.key;
   key.reduction = spec.reduction;
   key.optimizer = spec.optimizer;
+  key.movement = spec.movement;
   key.type = spec.type;
   key.gradient_type = spec.gradient_type;
   key.parameter_type = spec.parameter_type;
@@ -218,6 +219,7 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
       chunk.key = &batch->keys[i];
       chunk.element_count = piece.element_count;
       chunk.element_offset = piece.element_offset;
+      chunk.owner = piece.owner;
       for (std::uint32_t v = 0; v < 2; ++v) {
         std::byte* const base = spec.parameters[config.versions() == 2 ? v : 0];
         PHUB_CHECK(base != nullptr, "key={} version={}", spec.key.value, v);

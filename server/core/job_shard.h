@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "common/base/chunk_map.h"
 #include "common/base/clock.h"
 #include "common/base/element_type.h"
 #include "common/base/ids.h"
@@ -83,10 +84,12 @@ struct KeyShardSpec {
   struct ChunkSpec {
     std::uint32_t element_count = 0;
     std::uint64_t element_offset = 0;  // in the key
+    Rank owner{};                      // numbered over the whole job; see KeyMovement
   };
   KeyIndex key{};  // keys are added in order; each shard gets every key, perhaps without chunks
   Reduction reduction = Reduction::kSum;
   Optimizer optimizer = Optimizer::kNone;
+  KeyMovement movement = KeyMovement::kAllReduce;
   ElementType type = ElementType::kF32;            // type of the parameters that are kept
   ElementType gradient_type = ElementType::kF32;   // type of gradients on the wire
   ElementType parameter_type = ElementType::kF32;  // type of parameters on the wire
@@ -109,6 +112,7 @@ struct ShardKey {
   KeyIndex key{};
   Reduction reduction = Reduction::kSum;
   Optimizer optimizer = Optimizer::kNone;
+  KeyMovement movement = KeyMovement::kAllReduce;
   ElementType type = ElementType::kF32;
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
@@ -129,6 +133,7 @@ struct Chunk {
   ChunkIndex index{};
   std::uint32_t element_count = 0;
   std::uint64_t element_offset = 0;  // in the key
+  Rank owner{};                      // numbered over the whole job; see KeyMovement
   ShardKey* key = nullptr;
   // In key->parameter_type, as sent to workers; for sum-only keys, the last result. Version v is at
   // [v % 2]; both pointers are equal if only one version is kept.
@@ -178,6 +183,10 @@ struct Chunk {
     return element_count * numeric::ElementBytes(type);
   }
   std::uint32_t reply_bytes() const { return Bytes(key->parameter_type); }
+  // Whether a rank of the job receives the chunk's elements, or only the news of its version.
+  bool RepliesWithPayloadTo(Rank rank_of_job) const {
+    return key->movement != KeyMovement::kReduceScatter || owner == rank_of_job;
+  }
 };
 
 struct Lane {

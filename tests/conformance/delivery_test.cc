@@ -49,6 +49,21 @@ TEST_P(Delivery, PayloadLandsInTheNamedSlotAndNowhereElse) {
   EXPECT_EQ(right.seen[0].header, request.header);
 }
 
+TEST_P(Delivery, GradientsAndRepliesMayHaveNoPayload) {
+  Start();
+  Lane& lane = Open();
+  wire::MessageHeader reply = Gradient(3, 0);
+  reply.kind = wire::MessageKind::kParameters;
+  // Gradients without payload need no slot.
+  const wire::MessageHeader gradient = Gradient(kNoSlot.value, 0);
+  ASSERT_EQ(left.Post({.header = gradient, .payload = {}, .connections = {&lane.left, 1}}), 1u);
+  ASSERT_EQ(right.Post({.header = reply, .payload = {}, .connections = {&lane.right, 1}}), 1u);
+  ASSERT_TRUE(Until([&] { return left.received() == 1 && right.received() == 1; }));
+  EXPECT_EQ(right.seen[0].header, gradient);
+  EXPECT_EQ(left.seen[0].header, reply);
+  EXPECT_EQ(lane.right_landing->memory, Bytes(std::size_t{kSlots} * kSlotBytes));
+}
+
 TEST_P(Delivery, BothDirectionsAtOnce) {
   Start();
   Lane& lane = Open();

@@ -81,7 +81,9 @@ struct Side {
         const std::byte* from = completion.message->inline_payload.data();
         const bool lands = item.header.kind == wire::MessageKind::kGradient ||
                            item.header.kind == wire::MessageKind::kParameters;
-        if (lands) from = LandingOf(completion.connection)->table[item.header.slot.value].data;
+        const bool is_empty = item.header.payload_bytes == 0;
+        if (lands && !is_empty)
+          from = LandingOf(completion.connection)->table[item.header.slot.value].data;
         item.payload.assign(from, from + item.header.payload_bytes);
         item.completion.message = nullptr;
         if (!release_at_once) lent.push_back(completion);

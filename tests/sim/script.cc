@@ -56,6 +56,27 @@ wire::HyperParameters DrawHyperParameters(SeededRandom& random, simd::Optimizer 
   return values;
 }
 
+// Takes a copy of the random numbers, so that the rest of the seed's decisions do not change. The
+// first key of a job that fails keeps its movement, since it shows the fate.
+void DrawMovement(SeededRandom random, const JobScript& job, std::uint32_t index, KeyScript& key) {
+  if (job.apply_iteration || job.racks > 1) return;
+  if (index == 0 && job.fate != Fate::kCompletes) return;
+  const std::uint64_t kind = random.Below(5);
+  if (kind > 1) return;
+  key.movement = kind == 0 ? KeyMovement::kGather : KeyMovement::kReduceScatter;
+  key.optimizer = simd::Optimizer::kNone;
+  const std::uint32_t parts = job.world_size;
+  key.element_count = (key.element_count + parts - 1) / parts * parts;
+  const bool gathers = key.movement == KeyMovement::kGather;
+  if (gathers) {
+    key.gradients = GradientKind::kHash;
+    key.mean = false;
+  }
+  for (RoundScript& round : key.rounds) {
+    round.operation = gathers ? wire::RoundOperation::kGather : wire::RoundOperation::kReduce;
+  }
+}
+
 KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t index) {
   KeyScript key;
   key.name = fmt::format("key{}", index);
@@ -82,6 +103,7 @@ KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t inde
     }
     key.rounds.push_back(round);
   }
+  DrawMovement(random, job, index, key);
   return key;
 }
 
@@ -239,7 +261,7 @@ std::string Describe(const JobScript& job) {
       job.plan, job.chunk_bytes, job.slots_per_lane, job.wait_policy, job.restart, job.crashes,
       job.lockstep, job.apply_iteration, job.clip_norm, job.skip_nonfinite, job.iterations);
   for (const KeyScript& key : job.keys) {
-    text += fmt::format("{}:{} {} {} ", key.name, key.element_count,
+    text += fmt::format("{}:{} {} {} {} ", key.name, key.element_count, ToString(key.movement),
                         key.gradients == GradientKind::kLanes ? "lanes" : "hash",
                         simd::ToString(key.optimizer));
   }
@@ -256,14 +278,29 @@ std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint
     return gradient;
   }
   const std::uint64_t hash = Mix(HashOf(parameters), Mix(iteration, rank));
+  const bool gathers = job.keys[key].movement == KeyMovement::kGather;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
-    gradient[i] = UnitFloat(Mix(hash, i));
+    const std::uint64_t bits = Mix(hash, i);
+    gradient[i] =
+        gathers ? std::bit_cast<float>(static_cast<std::uint32_t>(bits)) : UnitFloat(bits);
   }
   if (job.IsIn(TroubleScript::Kind::kNonFinite, key, iteration, rank)) {
     gradient[hash % gradient.size()] = hash % 2 == 0 ? std::numeric_limits<float>::quiet_NaN()
                                                      : std::numeric_limits<float>::infinity();
   }
   return gradient;
+}
+
+Range PushedBy(const JobScript& job, const KeyScript& key, std::uint32_t rank) {
+  if (key.movement != KeyMovement::kGather) return {0, key.element_count};
+  const std::uint32_t part = key.element_count / job.world_size;
+  return {rank * part, part};
+}
+
+Range ReceivedBy(const JobScript& job, const KeyScript& key, std::uint32_t rank) {
+  if (key.movement != KeyMovement::kReduceScatter) return {0, key.element_count};
+  const std::uint32_t part = key.element_count / job.world_size;
+  return {rank * part, part};
 }
 
 std::vector<float> BroadcastOf(const JobScript& job, std::uint32_t key, std::uint64_t iteration) {

@@ -10,12 +10,17 @@
 //          differs. The same holds for a sum in the wrong order (for a job that spans racks, not
 //          its plan's order). Expected parameters are computed serially, one element at a time,
 //          before the run.
+//
+// Keys with other movements than all-reduce are checked in the same way: a rank of a reduce-scatter
+// reads and hashes only its own part. The values of a gather are random bits, including NaNs and
+// denormal numbers, since they must arrive unchanged.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "common/base/chunk_map.h"
 #include "common/base/clock.h"
 #include "common/base/random.h"
 #include "common/simd/kernels.h"
@@ -46,6 +51,7 @@ struct KeyScript {
   GradientKind gradients = GradientKind::kHash;
   simd::Optimizer optimizer = simd::Optimizer::kNone;
   bool mean = false;
+  KeyMovement movement = KeyMovement::kAllReduce;
   std::vector<RoundScript> rounds;           // by iteration - 1
   std::vector<std::vector<float>> expected;  // by iteration: parameters after it; [0] is zeros
   // By iteration and array: the optimizer's state. Empty before the first reduction.
@@ -120,12 +126,20 @@ struct RackPlanScript {
 };
 JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,
                       const RackPlanScript& racks);
+// The elements of a key that one rank pushes or receives.
+struct Range {
+  std::uint32_t offset = 0;
+  std::uint32_t count = 0;
+};
+Range PushedBy(const JobScript& job, const KeyScript& key, std::uint32_t rank);
+Range ReceivedBy(const JobScript& job, const KeyScript& key, std::uint32_t rank);
 // Computes key.expected and the skipped rounds (script_oracle.cc). REQUIRES: everything else is
 // drawn.
 void ComputeExpected(JobScript& job);
 std::string Describe(const JobScript& job);
 
-// The gradients that rank `rank` pushes in this round, given the parameters that it read.
+// The gradients that rank `rank` pushes in this round, given the parameters that it read. All
+// elements of the key; a gather uses only its own part.
 std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint64_t iteration,
                               std::uint32_t rank, const std::vector<float>& parameters);
 // The values that the root of a broadcast sends.

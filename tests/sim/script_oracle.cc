@@ -38,14 +38,37 @@ float SumOfRack(const JobScript& job, std::uint32_t rack,
   return sum;
 }
 
+// What every rank pushes, given the parameters of the whole key.
+std::vector<std::vector<float>> GradientsOf(const JobScript& job, std::uint32_t key_index,
+                                            std::uint64_t iteration,
+                                            const std::vector<float>& parameters) {
+  std::vector<std::vector<float>> gradients;
+  for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
+    const Range read = ReceivedBy(job, job.keys[key_index], rank);
+    const auto first = parameters.begin() + read.offset;
+    gradients.push_back(GradientOf(job, key_index, iteration, rank, {first, first + read.count}));
+  }
+  return gradients;
+}
+
+// The part of each rank, from that rank.
+std::vector<float> GatherSerially(const JobScript& job, std::uint32_t key_index,
+                                  std::uint64_t iteration, const std::vector<float>& parameters) {
+  const KeyScript& key = job.keys[key_index];
+  const std::vector<std::vector<float>> pushed = GradientsOf(job, key_index, iteration, parameters);
+  std::vector<float> result(key.element_count);
+  for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
+    const Range own = PushedBy(job, key, rank);
+    std::copy_n(pushed[rank].begin() + own.offset, own.count, result.begin() + own.offset);
+  }
+  return result;
+}
+
 // Sums a round's gradients serially, with each operation rounded separately.
 std::vector<float> SumSerially(const JobScript& job, std::uint32_t key_index,
                                std::uint64_t iteration, const std::vector<float>& parameters) {
   const KeyScript& key = job.keys[key_index];
-  std::vector<std::vector<float>> terms;
-  for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
-    terms.push_back(GradientOf(job, key_index, iteration, rank, parameters));
-  }
+  const std::vector<std::vector<float>> terms = GradientsOf(job, key_index, iteration, parameters);
   std::vector<float> sum(key.element_count);
   const std::size_t in_chunk = job.chunk_bytes / sizeof(float);
   for (std::size_t i = 0; i < sum.size(); ++i) {
@@ -115,6 +138,10 @@ void ApplyIteration(JobScript& job, std::uint64_t iteration, std::vector<KeyStat
     RoundScript& round = key.rounds[iteration - 1];
     if (round.operation == wire::RoundOperation::kAssign) {
       states[index].parameters = BroadcastOf(job, index, iteration);
+      continue;
+    }
+    if (round.operation == wire::RoundOperation::kGather) {
+      states[index].parameters = GatherSerially(job, index, iteration, states[index].parameters);
       continue;
     }
     round.skipped = decision.skip;

@@ -277,7 +277,7 @@ void SimSaver::CheckPiece(const v1::StatePiece& piece) {
   for (std::size_t version = 0; version < key.expected.size(); ++version) {
     if (version > 0) {
       const RoundScript& round = key.rounds[version - 1];
-      reductions += round.operation == wire::RoundOperation::kReduce && !round.skipped ? 1 : 0;
+      reductions += wire::IsIteration(round.operation) && !round.skipped ? 1 : 0;
     }
     if (reductions != targets_[piece.key_index()]) continue;
     const std::vector<float>& expected =

@@ -12,9 +12,10 @@ class SimWorker::Key final : public client::RoundListener {
  public:
   Key(SimWorker& worker, std::uint32_t key_index)
       : index(key_index),
-        element_count(worker.script_.keys[key_index].element_count),
-        own_gradients(element_count),
-        own_parameters(element_count),
+        pushed(PushedBy(worker.script_, worker.script_.keys[key_index], worker.rank_)),
+        received(ReceivedBy(worker.script_, worker.script_.keys[key_index], worker.rank_)),
+        own_gradients(pushed.count),
+        own_parameters(received.count),
         gradients(own_gradients.data()),
         parameters(own_parameters.data()) {}
 
@@ -27,10 +28,11 @@ class SimWorker::Key final : public client::RoundListener {
     if (withdrawn) active = false;
   }
 
-  std::vector<float> Parameters() const { return {parameters, parameters + element_count}; }
+  std::vector<float> Parameters() const { return {parameters, parameters + received.count}; }
 
   const std::uint32_t index;
-  const std::uint32_t element_count;
+  const Range pushed;    // the part of the key in `gradients`
+  const Range received;  // the part of the key in `parameters`
   std::vector<float> own_gradients, own_parameters;
   float* gradients;   // in own_gradients, or in memory shared with the daemon
   float* parameters;  // likewise

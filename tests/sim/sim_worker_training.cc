@@ -92,7 +92,7 @@ void SimWorker::StartRound(Key& key) {
     const std::vector<float> values =
         assigns ? BroadcastOf(script_, key.index, iteration)
                 : GradientOf(script_, key.index, iteration, rank_, key.Parameters());
-    std::copy(values.begin(), values.end(), key.gradients);
+    std::copy_n(values.begin() + key.pushed.offset, key.pushed.count, key.gradients);
     push.gradients = reinterpret_cast<const std::byte*>(key.gradients);
   }
   Submit(push);
@@ -134,7 +134,9 @@ void SimWorker::CheckRound(Key& key) {
                            script_.keys[key.index].name, key.completed, key.was_skipped);
     return;
   }
-  const std::vector<float>& expected = script_.keys[key.index].expected[key.completed];
+  const std::vector<float>& whole = script_.keys[key.index].expected[key.completed];
+  const std::vector<float> expected(whole.begin() + key.received.offset,
+                                    whole.begin() + key.received.offset + key.received.count);
   if (std::memcmp(expected.data(), key.parameters, expected.size() * sizeof(float)) == 0) {
     return;
   }

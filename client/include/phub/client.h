@@ -71,9 +71,13 @@ PHUB_API const char* Version();
 
 // ---- Keys --------------------------------------------------------------------------------------
 
-// Operation and types must be the same on all ranks; the other options may differ.
+// Operation, movement and types must be the same on all ranks; the other options may differ.
 struct KeyOptions {
   Operation operation = Operation::kDefault;
+  // Other movements than kAllReduce need a key without an optimizer, in a job of one rack with
+  // apply=kChunk, whose element_count is a multiple of world_size. kGather has no operation and no
+  // other wire types. Such keys have no Initialize() and no Broadcast().
+  Movement movement = Movement::kAllReduce;
   // Element types of gradients() and parameters(), and on the wire. Unset: the key's type. An f32
   // key may use f16 or bf16; the daemon then keeps f32 masters.
   std::optional<ElementType> gradient_type = {};
@@ -85,14 +89,15 @@ struct KeyOptions {
   // be one region that all workers of the host map read-only. Keys without an optimizer always
   // have private memory.
   bool copy = false;
-  // Memory for gradients() and parameters(): element_count elements of the types above, valid until
-  // this rank has left the job. Empty: phub allocates zero-filled memory.
+  // Memory for gradients() and parameters(), valid until this rank has left the job: element_count
+  // elements of the types above, or one part where a rank has only its own (Key::gradients). Empty:
+  // phub allocates zero-filled memory.
   Elements gradients = {};
   Elements parameters = {};
 };
 
 // A key to add. All ranks add the same keys in the same order. If name, type, element_count,
-// operation or optimizer differ between ranks, the call fails and names the difference.
+// operation, movement or optimizer differ between ranks, the call fails and names the difference.
 struct KeySpec {
   std::string name = {};  // 1 to 255 bytes, unique in the job
   ElementType type = f32;
@@ -165,8 +170,9 @@ class PHUB_API Key {
   // Number of rounds that completed on this rank, including broadcasts.
   std::uint64_t iteration() const;
 
-  // The key's memory: element_count elements each, of the types in KeyOptions. The typed forms are
-  // empty if T is another type.
+  // The key's memory: element_count elements each, of the types in KeyOptions. A rank that has only
+  // its own part has element_count / world_size elements there: gradients() of kGather,
+  // parameters() of kReduceScatter. The typed forms are empty if T is another type.
   Elements gradients() const;
   ConstElements parameters() const;
   template <Element T>
@@ -186,9 +192,10 @@ class PHUB_API Key {
 
   // Starts a round: sends gradients(), receives the new parameters into parameters().
   [[nodiscard]] Handle PushPull();
-  // The same with the caller's memory: element_count elements each, of the types in KeyOptions, not
-  // overlapping. Copied only if a lane uses shared memory. phub uses this memory until the handle
-  // is complete.
+  // The same with the caller's memory: as many elements as gradients() and parameters() have, of
+  // the types in KeyOptions, not overlapping. With kGather the gradients may be their own part of
+  // the parameters. Copied only if a lane uses shared memory. phub uses this memory until the
+  // handle is complete.
   [[nodiscard]] Handle PushPull(ConstElements gradients, Elements parameters);
   // Apply::kIteration: like PushPull(), but requests that the iteration be skipped, for example
   // because this rank's loss is NaN. A request by one rank for one key is enough.

@@ -112,6 +112,17 @@ enum class Operation : std::uint8_t {
   kProduct = 5,  // left fold in rank order
 };
 
+// Which elements of a key travel in a round. With kGather and kReduceScatter the key consists of
+// world_size equal parts, one after the other; part r belongs to rank r.
+enum class Movement : std::uint8_t {
+  kAllReduce = 0,  // every rank pushes all elements and receives all
+  // Rank r pushes part r; every rank receives all parts. The elements are moved as bytes: NaNs and
+  // denormal numbers of any type arrive unchanged.
+  kGather = 1,
+  // Every rank pushes all elements, and they are combined as by kAllReduce; rank r receives part r.
+  kReduceScatter = 2,
+};
+
 // Optimizers, defined as in torch.optim; g is the combined gradient. All except None need a
 // floating-point key. clip_value c > 0 first clamps g to [-c, c]. State and updates are computed in
 // f32, or in f64 for f64 keys.

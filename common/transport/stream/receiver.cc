@@ -116,7 +116,11 @@ ProtocolError StreamReceiver::StartMessage(std::span<const LandingSlot> landing)
   const std::span<const std::byte> bytes(stash_.data() + stash_begin_, wire::kHeaderBytes);
   const wire::DecodeError decode_error = wire::DecodeHeader(bytes, message.header);
   if (decode_error != wire::DecodeError::kNone) return FromDecodeError(decode_error);
-  if (LandsInSlot(message.header.kind)) {
+  const bool lands_nowhere = message.header.kind == wire::MessageKind::kGradient &&
+                             message.header.slot == kNoSlot && message.header.payload_bytes == 0;
+  if (lands_nowhere) {
+    payload_ = nullptr;
+  } else if (LandsInSlot(message.header.kind)) {
     const std::uint32_t slot = message.header.slot.value;
     if (slot >= landing.size()) return ProtocolError::kSlotRange;
     if (landing[slot].data == nullptr) return ProtocolError::kSlotClosed;

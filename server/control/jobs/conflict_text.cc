@@ -41,7 +41,8 @@ std::string DescribeRound(const ConflictSide& own, const ConflictSide& other) {
       return text;
     }
     case RoundOperation::kLoad: return "LoadCheckpoint";
-    case RoundOperation::kReduce: break;
+    case RoundOperation::kReduce:
+    case RoundOperation::kGather: break;
   }
   if (!other.is_known || other.operation != own.operation) return "a gradient";
   const std::string values = DescribeValues(own, other);

@@ -40,21 +40,20 @@ bool HasAllOfOrdinary(const ParameterLayout& layout,
 
 std::vector<std::vector<KeyShardSpec>> CutForCores(
     const KeySpecs& keys, const std::vector<std::vector<BinIndex>>& placement, OwnBins own,
-    std::uint32_t chunk_bytes, std::uint32_t first_key) {
+    std::uint32_t ranks, std::uint32_t chunk_bytes, std::uint32_t first_key) {
   std::vector<std::vector<KeyShardSpec>> parts(own.count);
   for (std::size_t i = 0; i < placement.size(); ++i) {
     const v1::KeySpec& key = keys[static_cast<int>(i)];
     const KeyShardSpec spec = ShardSpecOf(key, KeyIndex{first_key + static_cast<std::uint32_t>(i)});
     for (std::vector<KeyShardSpec>& part : parts) part.push_back(spec);
-    const std::uint32_t element_bytes = numeric::ElementBytes(spec.type);
-    const std::uint64_t elements_per_chunk = chunk_bytes / element_bytes;
+    const ChunkMap map = ChunksOf(key, ranks, chunk_bytes);
     for (std::size_t chunk = 0; chunk < placement[i].size(); ++chunk) {
       const BinIndex bin = placement[i][chunk];
       if (!own.Has(bin)) continue;
-      const std::uint64_t bytes = ChunkBytes(KeyBytes(key), chunk_bytes, chunk);
-      parts[bin.value - own.first].back().chunks.push_back(
-          {.element_count = static_cast<std::uint32_t>(bytes / element_bytes),
-           .element_offset = chunk * elements_per_chunk});
+      const ChunkMap::Chunk cut = map.At(chunk);
+      parts[bin.value - own.first].back().chunks.push_back({.element_count = cut.element_count,
+                                                            .element_offset = cut.element_offset,
+                                                            .owner = cut.owner});
     }
   }
   return parts;

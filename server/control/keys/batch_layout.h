@@ -14,10 +14,10 @@ namespace phub::server {
 // Returns the part of a batch for every core, still without memory. Every core gets every key, if
 // necessary without chunks, so that key numbers are the same on all cores. `keys` are checked and
 // have their defaults filled in; the first one gets number `first_key`. placement[key][chunk] comes
-// from PlaceKeys.
+// from PlaceKeys; `ranks` are those of this rack.
 std::vector<std::vector<KeyShardSpec>> CutForCores(
     const KeySpecs& keys, const std::vector<std::vector<BinIndex>>& placement, OwnBins own,
-    std::uint32_t chunk_bytes, std::uint32_t first_key);
+    std::uint32_t ranks, std::uint32_t chunk_bytes, std::uint32_t first_key);
 
 // If `share` is set, keys whose chunks are all in `parts` are placed in shared memory.
 ParameterLayout LayOutParameters(const KeySpecs& keys,

@@ -34,6 +34,27 @@ void DescribePlacement(KeyBuild& build) {
   record.placements = std::move(placements);
 }
 
+// The bin of every chunk of every key. A key with parts is placed like several keys, since each
+// part is cut into chunks on its own.
+std::vector<std::vector<BinIndex>> Place(KeyBuild& build) {
+  std::vector<std::uint64_t> part_bytes;
+  std::vector<std::uint32_t> parts;  // [key]
+  for (const v1::KeySpec& key : build.keys) {
+    parts.push_back(PartsOf(MovementOf(key), build.config.world_size));
+    part_bytes.insert(part_bytes.end(), parts.back(), KeyBytes(key) / parts.back());
+  }
+  std::vector<std::vector<BinIndex>> placed = PlaceKeys(build.bins, part_bytes, build.chunk_bytes);
+  std::vector<std::vector<BinIndex>> placement;
+  auto part = placed.begin();
+  for (const std::uint32_t count : parts) {
+    placement.push_back(std::move(*part++));
+    for (std::uint32_t i = 1; i < count; ++i, ++part) {
+      placement.back().insert(placement.back().end(), part->begin(), part->end());
+    }
+  }
+  return placement;
+}
+
 }  // namespace
 
 std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMemory& host_memory) {
@@ -60,18 +81,16 @@ void PlanKeys(KeyBuild& build) {
   build.status = CheckKeys(build, build.keys);
   if (!build.status.ok()) return;
   build.keys = FillInDefaults(build.keys);
-  std::vector<std::uint64_t> key_bytes;
-  for (const v1::KeySpec& key : build.keys) key_bytes.push_back(KeyBytes(key));
-  for (const std::uint64_t bytes : key_bytes) build.parameter_bytes += bytes;
-  build.placement = PlaceKeys(build.bins, key_bytes, build.chunk_bytes);
+  for (const v1::KeySpec& key : build.keys) build.parameter_bytes += KeyBytes(key);
+  build.placement = Place(build);
   for (const std::vector<BinIndex>& key : build.placement) {
     for (const BinIndex bin : key) ++build.chunk_counts[bin.value];
   }
   build.refusal = ControlCounter::keys_refused_capacity;
   build.status = CheckChunkCounts(build);
   if (!build.status.ok()) return;
-  build.parts =
-      CutForCores(build.keys, build.placement, build.own_bins, build.chunk_bytes, build.first_key);
+  build.parts = CutForCores(build.keys, build.placement, build.own_bins, build.config.world_size,
+                            build.chunk_bytes, build.first_key);
   build.record.layout =
       LayOutParameters(build.keys, build.parts, build.config.versions(), build.share);
   build.bytes = build.record.layout.memory_bytes;

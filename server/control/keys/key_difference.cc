@@ -33,6 +33,13 @@ std::string OperationName(v1::Operation operation) {
   }
 }
 
+std::string MovementName(const v1::KeySpec& key) {
+  if (key.movement() < 0 || key.movement() > kMovementMax) {
+    return fmt::format("movement number {}", static_cast<int>(key.movement()));
+  }
+  return fmt::format("movement {}", ToString(MovementOf(key)));
+}
+
 // Compares bitwise, because results must be reproducible bit by bit.
 bool SameBits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
@@ -76,6 +83,9 @@ Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
   }
   if (a.parameter_type() != b.parameter_type()) {
     return types("parameter_type", a.parameter_type(), b.parameter_type());
+  }
+  if (a.movement() != b.movement()) {
+    return phrase(MovementName(a), MovementName(b));
   }
   if (a.operation() != b.operation()) {
     return phrase(OperationName(a.operation()), OperationName(b.operation()));

@@ -19,6 +19,9 @@ static_assert(kKeyElementsMax * kElementBytesMax <= UINT64_MAX / kKeysPerJobMax 
 static_assert(v1::ELEMENT_TYPE_F32 == static_cast<int>(ElementType::kF32));
 static_assert(v1::ELEMENT_TYPE_U8 == static_cast<int>(ElementType::kU8));
 static_assert(numeric::kElementTypeMax == v1::ELEMENT_TYPE_U8);
+static_assert(v1::MOVEMENT_GATHER == static_cast<int>(KeyMovement::kGather));
+static_assert(kMovementMax == v1::MOVEMENT_REDUCE_SCATTER);
+static_assert(kMovementMax == static_cast<int>(KeyMovement::kReduceScatter));
 
 ElementType TypeOf(v1::ElementType type) {
   PHUB_CHECK(type >= 1 && type <= numeric::kElementTypeMax, "type={}", static_cast<int>(type));
@@ -150,7 +153,43 @@ absl::Status CheckHyperParameters(const v1::KeySpec& key) {
   return absl::OkStatus();
 }
 
-absl::Status CheckKey(const v1::KeySpec& key, std::size_t number) {
+absl::Status CheckMovement(const KeyBuild& build, const v1::KeySpec& key) {
+  if (key.movement() == v1::MOVEMENT_ALL_REDUCE) return absl::OkStatus();
+  if (key.movement() < 0 || key.movement() > kMovementMax) {
+    return Wrong(key, fmt::format("unknown movement number {}; this daemon supports all_reduce, "
+                                  "gather and reduce_scatter",
+                                  static_cast<int>(key.movement())));
+  }
+  const char* const name = ToString(MovementOf(key));
+  if (build.config.ranks_of_job > 0) {
+    return Wrong(key, fmt::format("movement {} does not work in jobs that span racks", name));
+  }
+  if (build.config.apply_iteration) {
+    return Wrong(key, fmt::format("movement {} does not work with apply=iteration", name));
+  }
+  if (key.element_count() % build.config.world_size != 0) {
+    return Wrong(key, fmt::format("movement {} needs equal parts: {} elements cannot be divided "
+                                  "among {} ranks",
+                                  name, key.element_count(), build.config.world_size));
+  }
+  if (key.optimizer() != v1::OPTIMIZER_NONE) {
+    return Wrong(key, fmt::format("movement {} does not allow optimizer {}", name,
+                                  OptimizerOf(key.optimizer()).name));
+  }
+  if (key.movement() != v1::MOVEMENT_GATHER) return absl::OkStatus();
+  if (key.operation() != v1::OPERATION_SUM) {
+    return Wrong(key, "movement gather moves bytes and has no operation; it must be sum");
+  }
+  const auto is_own = [&](v1::ElementType wire) {
+    return wire == v1::ELEMENT_TYPE_UNSPECIFIED || wire == key.type();
+  };
+  if (is_own(key.gradient_type()) && is_own(key.parameter_type())) return absl::OkStatus();
+  return Wrong(key, fmt::format("movement gather moves bytes: gradient_type and parameter_type "
+                                "must be {}, like its type",
+                                numeric::ToString(TypeOf(key.type()))));
+}
+
+absl::Status CheckKey(const KeyBuild& build, const v1::KeySpec& key, std::size_t number) {
   if (!IsName(key.name())) {
     return absl::InvalidArgumentError(
         fmt::format("key {}: the name must have 1 to {} bytes of printable UTF-8; it has {} bytes",
@@ -162,6 +201,7 @@ absl::Status CheckKey(const v1::KeySpec& key, std::size_t number) {
   }
   if (absl::Status status = CheckTensors(key); !status.ok()) return status;
   if (absl::Status status = CheckTypes(key); !status.ok()) return status;
+  if (absl::Status status = CheckMovement(build, key); !status.ok()) return status;
   return CheckHyperParameters(key);
 }
 
@@ -169,6 +209,13 @@ absl::Status CheckKey(const v1::KeySpec& key, std::size_t number) {
 
 std::uint64_t KeyBytes(const v1::KeySpec& key) {
   return key.element_count() * numeric::ElementBytes(TypeOf(key.type()));
+}
+
+KeyMovement MovementOf(const v1::KeySpec& key) { return static_cast<KeyMovement>(key.movement()); }
+
+ChunkMap ChunksOf(const v1::KeySpec& key, std::uint32_t ranks, std::uint32_t chunk_bytes) {
+  return {key.element_count(), PartsOf(MovementOf(key), ranks),
+          chunk_bytes / numeric::ElementBytes(TypeOf(key.type()))};
 }
 
 std::uint64_t KeyParameterBytes(const v1::KeySpec& key) {
@@ -189,6 +236,7 @@ KeyShardSpec ShardSpecOf(const v1::KeySpec& key, KeyIndex index) {
   spec.key = index;
   spec.reduction = ReductionOf(key.operation());
   spec.optimizer = OptimizerOf(key.optimizer()).optimizer;
+  spec.movement = MovementOf(key);
   spec.type = TypeOf(key.type());
   spec.gradient_type = TypeOf(key.gradient_type());
   spec.parameter_type = TypeOf(key.parameter_type());
@@ -213,12 +261,13 @@ absl::Status CheckKeys(const KeyBuild& build, const KeySpecs& keys) {
   std::set<std::string> names;
   for (std::size_t i = 0; i < key_count; ++i) {
     const v1::KeySpec& key = keys[static_cast<int>(i)];
-    if (absl::Status status = CheckKey(key, build.first_key + i); !status.ok()) return status;
+    if (absl::Status status = CheckKey(build, key, build.first_key + i); !status.ok())
+      return status;
     if (build.names->contains(key.name()) || !names.insert(key.name()).second) {
       return absl::InvalidArgumentError(fmt::format(
           "key {} was already added to job {}; key names must be unique", key.name(), build.job));
     }
-    chunks += ChunkCount(KeyBytes(key), build.chunk_bytes);
+    chunks += ChunksOf(key, build.config.world_size, build.chunk_bytes).count();
   }
   if (chunks > chunks_max) {
     return absl::InvalidArgumentError(fmt::format(

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/base/chunk_map.h"
 #include "server/control/jobs/job.h"
 #include "server/control/keys/key_build.h"
 
@@ -34,7 +35,10 @@ std::string Describe(const KeyDifference& difference, const Job& job, std::uint3
                      Rank rank);
 
 // The following functions need a checked key with its defaults filled in.
-std::uint64_t KeyBytes(const v1::KeySpec& key);           // in the type of the key
+std::uint64_t KeyBytes(const v1::KeySpec& key);  // in the type of the key
+KeyMovement MovementOf(const v1::KeySpec& key);
+// How the key is cut in a job with that many ranks in this rack.
+ChunkMap ChunksOf(const v1::KeySpec& key, std::uint32_t ranks, std::uint32_t chunk_bytes);
 std::uint64_t KeyParameterBytes(const v1::KeySpec& key);  // in the type that workers receive
 // The fields that are the same for every core loop: all except chunks and memory.
 KeyShardSpec ShardSpecOf(const v1::KeySpec& key, KeyIndex index);

@@ -61,7 +61,8 @@ simd::Terms TermsUpTo(const Chunk& chunk, std::uint32_t end, TermList& scratch) 
   return {chunk.folded_count > 0 ? chunk.accumulator : nullptr, {scratch.data(), count}};
 }
 
-// The root of kAssign as a rank of this rack; world_size or more if it is in another rack.
+// The root of kAssign or kGather as a rank of this rack; world_size or more if it is in another
+// rack.
 std::uint32_t RootHere(const JobShard& shard, const Chunk& chunk) {
   const std::uint32_t base = shard.config.rank_base;
   return chunk.root.value < base ? kRanksMax : chunk.root.value - base;
@@ -71,7 +72,7 @@ std::uint32_t RootHere(const JobShard& shard, const Chunk& chunk) {
 // result is not finite.
 bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
   if (chunk.operation == RoundOperation::kLoad) return false;
-  if (chunk.operation == RoundOperation::kAssign) {
+  if (wire::HasRoot(chunk.operation)) {
     const std::uint32_t root = RootHere(shard, chunk);
     if (root >= chunk.folded_count && root < end) {
       std::memcpy(chunk.accumulator, chunk.staged_data[root], chunk.Bytes(chunk.payload_type));
@@ -158,8 +159,7 @@ bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
     FoldUpTo(shard, chunk, shard.config.world_size, freed);
   }
   if (chunk.operation == RoundOperation::kLoad) return false;
-  return chunk.operation != RoundOperation::kAssign ||
-         RootHere(shard, chunk) < shard.config.world_size;
+  return !wire::HasRoot(chunk.operation) || RootHere(shard, chunk) < shard.config.world_size;
 }
 
 simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scratch) {
@@ -169,7 +169,8 @@ simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scr
   switch (chunk.operation) {
     case RoundOperation::kReduce: return TermsUpTo(chunk, shard.config.world_size, scratch);
     case RoundOperation::kLoad: return {};
-    case RoundOperation::kAssign: break;
+    case RoundOperation::kAssign:
+    case RoundOperation::kGather: break;
   }
   const std::uint32_t root = chunk.root.value;
   scratch[0] = root < chunk.folded_count ? chunk.accumulator : chunk.staged_data[root];

@@ -34,12 +34,26 @@ Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage
   return {Action::kRecord, FaultCode::kNone, {}, nullptr, header.key};
 }
 
+// Whether the key of the chunk may have this kind of round.
+bool OperationFits(const MessageHeader& header, const Chunk& chunk) {
+  const KeyMovement movement = chunk.key->movement;
+  switch (header.operation) {
+    case RoundOperation::kReduce: return movement != KeyMovement::kGather;
+    case RoundOperation::kAssign: return movement == KeyMovement::kAllReduce;
+    case RoundOperation::kGather:
+      return movement == KeyMovement::kGather && header.root == chunk.owner;
+    case RoundOperation::kLoad: return true;
+  }
+  return false;
+}
+
 // Whether the payload may have that type in this kind of round.
 bool TypeFits(const MessageHeader& header, const ShardKey& key) {
   switch (header.operation) {
     case RoundOperation::kReduce: return header.type == key.gradient_type;
     case RoundOperation::kAssign:
       return header.type == key.type || header.type == key.parameter_type;
+    case RoundOperation::kGather: return header.type == key.parameter_type;
     case RoundOperation::kLoad: return true;  // no payload
   }
   return false;
@@ -49,7 +63,8 @@ bool TypeFits(const MessageHeader& header, const ShardKey& key) {
 std::uint32_t PayloadBytesExpected(const MessageHeader& header, Rank rank, const Chunk& chunk) {
   switch (header.operation) {
     case RoundOperation::kReduce: return chunk.Bytes(header.type);
-    case RoundOperation::kAssign: return header.root == rank ? chunk.Bytes(header.type) : 0;
+    case RoundOperation::kAssign:
+    case RoundOperation::kGather: return header.root == rank ? chunk.Bytes(header.type) : 0;
     case RoundOperation::kLoad: return 0;
   }
   return 0;
@@ -58,7 +73,7 @@ std::uint32_t PayloadBytesExpected(const MessageHeader& header, Rank rank, const
 bool SameRound(const MessageHeader& header, const Chunk& chunk) {
   if (header.operation != chunk.operation || header.hyper_version != chunk.hyper_version)
     return false;
-  return header.operation != RoundOperation::kAssign ||
+  return !wire::HasRoot(header.operation) ||
          (header.root == chunk.root && header.type == chunk.payload_type);
 }
 
@@ -105,6 +120,7 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
   }
   const FaultCode slot_fault = JudgeSlot(shard.lanes[rank.value], header.slot);
   if (slot_fault != FaultCode::kNone) return Fault(slot_fault, &chunk);
+  if (!OperationFits(header, chunk)) return Fault(FaultCode::kUnexpectedKind, &chunk);
   if (!TypeFits(header, *chunk.key)) return Fault(FaultCode::kType, &chunk);
   const Rank rank_in_job{shard.config.rank_base + rank.value};
   if (header.payload_bytes != PayloadBytesExpected(header, rank_in_job, chunk)) {

@@ -101,8 +101,7 @@ bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size
   if (chunk.operation == RoundOperation::kReduce) {
     return Reduce(chunk, chunk.key->reduction, terms, world_size, own_replies, streams, work);
   }
-  PHUB_CHECK(chunk.operation == RoundOperation::kAssign && terms.inputs.size() == 1 &&
-             terms.folded == nullptr);
+  PHUB_CHECK(wire::HasRoot(chunk.operation) && terms.inputs.size() == 1 && terms.folded == nullptr);
   Assign(chunk, terms.inputs[0]);
   for (std::byte* const reply : own_replies) {
     std::memcpy(reply, chunk.NextParameters(), chunk.reply_bytes());

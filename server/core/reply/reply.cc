@@ -12,6 +12,14 @@ namespace phub::server::reply {
 ReplyStage::ReplyStage(std::span<transport::Transport* const> transports, CoreCounters& counters)
     : transports_(transports), counters_(counters), connections_{}, own_replies_{} {}
 
+namespace {
+
+Rank RankOfJob(const JobShard& shard, std::uint32_t rank) {
+  return Rank{shard.config.rank_base + rank};
+}
+
+}  // namespace
+
 bool ReplyStage::HasWindow(const JobShard& shard, const Lane& lane) const {
   return lane.replies_posted < shard.config.replies_per_lane_max;
 }
@@ -24,6 +32,7 @@ std::byte* ReplyStage::OwnReply(const Lane& lane, const Chunk& chunk, SharedAddr
 bool ReplyStage::NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank,
                                   SharedAddress address) {
   PHUB_ON_CORE_LOOP();
+  if (!chunk.RepliesWithPayloadTo(RankOfJob(shard, rank.value))) address = {};
   chunk.reply_address[rank.value] = address;
   if (address == SharedAddress{}) return true;
   const Lane& lane = shard.lanes[rank.value];
@@ -67,15 +76,16 @@ bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration versio
   request.header.slot = SlotIndex{chunk.index.value};  // a worker's landing table has one per chunk
   request.header.key = chunk.key->key;
   request.header.type = chunk.key->parameter_type;
-  request.header.payload_bytes = chunk.reply_bytes();
+  const std::uint32_t bytes = payload == nullptr ? 0 : chunk.reply_bytes();
+  request.header.payload_bytes = bytes;
   request.header.reply_address = reply_address;
-  request.payload = {payload, chunk.reply_bytes()};
+  request.payload = {payload, bytes};
   request.connections = connections;
   request.notify_sent = true;
   if (transports_[transport_index]->Post({&request, 1}) == 0) return false;
   counters_.Add(CoreCounter::replies, connections.size());
-  counters_.Add(CoreCounter::reply_bytes, connections.size() * chunk.reply_bytes());
-  shard.metrics.reply_bytes.Add(connections.size() * chunk.reply_bytes());
+  counters_.Add(CoreCounter::reply_bytes, connections.size() * bytes);
+  shard.metrics.reply_bytes.Add(connections.size() * bytes);
   return true;
 }
 
@@ -84,7 +94,9 @@ bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration versio
 bool ReplyStage::PostTo(JobShard& shard, const Chunk& chunk, Rank rank, Iteration version) {
   Lane& lane = shard.lanes[rank.value];
   const std::byte* payload = OwnReply(lane, chunk, chunk.reply_address[rank.value]);
-  if (payload == nullptr) payload = chunk.Parameters(version);
+  if (payload == nullptr && chunk.RepliesWithPayloadTo(RankOfJob(shard, rank.value))) {
+    payload = chunk.Parameters(version);
+  }
   if (!PostReply(shard, chunk, version, payload, lane.transport_index, {&lane.connection, 1},
                  chunk.reply_address[rank.value])) {
     return false;
@@ -101,15 +113,18 @@ void ReplyStage::SendToRank(JobShard& shard, Chunk& chunk, Rank rank, Iteration 
 }
 
 // Posts one request for all lanes of one transport whose window has room and whose ranks named no
-// memory. Ranks that named memory get a request each. If a window is full, the chunk's bit is set.
+// memory. Ranks that named memory get a request each, as does the owner of a chunk that only the
+// owner receives. If a window is full, the chunk's bit is set.
 void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index) {
   std::array<std::uint32_t, kRanksMax> ranks;
   std::size_t count = 0;
+  const bool only_owner = chunk.key->movement == KeyMovement::kReduceScatter;
   for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
     Lane& lane = shard.lanes[rank];
     if (lane.state != Lane::State::kOpen || lane.transport_index != transport_index) continue;
     if (!TestAndClear(chunk.wants_reply, rank)) continue;
-    if (chunk.reply_address[rank] != SharedAddress{}) {
+    const bool is_owner = only_owner && chunk.owner == RankOfJob(shard, rank);
+    if (is_owner || chunk.reply_address[rank] != SharedAddress{}) {
       SendToRank(shard, chunk, Rank{rank}, chunk.applied);
     } else if (!HasWindow(shard, lane)) {
       Defer(shard, lane, chunk, chunk.applied);
@@ -119,8 +134,9 @@ void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transpo
     }
   }
   if (count == 0) return;
-  const bool posted = PostReply(shard, chunk, chunk.applied, chunk.Parameters(chunk.applied),
-                                transport_index, {connections_.data(), count}, {});
+  const std::byte* const payload = only_owner ? nullptr : chunk.Parameters(chunk.applied);
+  const bool posted = PostReply(shard, chunk, chunk.applied, payload, transport_index,
+                                {connections_.data(), count}, {});
   for (std::size_t i = 0; i < count; ++i) {
     Lane& lane = shard.lanes[ranks[i]];
     if (posted) {

@@ -4,6 +4,9 @@
 // that makes the new version also writes that memory (OwnReplies), and the reply message only
 // reports it.
 //
+// In rounds of KeyMovement::kReduceScatter only the owner of the chunk receives payload. The other
+// ranks receive the message alone, and the addresses that they name are ignored.
+//
 // A whole round is answered at once, with one request for all lanes that wait for it. Nothing here
 // blocks or grows, because messages that cannot be sent wait in memory of fixed size:
 //   reply    Each lane has a window (replies_per_lane_max posted and not yet sent). If it is full,
@@ -65,6 +68,7 @@ class ReplyStage {
   bool HasWindow(const JobShard& shard, const Lane& lane) const;
   void Defer(JobShard& shard, Lane& lane, const Chunk& chunk, Iteration version);
   std::byte* OwnReply(const Lane& lane, const Chunk& chunk, SharedAddress address) const;
+  // payload: chunk.reply_bytes() bytes, or null for a reply without payload
   bool PostReply(JobShard& shard, const Chunk& chunk, Iteration version, const std::byte* payload,
                  std::uint8_t transport_index, std::span<const transport::ConnectionId> connections,
                  SharedAddress reply_address);

@@ -67,7 +67,9 @@ Chunk* Intake::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
   CoreCounters& counters = stages_.loop.counters;
   counters.Add(CoreCounter::gradients);
   counters.Add(CoreCounter::gradient_bytes, message.header.payload_bytes);
-  if (message.header.slot == kNoSlot) counters.Add(CoreCounter::gradients_in_place);
+  if (message.header.slot == kNoSlot && message.header.payload_bytes > 0) {
+    counters.Add(CoreCounter::gradients_in_place);
+  }
   shard.metrics.CountGradient(message.header.payload_bytes);
   aggregate::Stage(shard, rank, chunk, message, stages_.loop.now);
   NoteWantsReply(chunk, rank);

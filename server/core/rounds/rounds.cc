@@ -47,8 +47,7 @@ void Rounds::OnRackMessage(JobShard& shard, RackIndex rack,
 
 // Makes the next version current and sends it to the workers and racks that wait for it.
 void Rounds::Publish(JobShard& shard, Chunk& chunk, Made made) {
-  const bool is_reduction = chunk.operation == wire::RoundOperation::kReduce;
-  if (is_reduction && made != Made::kSkipped) {
+  if (wire::IsIteration(chunk.operation) && made != Made::kSkipped) {
     ++chunk.reductions;
     shard.metrics.NoteIteration(chunk.reductions, stages_.loop.now);
   }

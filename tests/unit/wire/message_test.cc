@@ -154,6 +154,19 @@ TEST(MessageHeader, EveryUnknownKindAndOperationIsRefused) {
   }
 }
 
+TEST(MessageHeader, AGatherNeedsItsLaneVersion) {
+  MessageHeader header = DistinctHeader();
+  header.operation = RoundOperation::kGather;
+  for (std::uint8_t version = kLaneVersionMin; version <= kLaneVersion; ++version) {
+    header.version = version;
+    EXPECT_EQ(Decode(Encoded(header)),
+              version < kGatherVersion ? DecodeError::kOperation : DecodeError::kNone);
+  }
+  MessageHeader decoded;
+  ASSERT_EQ(DecodeHeader(Encoded(header), decoded), DecodeError::kNone);
+  EXPECT_EQ(decoded, header);
+}
+
 TEST(MessageHeader, EveryUnknownTypeIsRefused) {
   for (unsigned value = 0; value < 256; ++value) {
     HeaderBytes bytes = Encoded(DistinctHeader());

@@ -188,7 +188,7 @@ absl::Status FakeDaemon::HandleAddKeys(const v1::AddKeysRequest& request,
     const std::uint32_t element_bytes =
         numeric::ElementBytes(static_cast<numeric::ElementType>(key.type()));
     const std::uint64_t chunks =
-        ChunkCount(key.element_count() * element_bytes, options_.chunk_bytes);
+        ChunkMap(key.element_count(), 1, options_.chunk_bytes / element_bytes).count();
     for (std::uint64_t c = 0; c < chunks; ++c)
       placement.add_chunk_bins(
           static_cast<std::uint32_t>((c + (place_differently_ ? 1 : 0)) % layout_.lane_count()));

@@ -53,6 +53,17 @@ class JobFailureTest : public ::testing::Test {
   Handle handle_;
 };
 
+TEST_F(JobFailureTest, AnOlderDaemonRefusesKeysThatMove) {
+  daemon_->HoldReplies(false);
+  const auto key = job_->AddKey("moved", f32, 300, None{}, {.movement = Movement::kGather});
+  ASSERT_FALSE(key.ok());
+  EXPECT_EQ(key.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(
+      key.status().message(),
+      AllOf(HasSubstr("does not support movement gather of key moved"), HasSubstr("upgrade it")));
+  EXPECT_TRUE(job_->status().ok());
+}
+
 TEST_F(JobFailureTest, VerdictCompletesHandlesAndNamesTheKey) {
   daemon_->GiveVerdict(Verdict());
   const Status status = handle_.Wait();

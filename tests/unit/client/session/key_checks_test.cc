@@ -119,6 +119,58 @@ TEST(CheckKey, MemoryOfTheCallersHasTheWireTypesAndDoesNotOverlap) {
   EXPECT_EQ(key->gradients.data, floats.data());
 }
 
+TEST(CheckKey, AMovementDecidesHowMuchMemoryARankHas) {
+  const Membership member{.rank = Rank{1}, .world_size = 5};
+  const auto gathered =
+      CheckKey(Spec(f16, None{}, {.movement = Movement::kGather}), kBytesMax, member);
+  ASSERT_TRUE(gathered.ok());
+  EXPECT_EQ(gathered->gradient_count(), 2u);
+  EXPECT_EQ(gathered->parameters_bytes(), 20u);
+  EXPECT_EQ(ToProto(*gathered).movement(), v1::MOVEMENT_GATHER);
+  const auto scattered =
+      CheckKey(Spec(f32, None{}, {.movement = Movement::kReduceScatter, .parameter_type = bf16}),
+               kBytesMax, member);
+  ASSERT_TRUE(scattered.ok());
+  EXPECT_EQ(scattered->gradients_bytes(), 40u);
+  EXPECT_EQ(scattered->parameters_bytes(), 4u);
+  // What a rank gathers may be its own part of the result, and nothing else of it.
+  std::vector<float> result(10);
+  const std::span<float> all(result);
+  const auto inside = [&](std::size_t first) {
+    return CheckKey(Spec(f32, None{},
+                         {.movement = Movement::kGather,
+                          .gradients = all.subspan(first, 2),
+                          .parameters = all}),
+                    kBytesMax, member)
+        .ok();
+  };
+  EXPECT_TRUE(inside(2));
+  EXPECT_FALSE(inside(0));
+  EXPECT_FALSE(inside(3));
+}
+
+TEST(CheckKey, MovementsThatCannotBeAreRefused) {
+  const auto refused = [](KeySpec spec, const std::string& says) {
+    const auto key = CheckKey(spec, kBytesMax, {.rank = Rank{0}, .world_size = 2});
+    ASSERT_FALSE(key.ok()) << says;
+    EXPECT_THAT(std::string(key.status().message()), HasSubstr(says));
+  };
+  const KeyOptions gather{.movement = Movement::kGather};
+  const KeyOptions scatter{.movement = Movement::kReduceScatter};
+  refused(Spec(f32, Sgd{}, scatter), "does not allow an optimizer");
+  refused(Spec(f32, None{}, {.movement = static_cast<Movement>(3)}), "3 is not a movement");
+  refused(Spec(f32, None{}, {.operation = Operation::kMax, .movement = Movement::kGather}),
+          "moves bytes and has no operation");
+  refused(Spec(f32, None{}, {.movement = Movement::kGather, .gradient_type = f16}),
+          "must be f32, like its type");
+  KeySpec bundle = Spec(f32, None{}, gather);
+  bundle.tensors = {4, 6};
+  refused(bundle, "does not allow a bundle");
+  KeySpec odd = Spec(f32, None{}, gather);
+  odd.element_count = 9;
+  refused(odd, "its 9 elements cannot be divided among 2 ranks");
+}
+
 TEST(CheckKey, SizesAreBoundedByTheElementsType) {
   KeySpec spec = Spec(f64);
   spec.element_count = kBytesMax / 8;

@@ -65,6 +65,58 @@ TEST_F(KeyTypesTest, EveryTypeAndOperationIsTakenButMeansOfIntegers) {
   }
 }
 
+TEST_F(KeyTypesTest, AMovementNeedsEqualPartsAndNoOptimizer) {
+  v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM);
+  for (const auto movement : {v1::MOVEMENT_GATHER, v1::MOVEMENT_REDUCE_SCATTER}) {
+    key.set_movement(movement);
+    EXPECT_EQ(Refusal(key), "");
+    v1::KeySpec updated = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM, v1::OPTIMIZER_SGD);
+    updated.set_movement(movement);
+    EXPECT_THAT(Refusal(updated), HasSubstr("does not allow optimizer sgd"));
+  }
+  key.set_operation(v1::OPERATION_MEAN);
+  EXPECT_EQ(Refusal(key), "");
+  key.set_movement(v1::MOVEMENT_GATHER);
+  EXPECT_THAT(Refusal(key), HasSubstr("movement gather moves bytes and has no operation"));
+  key.set_operation(v1::OPERATION_SUM);
+  key.set_gradient_type(v1::ELEMENT_TYPE_BF16);
+  EXPECT_THAT(Refusal(key), HasSubstr("gradient_type and parameter_type must be f32"));
+  key.set_movement(static_cast<v1::Movement>(3));
+  EXPECT_THAT(Refusal(key), HasSubstr("unknown movement number 3"));
+}
+
+TEST_F(KeyTypesTest, AMovementDoesNotWorkWithWholeIterations) {
+  v1::JoinRequest request = JoinOf(0, 1, "whole");
+  request.mutable_options()->set_apply(v1::APPLY_ITERATION);
+  const std::string session = EnterAs(request);
+  v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM);
+  key.set_movement(v1::MOVEMENT_REDUCE_SCATTER);
+  EXPECT_THAT(AddKeys(Batch(session, 0, {key}))->message(),
+              HasSubstr("movement reduce_scatter does not work with apply=iteration"));
+}
+
+TEST_F(KeyTypesTest, PartsAreCutOnTheirOwnAndBelongToRanks) {
+  const std::vector<std::string> sessions = EnterAll(3, "parts");
+  v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F64, v1::OPERATION_SUM);
+  key.set_movement(v1::MOVEMENT_REDUCE_SCATTER);
+  EXPECT_THAT(AddKeys(Batch(sessions[0], 0, {key}))->message(),
+              HasSubstr("100 elements cannot be divided among 3 ranks"));
+  constexpr std::uint32_t kInChunk = 1024 / 8;  // of f64
+  key.set_element_count(std::uint64_t{3} * (kInChunk + 1));
+  const auto call = AddKeys(Batch(sessions[0], 0, {key}));
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  EXPECT_EQ(call->response.placements(0).chunk_bins_size(), 6);
+  const KeyBatch& batch = LastBatch();
+  ASSERT_EQ(batch.chunks.size(), 6u);
+  for (std::uint32_t chunk = 0; chunk < 6; ++chunk) {
+    EXPECT_EQ(batch.chunks[chunk].owner, Rank{chunk / 2});
+    EXPECT_EQ(batch.chunks[chunk].element_count, chunk % 2 == 0 ? kInChunk : 1u);
+    EXPECT_EQ(batch.chunks[chunk].element_offset,
+              chunk / 2 * (kInChunk + 1) + (chunk % 2 == 0 ? 0 : kInChunk));
+  }
+}
+
 TEST_F(KeyTypesTest, EveryOptimizerNeedsAFloatingPointKey) {
   for (int kind = v1::OPTIMIZER_SGD; kind <= v1::OPTIMIZER_ADAGRAD; ++kind) {
     const auto optimizer = static_cast<v1::OptimizerKind>(kind);

@@ -122,6 +122,14 @@ TEST_F(KeysTest, EveryFieldOfAKeyMustAgree) {
               AllOf(HasSubstr("\"w\" with 64"), HasSubstr("\"v\" with 64")));
   EXPECT_THAT(message([](auto& key) { key.set_operation(v1::OPERATION_MEAN); }, "b"),
               AllOf(HasSubstr("sum"), HasSubstr("mean")));
+  EXPECT_THAT(message(
+                  [](auto& key) {
+                    key.set_optimizer(v1::OPTIMIZER_NONE);
+                    key.set_movement(v1::MOVEMENT_GATHER);
+                  },
+                  "movement"),
+              HasSubstr("rank 0 (node0) has \"w\" with movement all_reduce, but rank 1 (node1) has "
+                        "movement gather"));
   EXPECT_THAT(message([](auto& key) { key.set_optimizer(v1::OPTIMIZER_SGD); }, "c"),
               AllOf(HasSubstr("momentum"), HasSubstr("sgd")));
   EXPECT_THAT(

@@ -81,6 +81,11 @@ TEST_F(RackJobsTest, ARackHasKeysOnceTheyHavePagesAndEndsTheJobIfThereAreNone) {
   FakePrefaulter taker;
   node(2).control().host_memory().SetPrefaulter(taker);
   EnterAll();
+  v1::KeySpec gathered = RackNode::Key("a", 4096);
+  gathered.set_optimizer(v1::OPTIMIZER_NONE);
+  gathered.set_movement(v1::MOVEMENT_GATHER);
+  EXPECT_THAT(node(1).AddKeys(RackNode::Batch(sessions[2], 0, {gathered}))->message(),
+              HasSubstr("movement gather does not work in jobs that span racks"));
   const auto first = node(1).AddKeys(RackNode::Batch(sessions[2], 0, {RackNode::Key("a", 4096)}));
   Settle();
   EXPECT_FALSE(first->answered());

@@ -58,7 +58,7 @@ class CoreLoopTest : public ::testing::Test {
     key_.hyper_parameters = {.learning_rate = 0.5, .momentum = 0.9};
     for (std::uint32_t i = 0; i < chunks; ++i) key_.chunks.push_back({kElements, i * kElements});
     const std::size_t bytes =
-        chunks * kElements * std::size_t{numeric::ElementBytes(key_.parameter_type)};
+        key_.chunks.size() * kElements * std::size_t{numeric::ElementBytes(key_.parameter_type)};
     for (std::size_t version = 0; version < config_.versions(); ++version) {
       parameters_[version].resize(bytes);
       key_.parameters[version] = parameters_[version].data();
