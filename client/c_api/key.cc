@@ -1,4 +1,5 @@
 // phub_key_*, phub_job_add_keys, and the functions that start rounds.
+#include <cstddef>
 #include <vector>
 
 #include "client/c_api/structs.h"
@@ -6,7 +7,7 @@
 namespace phub::c_api {
 namespace {
 
-constexpr std::size_t kKeySpecFirst = sizeof(phub_key_spec);
+constexpr std::size_t kKeySpecFirst = offsetof(phub_key_spec, movement);
 
 phub_key_spec DefaultKeySpec() {
   phub_key_spec spec{};
@@ -45,12 +46,13 @@ Status CheckKeySpec(const phub_key_spec& spec) {
   for (const Status& status :
        {CheckType("type", spec.type, false), CheckType("gradient_type", spec.gradient_type, true),
         CheckType("parameter_type", spec.parameter_type, true),
-        CheckChoice("operation", spec.operation, PHUB_PRODUCT)})
+        CheckChoice("operation", spec.operation, PHUB_PRODUCT),
+        CheckChoice("movement", spec.movement, PHUB_REDUCE_SCATTER)})
     if (!status.ok()) return Invalid(fmt::format("key {}: {}", spec.name, status.message()));
   return Status();
 }
 
-Status ReadKeySpec(const void* given, KeySpec& spec) {
+Status ReadKeySpec(const void* given, std::uint32_t world_size, KeySpec& spec) {
   phub_key_spec values = DefaultKeySpec();
   if (Status status = Read(given, "phub_key_spec", kKeySpecFirst, values); !status.ok())
     return status;
@@ -68,10 +70,16 @@ Status ReadKeySpec(const void* given, KeySpec& spec) {
   if (values.parameter_type != 0) options.parameter_type = TypeOf(values.parameter_type);
   if (values.has_priority != 0) options.priority = values.priority;
   options.copy = values.copy != 0;
+  options.movement = static_cast<Movement>(values.movement);
+  const bool gathers = options.movement == Movement::kGather;
+  const bool scatters = options.movement == Movement::kReduceScatter;
+  const std::uint64_t part = count / world_size;
   if (values.gradients != nullptr)
-    options.gradients = {values.gradients, count, options.gradient_type.value_or(spec.type)};
+    options.gradients = {values.gradients, gathers ? part : count,
+                         options.gradient_type.value_or(spec.type)};
   if (values.parameters != nullptr)
-    options.parameters = {values.parameters, count, options.parameter_type.value_or(spec.type)};
+    options.parameters = {values.parameters, scatters ? part : count,
+                          options.parameter_type.value_or(spec.type)};
   return ReadOptimizer(values.optimizer, spec.optimizer);
 }
 
@@ -79,7 +87,7 @@ Status AddKeys(phub_job& job, const phub_key_spec* given, std::size_t count, phu
   std::vector<KeySpec> specs(count);
   const auto* at = reinterpret_cast<const unsigned char*>(given);
   for (KeySpec& spec : specs) {
-    if (Status status = ReadKeySpec(at, spec); !status.ok()) return status;
+    if (Status status = ReadKeySpec(at, job.job.world_size(), spec); !status.ok()) return status;
     at += given->struct_size;
   }
   Result<std::vector<Key>> added = job.job.AddKeys(specs);

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <mutex>
 #include <string>
@@ -88,6 +89,52 @@ TEST_F(CApi, StructsOfNewerProgramsAreReadIfTheirNewFieldsAreUnused) {
   ASSERT_EQ(phub_session_join(session_.get(), &newer.options, &job, error_.Out()), PHUB_OK)
       << error_.message();
   phub_job_free(job);
+}
+
+TEST_F(CApi, KeysMoveAndOlderProgramsKnowOnlyTheFirstMovement) {
+  phub_handle* handles[2];
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    jobs_[rank] = JoinAs(session_.get(), OptionsOf("moves", rank, 2));
+    ASSERT_NE(jobs_[rank], nullptr);
+    phub_key_spec specs[2];
+    for (phub_key_spec& spec : specs) phub_key_spec_init(&spec, sizeof(spec));
+    specs[0].name = "gathered";
+    specs[1].name = "scattered";
+    specs[0].element_count = specs[1].element_count = 6;
+    specs[0].movement = 7;
+    phub_key* keys[2];
+    EXPECT_EQ(phub_job_add_keys(jobs_[rank].get(), specs, 2, keys, error_.Out()),
+              PHUB_INVALID_ARGUMENT);
+    EXPECT_THAT(error_.message(), HasSubstr("key gathered: movement is 7"));
+    specs[0].movement = PHUB_GATHER;
+    specs[1].movement = PHUB_REDUCE_SCATTER;
+    ASSERT_EQ(phub_job_add_keys(jobs_[rank].get(), specs, 2, keys, error_.Out()), PHUB_OK)
+        << error_.message();
+    EXPECT_EQ(phub_key_gradients(keys[0]).count, 3u);
+    EXPECT_EQ(phub_key_parameters(keys[1]).count, 3u);
+    keys_[rank] = KeyPointer(keys[0]);
+    phub_key_free(keys[1]);
+  }
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    handles[rank] = Push(keys_[rank].get(), static_cast<float>(rank + 1)).release();
+  }
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(phub_handle_wait(handles[rank], -1, error_.Out()), PHUB_OK) << error_.message();
+    EXPECT_THAT(ParametersOf(keys_[rank].get()), ::testing::ElementsAre(1, 1, 1, 2, 2, 2));
+    phub_handle_free(handles[rank]);
+  }
+  // A program that was compiled before there were movements: what follows its struct is not read.
+  phub_key_spec older;
+  phub_key_spec_init(&older, sizeof(older));
+  older.name = "older";
+  older.element_count = 7;
+  older.struct_size = offsetof(phub_key_spec, movement);
+  older.movement = PHUB_GATHER;
+  phub_key* key = nullptr;
+  ASSERT_EQ(phub_job_add_keys(jobs_[0].get(), &older, 1, &key, error_.Out()), PHUB_OK)
+      << error_.message();
+  EXPECT_EQ(phub_key_gradients(key).count, 7u);
+  phub_key_free(key);
 }
 
 struct Lines {

@@ -70,6 +70,35 @@ class Training(DaemonTest):
 
         on_ranks(2, rank)
 
+    def test_ranks_gather_parts_and_receive_parts_of_sums(self) -> None:
+        def rank(number: int) -> None:
+            with self.join(number, 2) as job:
+                gathered = job.add_key("gathered", (4, 3), "int64", movement="gather")
+                self.assertEqual(gathered.gradients.shape, (2, 3))
+                gathered.gradients[:] = number + 1
+                gathered.push_pull().wait(PATIENCE_S)
+                np.testing.assert_array_equal(gathered.parameters, [[1] * 3] * 2 + [[2] * 3] * 2)
+                whole = np.zeros((4, 3), np.int64)  # its part is sent from inside the result
+                whole[2 * number : 2 * number + 2] = number + 5
+                part = whole[2 * number : 2 * number + 2]
+                gathered.push_pull(part, whole).wait(PATIENCE_S)
+                np.testing.assert_array_equal(whole, [[5] * 3] * 2 + [[6] * 3] * 2)
+                scattered = job.add_key("scattered", 6, movement="reduce_scatter")
+                scattered.gradients[:] = np.arange(6)
+                scattered.push_pull().wait(PATIENCE_S)
+                np.testing.assert_array_equal(
+                    scattered.parameters, 2 * np.arange(6)[3 * number : 3 * number + 3]
+                )
+                with self.assertRaisesRegex(phub.FailedPrecondition, "movement reduce_scatter"):
+                    scattered.broadcast(0)
+                with self.assertRaisesRegex(phub.InvalidArgument, "multiple of the world size, 2"):
+                    job.add_key("odd", 7, movement="gather")
+                with self.assertRaisesRegex(phub.InvalidArgument, "it must be one of all_reduce"):
+                    job.add_key("wrong", 8, movement="scatter")
+                job.barrier()
+
+        on_ranks(2, rank)
+
     def test_as_completed_and_queue_report_each_round_once(self) -> None:
         with self.join() as job:
             keys = job.add_keys(phub.KeySpec(f"k{i}", 100) for i in range(5))

@@ -230,6 +230,12 @@ enum {
   PHUB_MAX = 4,
   PHUB_PRODUCT = 5
 };
+/* Which elements of a key travel in a round. Rank r owns the r-th of world_size equal parts. */
+enum {
+  PHUB_ALL_REDUCE = 0,    /* every rank pushes all elements and receives all */
+  PHUB_GATHER = 1,        /* every rank pushes its part, moved as bytes, and receives all parts */
+  PHUB_REDUCE_SCATTER = 2 /* every rank pushes all elements and receives its part */
+};
 enum {
   PHUB_NONE = 0, /* no optimizer: a round is an all-reduce */
   PHUB_SGD = 1,
@@ -288,8 +294,12 @@ typedef struct phub_key_spec {
   int32_t priority;
   int32_t copy;     /* not 0: this worker may write the parameters between rounds */
   int32_t reserved; /* 0 */
-  void* gradients;  /* memory for element_count elements, valid until this rank has left */
+  void* gradients;  /* memory for phub_key_gradients(), valid until this rank has left */
   void* parameters; /* likewise. NULL: phub allocates zero-filled memory */
+  /* PHUB_ALL_REDUCE, ... The other movements need a key without an optimizer whose element_count is
+   * a multiple of world_size; phub/client.h has the rules. */
+  int32_t movement;
+  int32_t reserved_2; /* 0 */
 } phub_key_spec;
 PHUB_API void phub_key_spec_init(phub_key_spec* spec, size_t struct_size);
 
@@ -304,7 +314,9 @@ PHUB_API uint64_t phub_key_element_count(const phub_key* key);
 PHUB_API int32_t phub_key_type(const phub_key* key);
 /* Number of rounds that completed on this rank, including broadcasts. */
 PHUB_API uint64_t phub_key_iteration(const phub_key* key);
-/* The key's memory. It lives until the key and all its handles are freed and this rank left. */
+/* The key's memory. It lives until the key and all its handles are freed and this rank left. It has
+ * element_count elements; element_count / world_size where this rank has only its own part:
+ * gradients of PHUB_GATHER, parameters of PHUB_REDUCE_SCATTER. */
 PHUB_API phub_elements phub_key_gradients(const phub_key* key);
 PHUB_API phub_const_elements phub_key_parameters(const phub_key* key);
 /* The same parameters, writable between rounds; data is NULL if they are shared with others. */

@@ -15,6 +15,7 @@ from ._key import Key, Layout
 from ._library import lib
 from ._optimizers import Optimizer, to_c
 
+_MOVEMENTS = {None: 0, "all_reduce": 0, "gather": 1, "reduce_scatter": 2}
 _OPERATIONS = {None: 0, "sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
 
 
@@ -32,6 +33,7 @@ class KeySpec:
     priority: Optional[int] = None
     copy: bool = False
     tensors: Optional[Sequence[_types.Shape]] = None
+    movement: Optional[str] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +130,7 @@ class Job:
         parameter_dtype: Any = None,
         priority: Optional[int] = None,
         copy: bool = False,
+        movement: Optional[str] = None,
     ) -> Key:
         """Adds a key. Every rank adds the same keys in the same order.
 
@@ -137,6 +140,10 @@ class Job:
         float16 or phub.bfloat16.
         priority: among waiting keys, those with a higher priority are sent first.
         copy: the parameters are private memory, which this worker may write between rounds.
+        movement: "all_reduce" (the default), "gather" or "reduce_scatter". The other movements need
+        a key without an optimizer, whose first extent is a multiple of the world size. Rank r has
+        the r-th part of it: with "gather" `gradients` is this rank's part and `parameters` all
+        parts, moved as bytes; with "reduce_scatter" `parameters` is this rank's part of the sum.
         """
         spec = KeySpec(
             name,
@@ -148,6 +155,7 @@ class Job:
             parameter_dtype,
             priority,
             copy,
+            movement=movement,
         )
         return self.add_keys([spec])[0]
 
@@ -165,7 +173,7 @@ class Job:
     def add_keys(self, specs: Iterable[KeySpec]) -> list[Key]:
         """Adds keys in one round trip. If it fails, no key is added."""
         given = list(specs)
-        layouts = [_layout(spec) for spec in given]
+        layouts = [_layout(spec, self.world_size) for spec in given]
         values = (_library.KeySpec * len(given))()
         kept = [
             _fill(values[i], spec, layout) for i, (spec, layout) in enumerate(zip(given, layouts))
@@ -205,12 +213,18 @@ class Job:
         return iteration.value
 
 
-def _layout(spec: KeySpec) -> Layout:
+def _layout(spec: KeySpec, world_size: int) -> Layout:
     number = _types.number_of(spec.dtype)
     if spec.operation not in _OPERATIONS:
         names = ", ".join(str(name) for name in _OPERATIONS if name is not None)
         raise InvalidArgument(
             f"operation of key {spec.name} is {spec.operation!r}; it must be one of {names}",
+            key=spec.name,
+        )
+    if spec.movement not in _MOVEMENTS:
+        names = ", ".join(str(name) for name in _MOVEMENTS if name is not None)
+        raise InvalidArgument(
+            f"movement of key {spec.name} is {spec.movement!r}; it must be one of {names}",
             key=spec.name,
         )
     if spec.tensors is None:
@@ -225,8 +239,26 @@ def _layout(spec: KeySpec) -> Layout:
     def other(dtype: Any) -> int:
         return number if dtype is None else _types.number_of(dtype)
 
+    part = shape if _MOVEMENTS[spec.movement] == 0 else _part(spec, shape, world_size)
     return Layout(
-        spec.name, number, other(spec.gradient_dtype), other(spec.parameter_dtype), shape, tensors
+        spec.name,
+        number,
+        other(spec.gradient_dtype),
+        other(spec.parameter_dtype),
+        shape,
+        tensors,
+        part if spec.movement == "gather" else shape,
+        part if spec.movement == "reduce_scatter" else shape,
+    )
+
+
+def _part(spec: KeySpec, shape: tuple[int, ...], world_size: int) -> tuple[int, ...]:
+    if shape and shape[0] % world_size == 0:
+        return (shape[0] // world_size, *shape[1:])
+    raise InvalidArgument(
+        f"key {spec.name} has movement {spec.movement}, so the first extent of its shape {shape} "
+        f"must be a multiple of the world size, {world_size}",
+        key=spec.name,
     )
 
 
@@ -239,6 +271,7 @@ def _fill(values: _library.KeySpec, spec: KeySpec, layout: Layout) -> tuple[Any,
     values.gradient_type = layout.gradient_number
     values.parameter_type = layout.parameter_number
     values.copy = int(spec.copy)
+    values.movement = _MOVEMENTS[spec.movement]
     if spec.priority is not None:
         values.has_priority = 1
         values.priority = spec.priority

@@ -25,6 +25,8 @@ class Layout:
     parameter_number: int
     shape: tuple[int, ...]
     tensors: tuple[tuple[int, ...], ...]  # more than one for a bundle
+    gradient_shape: tuple[int, ...]  # this rank's part, with movement="gather"
+    parameter_shape: tuple[int, ...]  # this rank's part, with movement="reduce_scatter"
 
 
 class Key:
@@ -40,9 +42,9 @@ class Key:
         self._layout = layout
         owner = _Owner(pointer)
         self._owner = owner
-        shape = layout.shape
+        shape = layout.parameter_shape
         self.gradients: Array = _types.view(
-            lib.phub_key_gradients(pointer), shape, owner, writable=True
+            lib.phub_key_gradients(pointer), layout.gradient_shape, owner, writable=True
         )
         mutable = lib.phub_key_mutable_parameters(pointer)
         self.parameters: Array = _types.view(
@@ -81,6 +83,8 @@ class Key:
 
     def tensors(self) -> list[tuple[Array, Array]]:
         """Gradients and parameters of each tensor of a bundle, with its shape."""
+        if len(self._layout.tensors) == 1:
+            return [(self.gradients, self.parameters)]
         views = []
         offset = 0
         gradients, parameters = self.gradients.reshape(-1), self.parameters.reshape(-1)
@@ -99,7 +103,9 @@ class Key:
         """
         elements = None
         if values is not None and self._job.rank == 0:
-            elements = self._lend(values, "initial values", self._layout.number, writable=False)
+            elements = self._lend(
+                values, "initial values", self._layout.number, self.shape, writable=False
+            )
         run_interruptibly(
             lambda: check(lib.phub_job_initialize, self._job._pointer, self._pointer, elements)
         )
@@ -119,11 +125,18 @@ class Key:
             lent: tuple[Any, ...] = ()
         else:
             sent = self.gradients if gradients is None else gradients
-            source = self._lend(sent, "gradients", self._layout.gradient_number, writable=False)
+            layout = self._layout
+            source = self._lend(
+                sent, "gradients", layout.gradient_number, layout.gradient_shape, writable=False
+            )
             target = None
             if parameters is not None:
                 target = self._lend(
-                    parameters, "parameters", self._layout.parameter_number, writable=True
+                    parameters,
+                    "parameters",
+                    layout.parameter_number,
+                    layout.parameter_shape,
+                    writable=True,
                 )
             check(
                 lib.phub_key_push_pull_with,
@@ -148,7 +161,9 @@ class Key:
         """
         elements = None
         if values is not None:
-            elements = self._lend(values, "values", self._layout.number, writable=False)
+            elements = self._lend(
+                values, "values", self._layout.number, self.shape, writable=False
+            )
         handle = ctypes.c_void_p()
         check(
             lib.phub_job_broadcast,
@@ -177,8 +192,10 @@ class Key:
         assert handle.value is not None
         return Handle(handle.value, self)
 
-    def _lend(self, array: Any, what: str, number: int, writable: bool) -> _library.Elements:
-        return _types.lend(array, what, number, self.shape, writable, **self._place())
+    def _lend(
+        self, array: Any, what: str, number: int, shape: tuple[int, ...], writable: bool
+    ) -> _library.Elements:
+        return _types.lend(array, what, number, shape, writable, **self._place())
 
     def _place(self) -> dict[str, Any]:
         rank = self._job.rank

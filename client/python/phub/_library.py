@@ -108,6 +108,8 @@ class KeySpec(ctypes.Structure):
         ("reserved", ctypes.c_int32),
         ("gradients", ctypes.c_void_p),
         ("parameters", ctypes.c_void_p),
+        ("movement", ctypes.c_int32),
+        ("reserved_2", ctypes.c_int32),
     ]
 
 
