@@ -1,4 +1,4 @@
-"""Collectives as transfers (phub.torch._pool)."""
+"""Collectives as transfers (phub.torch._transfer)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 from ._buffers import Buffer, all_of, in_order
 from ._operation import Operation
-from ._pool import Transfer, move, reduce
 from ._reductions import Reductions
 from ._submitter import once, sizes_of
+from ._transfer import Transfer, move, reduce
 from ._types import name_of
 
 

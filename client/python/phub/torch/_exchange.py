@@ -19,8 +19,9 @@ from .._job import Job
 from .._library import lib
 from ._errors import CollectiveError
 from ._operation import Operation, Stages
-from ._pool import Part, Pool
+from ._pool import Pool
 from ._recorder import Recorder
+from ._transfer import Part
 
 _SLICE_NS = 100_000_000
 _STOP_S = 1.0

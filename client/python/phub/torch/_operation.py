@@ -10,8 +10,8 @@ from typing import Any, Callable, Iterator, Optional
 import torch
 
 from ._errors import CollectiveError
-from ._pool import Fingerprint, Part, Transfer
 from ._recorder import Record
+from ._transfer import Fingerprint, Part, Transfer
 
 # What a collective does: lists of transfers that run at once. All but the last depend on results of
 # the list before, so collectives that are called later start after the last list.

@@ -1,4 +1,4 @@
-"""Reductions as transfers (phub.torch._pool)."""
+"""Reductions as transfers (phub.torch._transfer)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 
 from ._buffers import Buffer, all_of, in_order
 from ._operation import Operation
-from ._pool import PIECE_MIN, Transfer, reduce, reduce_later
-from ._submitter import Submitter, once, sizes_of
+from ._submitter import SMALL_BYTES_MAX, Submitter, once, sizes_of
+from ._transfer import PIECE_MIN, Transfer, reduce, reduce_later, reduce_scatter
 from ._types import Reduction, name_of, reduction
 
 
@@ -24,6 +24,30 @@ def _combine(parts: list[Any], operation: str) -> Any:
     for part in parts[1:]:
         result = apply(result, part)
     return result
+
+
+def _converted(flat: Any, how: Reduction) -> Any:
+    """What phub reduces."""
+    source = flat.view(how.dtype) if flat.dtype.is_complex else flat
+    if source.dtype != how.dtype:
+        source = source.to(how.dtype)
+    if how.factor is not None:
+        factor = how.factor
+        source = source * (
+            factor.to(source.dtype) if isinstance(factor, torch.Tensor) else factor
+        )
+    return source
+
+
+def _restored(value: Any, how: Reduction, dtype: Any) -> Any:
+    """The result in the caller's type."""
+    if how.parity:
+        value = value & 1
+    if value.dtype == dtype:
+        return value
+    if dtype.is_complex:
+        return value.view(dtype)
+    return value != 0 if dtype == torch.bool else value.to(dtype)
 
 
 class Reductions(Submitter):
@@ -43,13 +67,7 @@ class Reductions(Submitter):
         dtype = flat.dtype
         if how.gather is not None:
             return self._gather_and_combine(flat, how.gather, store, in_place)
-        source = flat.view(how.dtype) if dtype.is_complex else flat
-        if source.dtype != how.dtype:
-            source = source.to(how.dtype)
-        if how.factor is not None:
-            source = source * how.factor.to(source.dtype) if isinstance(
-                how.factor, torch.Tensor
-            ) else source * how.factor
+        source = _converted(flat, how)
         direct = source.numel() * source.element_size() >= PIECE_MIN
         unwanted = store is None and not in_place
         if not direct and (unwanted or in_place and source.data_ptr() == flat.data_ptr()):
@@ -59,13 +77,7 @@ class Reductions(Submitter):
             return [transfer], None
 
         def finish() -> None:
-            value, transfer.target = transfer.target, None
-            if how.parity:
-                value = value & 1
-            if value.dtype != dtype:
-                value = value.view(dtype) if dtype.is_complex else (
-                    value != 0 if dtype == torch.bool else value.to(dtype)
-                )
+            value, transfer.target = _restored(transfer.target, how, dtype), None
             if in_place:
                 flat.copy_(value)
             elif store is not None:
@@ -161,6 +173,25 @@ class Reductions(Submitter):
         details = f"({how.name}, root {root}) of {sizes_of([tensor])}"
         return self._submit(name, details, once(transfers), [tensor], finish_all, timeout)
 
+    def _scatter_one(
+        self, flat: Any, how: Reduction, target: Buffer, begin: int, equal: bool
+    ) -> tuple[list[Transfer], Optional[Callable[[], None]]]:
+        """Transfers that reduce `flat`, whose elements from `begin` on are wanted here. equal: all
+        ranks want as many."""
+        small = flat.numel() * flat.element_size() <= SMALL_BYTES_MAX
+        if not equal or small or how.gather is not None:
+            return self._reduce_one(flat, how, _part_of(target, begin), False)
+        source = _converted(flat, how)
+        if how.is_plain(flat.dtype) and not flat.dtype.is_complex:
+            return [reduce_scatter(how.operation, source, target.flat(), self.size)], None
+        transfer = reduce_scatter(how.operation, source, None, self.size)
+
+        def finish() -> None:
+            value, transfer.target = _restored(transfer.target, how, flat.dtype), None
+            target.flat().copy_(value)
+
+        return [transfer], finish
+
     def reduce_scatter(
         self,
         name: str,
@@ -187,15 +218,16 @@ class Reductions(Submitter):
                         f"{sizes_of([output])}; the input needs {self.size} times as many elements "
                         "of the same type"
                     )
-                flat, begin = whole.flat(), self.rank * target.count
+                flat, begin, equal = whole.flat(), self.rank * target.count, True
             else:
                 self._check_list(name, "input", given, output)
                 pieces = [Buffer(each, name).flat() for each in given]
                 flat, begin = torch.cat(pieces), sum(len(each) for each in pieces[: self.rank])
+                equal = all(len(each) == target.count for each in pieces)
             how = reduction(op, flat.dtype, name)
             operation = how.name
             texts.append(flat)
-            more, finish = self._reduce_one(flat, how, _part_of(target, begin), False)
+            more, finish = self._scatter_one(flat, how, target, begin, equal)
             transfers += more
             if finish is not None:
                 finishes.append(finish)

@@ -8,12 +8,12 @@ import torch
 
 from ._exchange import Exchange
 from ._operation import Operation, Stages
-from ._pool import Transfer, move, reduce
+from ._transfer import Transfer, move, reduce
 from ._types import name_of
 
-# Gathers up to this size are one sum in which every rank fills its own part: one round, not one
-# for each rank.
-_SUMMED_BYTES_MAX = 1 << 15
+# Up to this size of all ranks together, a gather is one sum in which every rank fills its own part,
+# and a reduce-scatter is a sum: one chunk, not one for each rank.
+SMALL_BYTES_MAX = 1 << 15
 
 
 def once(transfers: list[Transfer]) -> Stages:
@@ -59,7 +59,7 @@ class Submitter:
     ) -> list[Transfer]:
         """targets: bytes for each rank's source; None: not wanted here. sizes: bytes of each rank,
         known to all."""
-        if sum(sizes) <= _SUMMED_BYTES_MAX:
+        if sum(sizes) <= SMALL_BYTES_MAX:
             return self._summed_gather(sizes, source, targets, finishes)
         transfers = []
         for root, size in enumerate(sizes):

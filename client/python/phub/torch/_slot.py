@@ -1,0 +1,165 @@
+"""Keys of phub that run the rounds of transfers, one at a time."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any, Optional
+
+from .._errors import OK, error_of
+from .._job import Job
+from .._library import Elements, lib
+from ._buffers import receivers
+from ._lender import Lender
+from ._transfer import DTYPES, FINGERPRINT, SIZES, Fingerprint, Kind, Part, Transfer
+from ._types import raw
+
+
+def _elements(address: int, count: int, number: int) -> Elements:
+    return Elements(data=address, count=count, type=number)
+
+
+def _start(function: Any, *arguments: Any) -> int:
+    """Starts a round. Returns its handle, or raises."""
+    handle = ctypes.c_void_p()
+    error = ctypes.c_void_p()
+    result = function(*arguments, ctypes.byref(handle), ctypes.byref(error))
+    if result != OK:
+        raise error_of(result, error)
+    assert handle.value is not None
+    return handle.value
+
+
+class Slot:
+    """A key of a ring."""
+
+    def __init__(
+        self, pointer: int, kind: Kind, job: Job, in_place: bool, memory: Optional[Any]
+    ) -> None:
+        """in_place: the daemon on this host uses the key's memory. memory: kept alive."""
+        self._memory = memory
+        self.pointer = pointer
+        self.kind = kind
+        self.part: Optional[Part] = None  # in flight
+        self._job = job
+        self.gradients: Any = None
+        self.parameters: Any = None
+        self._lender: Optional[Lender] = None
+        self._in_own = False  # the result of the round in flight arrives in `parameters`
+        if not kind.direct or in_place:
+            dtype = DTYPES[kind.number]
+            sent, received = lib.phub_key_gradients(pointer), lib.phub_key_parameters(pointer)
+            item = SIZES[kind.number]
+            self.gradients = raw(sent.data, sent.count * item).view(dtype)
+            self.parameters = raw(received.data, received.count * item).view(dtype)
+            self._sent = _elements(sent.data, sent.count, kind.number)
+            self._lender = Lender(received.data, received.count * item) if kind.direct else None
+
+    def free(self) -> None:
+        self.gradients = self.parameters = None
+        pointer, self.pointer = self.pointer, 0
+        if pointer and self._lender is not None:
+            self._lender.when_returned(functools.partial(lib.phub_key_free, pointer))
+        elif pointer:
+            lib.phub_key_free(pointer)
+
+    def start(self, part: Part, fingerprint: Fingerprint) -> int:
+        """Starts the part's round. Returns its handle."""
+        transfer = part.transfer
+        if self.kind.direct:
+            return self._start_direct(transfer, part.offset, part.count)
+        if transfer.source is not None:
+            self._fill(part, fingerprint)
+        if transfer.root < 0:
+            return _start(lib.phub_key_push_pull, self.pointer)
+        return _start(
+            lib.phub_job_broadcast, self._job._pointer, self.pointer, transfer.root, self._sent
+        )
+
+    def _fill(self, part: Part, fingerprint: Fingerprint) -> None:
+        """Sets what this rank sends, in `gradients`."""
+        count = part.count
+        if count > 0:
+            source = part.transfer.source
+            self.gradients[:count].copy_(source[part.offset : part.offset + count])
+        if part.last:
+            self.gradients[-FINGERPRINT:].copy_(fingerprint.pattern)
+
+    def _counts(self, count: int) -> tuple[int, int]:
+        """Elements that a rank sends and receives in a direct round of `count` elements a part."""
+        return count, count
+
+    def _start_direct(self, transfer: Transfer, offset: int, count: int) -> int:
+        item, number = SIZES[self.kind.number], self.kind.number
+        sent_count, received_count = self._counts(count)
+        sent = None
+        self._in_own = False
+        if self._lender is not None:
+            self.gradients.copy_(transfer.source)
+            if not self._lender.lent:
+                self._in_own = True
+                return _start(lib.phub_key_push_pull, self.pointer)
+            sent = self._sent  # an earlier result is still in use
+        if transfer.target is None:  # then this is all of it, or its first part
+            whole = received_count if transfer.has_parts else transfer.count
+            transfer.target = receivers.take(DTYPES[number], whole)
+        if sent is None:
+            sent = _elements(transfer.source.data_ptr() + offset * item, sent_count, number)
+        target = _elements(transfer.target.data_ptr() + offset * item, received_count, number)
+        return _start(lib.phub_key_push_pull_with, self.pointer, sent, target)
+
+    def _finish_direct(self, transfer: Transfer) -> None:
+        if not self._in_own:
+            return
+        assert self._lender is not None
+        if transfer.target is None:
+            transfer.target = self._lender.lend(DTYPES[self.kind.number])
+        else:
+            transfer.target.copy_(self.parameters)
+
+    def finish(self, part: Part, fingerprint: Fingerprint) -> bool:
+        """Copies what was received to the transfer's target. False: the ranks' collectives differ.
+
+        The daemon computes every element of a part, so the fingerprint is in the same round.
+        """
+        if self.kind.direct:
+            self._finish_direct(part.transfer)
+            return True
+        if part.last and not fingerprint.matches(self.parameters[-FINGERPRINT:]):
+            return False
+        transfer = part.transfer
+        if transfer.target is None:
+            return True
+        # The part has elements [offset, offset + count); wanted are those from `first` on.
+        begin = max(part.offset, transfer.first)
+        end = min(part.offset + part.count, transfer.first + transfer.target.numel())
+        if begin < end:
+            transfer.target[begin - transfer.first : end - transfer.first].copy_(
+                self.parameters[begin - part.offset : end - part.offset]
+            )
+        return True
+
+
+class _ScatterSlot(Slot):
+    """Sends all parts; receives this rank's part of their reduction."""
+
+    def _counts(self, count: int) -> tuple[int, int]:
+        return count * self._job.world_size, count
+
+    def _fill(self, part: Part, fingerprint: Fingerprint) -> None:
+        rows = self.gradients.view(self._job.world_size, -1)
+        count = part.count
+        if count > 0:
+            source = part.transfer.source.view(self._job.world_size, -1)
+            rows[:, :count].copy_(source[:, part.offset : part.offset + count])
+        if part.last:
+            rows[:, -FINGERPRINT:].copy_(fingerprint.pattern)
+
+
+_SLOTS = {"all_reduce": Slot, "reduce_scatter": _ScatterSlot}
+
+
+def slot_of(
+    pointer: int, kind: Kind, job: Job, in_place: bool, memory: Optional[Any]
+) -> Slot:
+    return _SLOTS[kind.movement](pointer, kind, job, in_place, memory)
