@@ -96,7 +96,8 @@ void RackWatch::SendHeartbeat(const Watched& watched) {
 // ---- Events from daemons -----------------------------------------------------------------------
 
 void RackWatch::OnEvent(Watched& watched, const v1::SessionEvent& event) {
-  watched.last_heard.store(clock_.Now(), std::memory_order_relaxed);
+  const TimeNs now = clock_.Now();
+  watched.last_heard.store(now, std::memory_order_relaxed);
   bool returned = false;
   {
     const std::lock_guard lock(mutex_);
@@ -104,8 +105,10 @@ void RackWatch::OnEvent(Watched& watched, const v1::SessionEvent& event) {
     if (!std::exchange(watched.answered, true)) watched.draining.store(false);
     watched.unreachable_at = 0;
     watched.silent_at = 0;
-    returned = std::exchange(watched.lost_at, 0) != 0;
+    const TimeNs lost_at = std::exchange(watched.lost_at, 0);
+    returned = lost_at != 0;
     if (returned) {
+      ForgiveOutage(watched.link, lost_at, now);
       watched.next_attempt = 0;  // its lanes may be reopened at once
       changed_.notify_all();
     }
@@ -353,6 +356,15 @@ DurationNs RackWatch::OutageSince(Watched& watched, TimeNs now, bool lanes_live)
   watched.looked_at = now;
   const bool control_is_out = !watched.attended || watched.lost_at != 0;
   return settings_.wait && control_is_out && lanes_live ? since : 0;
+}
+
+// The daemon still knows the session, so it was alive while its control could not be reached, even
+// if no lane showed that.
+void RackWatch::ForgiveOutage(const DaemonLink& link, TimeNs since, TimeNs now) {
+  for (std::uint32_t lane = link.first_lane; lane < link.first_lane + link.lane_count(); ++lane) {
+    LaneWatch& one = lane_watches_[lane];
+    if (one.lost_at != 0) one.began_at += now - std::max(one.began_at, since);
+  }
 }
 
 // True if all lanes to the daemon are lost, and its control could not be reached since.

@@ -21,9 +21,10 @@
 // found by its lanes, whose sockets end with it. Policy fail waits after a lost lane, since the
 // stream may meanwhile report the cause, unless no control answers either. Policy wait retries with
 // growing pauses until wait_timeout. An outage of control, while another lane shows that the daemon
-// is alive, uses up no wait_timeout, since lanes cannot be reopened meanwhile. A daemon that does
-// not know the session was restarted, and its state is lost. So is the session if the daemon
-// refuses it for any other reason.
+// is alive, uses up no wait_timeout, since lanes cannot be reopened meanwhile. Without such a lane
+// the time counts until the daemon answers, and then no more. A daemon that does not know the
+// session was restarted, and its state is lost. So is the session if the daemon refuses it for any
+// other reason.
 //
 // Threads. The heartbeat thread sends heartbeats, checks timeouts, and never blocks on anything
 // else. A second thread reconnects. OnLaneClosed() is called on the engine's thread, events arrive
@@ -146,6 +147,7 @@ class RackWatch {
   Finding LookAtControl(Watched& watched, TimeNs now, bool vouched);
   Finding LookAtLanes(Watched& watched, TimeNs now, bool lanes_live);
   bool HasLiveLane(const DaemonLink& link) const;
+  void ForgiveOutage(const DaemonLink& link, TimeNs since, TimeNs now);
   DurationNs OutageSince(Watched& watched, TimeNs now, bool lanes_live);  // holding mutex_
   bool IsUnreachable(const Watched& watched) const;                       // holding mutex_
   DurationNs LookAt(Watched& watched, TimeNs now);

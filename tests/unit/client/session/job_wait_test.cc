@@ -85,6 +85,25 @@ TEST_F(JobWaitTest, AnOutageOfControlUsesUpNoWaitTimeout) {
   EXPECT_TRUE(status.ok()) << ToString(status);
 }
 
+// No lane shows that the daemon is alive, but it proves that when it answers again.
+TEST_F(JobWaitTest, AnOutageWithoutLanesCountsNoMoreOnceTheDaemonAnswers) {
+  Join(milliseconds(2'000));
+  const Handle handle = PushHeld();
+  rack_[1].HideCalls(true);
+  rack_[1].RefuseStreams(absl::UnavailableError("Connection refused"));
+  rack_[1].BreakStream(absl::UnavailableError("Socket closed"));
+  rack_[1].CloseLanes();
+  std::this_thread::sleep_for(milliseconds(600));
+  // Expect: the lanes have the whole wait_timeout to come back.
+  rack_[1].RefuseOpenLanes(absl::UnavailableError("not now"));
+  const auto start = steady_clock::now();
+  rack_[1].RefuseStreams(absl::OkStatus());
+  rack_[1].HideCalls(false);
+  const Status status = handle.Wait();
+  EXPECT_GT(steady_clock::now() - start, milliseconds(1'900));
+  EXPECT_THAT(status.message(), HasSubstr("did not recover within 2.0 s"));
+}
+
 TEST_F(JobWaitTest, LaneThatDoesNotComeBackEndsTheJobAfterTheTimeout) {
   Join(milliseconds(700));
   const Handle handle = PushHeld();
