@@ -18,7 +18,7 @@ constexpr DurationNs kTick = 20 * kMillisecond;  // virtual time advances at lea
 
 Fate DrawFate(SeededRandom& random) {
   if (random.Chance(2, 3)) return Fate::kCompletes;
-  return static_cast<Fate>(1 + random.Below(9));
+  return static_cast<Fate>(1 + random.Below(10));
 }
 
 SimNetworkOptions DrawNetwork(SeededRandom& random) {
@@ -93,6 +93,7 @@ void Cluster::BuildRack() {
 void Cluster::DrawJobs() {
   const std::uint64_t job_count = 1 + random_.Below(2);
   Fate fate = DrawFate(random_);
+  if (fate == Fate::kLanesCut && rack_.size() < 2) fate = Fate::kCompletes;
   for (std::uint64_t i = 0; i < job_count; ++i) {
     AddJob(DrawJob(random_, fmt::format("job{}", i), fate), 0);
     // A daemon's death affects every job of the rack. Other faults affect at most one job; the
@@ -261,12 +262,18 @@ void Cluster::BringFates() {
     }
     const bool silent = script.fate == Fate::kWorkerSilent ||
                         (script.fate == Fate::kNeverReturns && script.culprit % 2 == 0);
-    if (script.fate != Fate::kWorkerDies && script.fate != Fate::kNeverReturns && !silent) continue;
+    const bool cut = script.fate == Fate::kLanesCut;
+    const bool dies = script.fate == Fate::kWorkerDies || script.fate == Fate::kNeverReturns;
+    if (!dies && !silent && !cut) continue;
     SimWorker& culprit = job->seats[script.culprit].worker();
     if (culprit.state() != SimWorker::State::kTraining) continue;
     if (culprit.progress() + 1 < script.culprit_iteration || !random_.Chance(1, 4)) continue;
     job->crashed_at = network_.clock().Now();
-    culprit.Crash(silent);
+    if (!cut) {
+      culprit.Crash(silent);
+      continue;
+    }
+    lanes_cut_ = culprit.CutLanes(static_cast<SimWorker::Cut>(random_.Below(3)));
   }
 }
 

@@ -25,6 +25,7 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(lanes_replaced)                   \
   X(streams_broken)                   \
   X(several_daemons)                  \
+  X(lanes_cut)                        \
   X(crashes)                          \
   X(seats_taken_over)                 \
   X(keys_resumed)                     \

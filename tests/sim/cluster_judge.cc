@@ -29,7 +29,24 @@ std::string Cluster::Judge() const {
   ForEachSeat([&](const Job& job, const Seat& seat) {
     if (problem.empty()) problem = JudgeWorker(job, seat.worker());
   });
+  for (const auto& job : jobs_) {
+    if (problem.empty()) problem = JudgeAgreement(*job);
+  }
   return problem;
+}
+
+// All ranks of a rack end with the verdict that the anchor recorded first.
+std::string Cluster::JudgeAgreement(const Job& job) const {
+  if (layout_ != Layout::kOneRack || !rack_.front()->alive()) return "";
+  const SimWorker* first = nullptr;
+  for (const Seat& seat : job.seats) {
+    const SimWorker& worker = seat.worker();
+    if (worker.state() != SimWorker::State::kFailed || !worker.agreed()) continue;
+    if (first == nullptr) first = &worker;
+    if (worker.verdict() == first->verdict()) continue;
+    return fmt::format("ranks disagree: {}; {}", first->Describe(), worker.Describe());
+  }
+  return "";
 }
 
 std::string Cluster::JudgeDaemons() const {
@@ -54,6 +71,9 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
   if (script.fate == Fate::kCompletes) return fmt::format("failed: {}", worker.Describe());
   if (script.loses_daemon()) return JudgeLostDaemon(job, worker);
   if (script.fate == Fate::kRacksCut) return JudgeCut(job, worker);
+  if (script.fate == Fate::kLanesCut && worker.stands_alone()) {
+    return fmt::format("took a verdict that is not the anchor's: {}", worker.Describe());
+  }
   const DurationNs patience =
       (script.fate == Fate::kNeverReturns ? script.wait_timeout : 0) + outage_time_;
   if (job.crashed_at != 0 && worker.verdict_at() > job.crashed_at + kNoticeLimit + patience) {
@@ -173,6 +193,7 @@ Coverage Cluster::Measure() const {
   });
   for (const auto& peers : peer_networks_) coverage.envelopes_repeated += peers->repeated();
   coverage.racks_cut = racks_cut_at_ != 0;
+  coverage.lanes_cut = !lanes_cut_.empty();
   coverage.several_planes = per_rack_ > 1;
   for (const auto& daemon : rack_) coverage.surveys += daemon->CountOfControl("phub_surveys_total");
   coverage.lanes_replaced = attached > lanes ? attached - lanes : 0;

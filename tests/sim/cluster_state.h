@@ -78,6 +78,7 @@ class Cluster {
   std::string JudgeCut(const Job& job, const SimWorker& worker) const;
   bool NamesRacksOf(const JobScript& script, const SimWorker& worker) const;
   std::string JudgeNames(const Job& job, const SimWorker& worker) const;
+  std::string JudgeAgreement(const Job& job) const;
   Coverage Measure() const;
   std::string Describe() const;
 
@@ -102,6 +103,7 @@ class Cluster {
   TimeNs daemon_died_at_ = 0;
   std::array<std::uint32_t, 2> cut_{};  // the daemons whose lanes are cut, by index into rack_
   TimeNs racks_cut_at_ = 0;
+  std::string lanes_cut_;  // the daemon of Fate::kLanesCut, once it has happened
   std::uint64_t crashes_ = 0;
   std::uint32_t outages_left_ = 0;  // of control
   std::uint64_t outages_ = 0;

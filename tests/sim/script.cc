@@ -216,6 +216,7 @@ const char* ToString(Fate fate) {
     case Fate::kNeverReturns: return "never_returns";
     case Fate::kDaemonDies: return "daemon_dies";
     case Fate::kDaemonSilent: return "daemon_silent";
+    case Fate::kLanesCut: return "lanes_cut";
     case Fate::kRacksCut: return "racks_cut";
   }
   return "unknown";

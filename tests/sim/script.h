@@ -70,6 +70,8 @@ enum class Fate : std::uint8_t {
   kNeverReturns,  // policy wait: one rank dies and is not replaced: the error names it in time
   kDaemonDies,    // for all jobs: one daemon of the rack dies; every worker's error names it
   kDaemonSilent,  // the same without closed connections
+  kLanesCut,      // one rack with several daemons: what one rank and one daemon send each other on
+                  // lanes is lost, in one direction or both; all ranks end with the same error
   kRacksCut,  // lanes between the daemons of two racks are reset: the error names one of the racks
 };
 const char* ToString(Fate fate);

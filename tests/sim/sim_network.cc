@@ -351,6 +351,16 @@ void SimNetwork::Clog(const Connection& sender, TimeNs until) {
   direction.clogged_until = std::max(direction.clogged_until, until);
 }
 
+void SimNetwork::Cut(NodeId from, NodeId to) {
+  for (const auto& link : links_) {
+    if (link == nullptr) continue;
+    for (std::size_t end = 0; end < 2; ++end) {
+      if (link->ends[end].node != from || link->ends[1 - end].node != to) continue;
+      link->directions[end].clogged_until = clock_.Now() + 3600 * kSecond;
+    }
+  }
+}
+
 void SimNetwork::Crash(NodeId node, DurationNs reset_after) {
   for (std::uint32_t i = 0; i < links_.size(); ++i) {
     if (links_[i] == nullptr) continue;

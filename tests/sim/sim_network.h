@@ -81,6 +81,9 @@ class SimNetwork {
   bool ResetBetween(NodeId a, NodeId b);
   // Stalls this end's sending direction: bytes written from now on arrive no sooner than `until`.
   void Clog(const Connection& sender, TimeNs until);
+  // What `from` sends to `to` on the connections between them is lost from now on. Nobody is
+  // notified.
+  void Cut(NodeId from, NodeId to);
   // The node disappears: its ends neither send nor receive, and no peer is notified. Its peers'
   // ends are reset after `reset_after`. Its own transports and connections may be destroyed.
   void Crash(NodeId node, DurationNs reset_after);

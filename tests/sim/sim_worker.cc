@@ -16,15 +16,28 @@ namespace phub::sim {
 
 using client::Command;
 
+namespace {
+
+client::Endpoint ParsedEndpoint(const SimDaemon& daemon) {
+  const auto endpoint = client::ParseEndpoint(daemon.endpoint());
+  PHUB_CHECK(endpoint.ok(), "endpoint={}", daemon.endpoint());
+  return *endpoint;
+}
+
+}  // namespace
+
 SimWorker::SimWorker(SimNetwork& network, std::span<const std::unique_ptr<SimDaemon>> daemons,
                      SeededRandom& random, SimJob& job, std::uint32_t rank, NodeId node)
     : network_(network), random_(random), job_(job), script_(job.script), rank_(rank), node_(node) {
   transports_.push_back(std::make_unique<SimTransport>(network));
   for (const auto& daemon : daemons) {
-    links_.push_back(std::make_unique<Link>(*this, *daemon));
-    links_.back()->channel = std::make_unique<SimControlChannel>(
+    auto channel = std::make_unique<SimControlChannel>(
         network, *daemon, fmt::format("10.0.0.{}", node),
         static_cast<DurationNs>(50'000 + random.Below(2'000'000)));
+    SimControlChannel& calls = *channel;
+    known_.push_back(std::make_unique<client::DaemonLink>(
+        daemon->position(), ParsedEndpoint(*daemon), std::move(channel)));
+    links_.push_back(std::make_unique<Link>(*this, *daemon, *known_.back(), calls));
   }
   DrawSharing();
 }
@@ -174,12 +187,6 @@ void SimWorker::BreakSomething() {
 
 // ---- Daemons -----------------------------------------------------------------------------------
 
-client::Endpoint SimWorker::EndpointOf(const Link& link) const {
-  const auto endpoint = client::ParseEndpoint(link.daemon.endpoint());
-  PHUB_CHECK(endpoint.ok(), "endpoint={}", link.daemon.endpoint());
-  return *endpoint;
-}
-
 void SimWorker::Attend(Link& link) {
   link.attended = true;
   link.last_heard = network_.clock().Now();
@@ -211,8 +218,7 @@ void SimWorker::LookAt(Link& link) {
   if (verdict != transport::SilenceJudge::Verdict::kAlive) {
     if (!script_.wait_policy) {
       return Fail(client::LanesSilent(EndpointOf(link), judge.most(), age < liveness_timeout_,
-                                      script_.name, rank_)
-                      .message(),
+                                      script_.name, rank_),
                   &link);
     }
     CloseSilentLanes(link);
@@ -222,7 +228,7 @@ void SimWorker::LookAt(Link& link) {
   if (link.attended && age >= liveness_timeout_) {
     const phub::Status silence = client::DaemonSilent(EndpointOf(link), age, script_.name, rank_);
     if (!script_.wait_policy && now - link.vouched_at >= liveness_timeout_) {
-      return Fail(silence.message(), &link);
+      return Fail(silence, &link);
     }
     if (link.silent_at == 0) link.silent_at = now;
     link.why = silence;
@@ -230,17 +236,16 @@ void SimWorker::LookAt(Link& link) {
   }
   if (vouched) link.silent_at = 0;
   if (link.silent_at != 0 && now - link.silent_at >= script_.wait_timeout) {
-    return Fail(client::WaitedInVain(link.why, now - link.silent_at).message(), &link);
+    return Fail(client::WaitedInVain(link.why, now - link.silent_at), &link);
   }
   if (link.lane_lost_at == 0 || (script_.wait_policy && HasLanes(link))) return;
   const DurationNs waited = now - link.lane_lost_at;
   if (script_.wait_policy) {
-    if (waited >= script_.wait_timeout)
-      Fail(client::WaitedInVain(link.lane_why, waited).message(), &link);
+    if (waited >= script_.wait_timeout) Fail(client::WaitedInVain(link.lane_why, waited), &link);
   } else if (!HasLanes(link) && link.refused_at >= link.lane_lost_at) {
-    Fail(client::ControlLostToo(link.lane_why, absl::UnavailableError("refused")).message(), &link);
+    Fail(client::ControlLostToo(link.lane_why, absl::UnavailableError("refused")), &link);
   } else if (waited >= liveness_timeout_) {
-    Fail(link.lane_why.message(), &link);
+    Fail(link.lane_why, &link);
   }
 }
 
@@ -279,14 +284,14 @@ void SimWorker::OnEvent(Link& link, const v1::SessionEvent& event) {
   link.lost_at = 0;
   link.silent_at = 0;
   link.refused_at = 0;
-  if (event.has_job_failed()) Fail(event.job_failed().fault().message(), &link);
+  if (event.has_job_failed()) Fail(client::FaultStatus(event.job_failed().fault()), &link);
 }
 
 void SimWorker::OnAttendClosed(Link& link, const absl::Status& status) {
   link.attended = false;
   if (!WantsLanes()) return;
   if (!client::IsPassing(status)) {
-    return Fail(client::StreamLost(EndpointOf(link), status, script_.name, rank_).message(), &link);
+    return Fail(client::StreamLost(EndpointOf(link), status, script_.name, rank_), &link);
   }
   const TimeNs now = network_.clock().Now();
   if (link.lost_at == 0)
@@ -296,67 +301,6 @@ void SimWorker::OnAttendClosed(Link& link, const absl::Status& status) {
   After(static_cast<DurationNs>(random_.Below(300)) * kMillisecond, [this, &link] {
     if (WantsLanes()) Attend(link);
   });
-}
-
-// ---- The end -----------------------------------------------------------------------------------
-
-// A job that is over at one daemon is over at all of them.
-void SimWorker::Fail(const std::string& verdict, const Link* from) {
-  if (state_ == State::kStopping || done()) return;
-  verdict_ = verdict;
-  verdict_at_ = network_.clock().Now();
-  const bool leaving = state_ == State::kLeaving;
-  for (const auto& link : links_) {
-    if (leaving || link.get() == from || link->joined.session_id().empty()) continue;
-    v1::LeaveRequest request;
-    request.set_session_id(link->joined.session_id());
-    request.set_verdict(verdict);
-    link->channel->Call<rpc::Leave>(request, LeaveTimeout(), [](const auto&) {});
-  }
-  if (engine_ == nullptr) {
-    state_ = State::kFailed;
-    return;
-  }
-  state_ = State::kStopping;
-  Stop();
-}
-
-void SimWorker::Refused(const char* what, const Link& link, const absl::Status& status) {
-  if (script_.fate == Fate::kCompletes) {
-    mistake_ = fmt::format("{} rank {}: {}: {}", script_.name, rank_, what, status.ToString());
-  }
-  Fail(client::CallStatus(what, EndpointOf(link), status).message(), &link);
-}
-
-void SimWorker::Stop() {
-  Command stop;
-  stop.kind = Command::Kind::kStop;
-  Submit(stop);
-}
-
-void SimWorker::OnStopped() { state_ = state_ == State::kLeaving ? State::kLeft : State::kFailed; }
-
-void SimWorker::LeaveInOrder() {
-  state_ = State::kLeaving;
-  CallAll<v1::LeaveResponse>(
-      "leave",
-      [this](Link& link, auto done) {
-        v1::LeaveRequest request;
-        request.set_session_id(link.joined.session_id());
-        link.channel->Call<rpc::Leave>(request, LeaveTimeout(), std::move(done));
-      },
-      [](Link&, const v1::LeaveResponse&) {}, [this] { Stop(); });
-}
-
-void SimWorker::Crash(bool silent) {
-  if (done()) return;
-  state_ = State::kDead;
-  *alive_ = false;
-  for (const auto& link : links_) link->channel->Cut(silent);
-  network_.Crash(node_, silent ? 3600 * kSecond : kMillisecond);
-  engine_ = nullptr;
-  transports_.clear();
-  lanes_.clear();
 }
 
 }  // namespace phub::sim

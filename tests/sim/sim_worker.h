@@ -13,6 +13,7 @@
 #include "client/engine.h"
 #include "client/layout.h"
 #include "client/session/endpoint.h"
+#include "client/session/first_verdict.h"
 #include "client/session/resume_plan.h"
 #include "common/transport/shm/shm_dial.h"
 #include "tests/sim/script.h"
@@ -51,6 +52,10 @@ class SimWorker final : public client::EngineListener {
   bool Run();    // runs engine and script; true if anything was done
   void Crash(bool silent);
   void BreakLane(std::uint32_t lane);
+  // The network between this worker and a daemon loses everything from now on, in one direction or
+  // both. Control is not affected. Returns the daemon's endpoint; empty if there are no such lanes.
+  enum class Cut : std::uint8_t { kBoth, kToDaemon, kFromDaemon };
+  std::string CutLanes(Cut cut);
   // Breaks a random open lane, or a stream, if the job's policy allows it.
   void BreakSomething();
 
@@ -59,6 +64,9 @@ class SimWorker final : public client::EngineListener {
   bool done() const;
   const std::string& verdict() const { return verdict_; }
   TimeNs verdict_at() const { return verdict_at_; }
+  // Whether the verdict is the anchor's. Neither, if the rank was not in the job or left it.
+  bool agreed() const { return agreed_; }
+  bool stands_alone() const { return stands_alone_; }
   // Why the run is wrong, or an empty string: parameters that differ, an unexpected refusal.
   const std::string& mistake() const { return mistake_; }
   // The number of rounds of the first key that are complete here.
@@ -83,7 +91,9 @@ class SimWorker final : public client::EngineListener {
   class Key;
   // One daemon, as this worker sees it.
   struct Link final : client::ControlChannel::Observer {
-    Link(SimWorker& worker_in, SimDaemon& daemon_in) : worker(worker_in), daemon(daemon_in) {}
+    Link(SimWorker& worker_in, SimDaemon& daemon_in, client::DaemonLink& known_in,
+         SimControlChannel& channel_in)
+        : worker(worker_in), daemon(daemon_in), known(known_in), channel(&channel_in) {}
     void OnEvent(const v1::SessionEvent& event) override { worker.OnEvent(*this, event); }
     void OnAttendClosed(const absl::Status& status) override {
       worker.OnAttendClosed(*this, status);
@@ -91,9 +101,10 @@ class SimWorker final : public client::EngineListener {
 
     SimWorker& worker;
     SimDaemon& daemon;
-    std::unique_ptr<SimControlChannel> channel;
+    client::DaemonLink& known;         // for the product's classes
+    SimControlChannel* const channel;  // known.channel
+    v1::JoinResponse& joined = known.joined;
     v1::Rack rack;
-    v1::JoinResponse joined;
     v1::GetVersionsResponse versions;
     v1::AddKeysResponse placed;
     std::uint32_t first_lane = 0;
@@ -163,8 +174,10 @@ class SimWorker final : public client::EngineListener {
   bool HasLanes(const Link& link) const;
   void OnEvent(Link& link, const v1::SessionEvent& event);
   void OnAttendClosed(Link& link, const absl::Status& status);
-  client::Endpoint EndpointOf(const Link& link) const;
-  void Fail(const std::string& verdict, const Link* from);
+  static const client::Endpoint& EndpointOf(const Link& link) { return link.known.endpoint; }
+  void Fail(const phub::Status& verdict, const Link* from);
+  void Settle(const client::FirstVerdict::Verdict& verdict, const client::DaemonLink* anchor);
+  void End(const phub::Status& verdict, const Link* from, const client::DaemonLink* anchor);
   void Refused(const char* what, const Link& link, const absl::Status& status);
   // Control calls without an answer end after these timeouts. Across racks, a call may be held
   // until an unresponsive daemon is detected.
@@ -201,7 +214,11 @@ class SimWorker final : public client::EngineListener {
   const NodeId node_;
   // Scheduled events outlive a crash. They hold this flag and check it.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::vector<std::unique_ptr<Link>> links_;  // in the list's order
+  client::DaemonLinks known_;                 // in the list's order
+  std::vector<std::unique_ptr<Link>> links_;  // the same
+  client::FirstVerdict first_verdict_{
+      known_, [this](const client::FirstVerdict::Verdict& verdict,
+                     const client::DaemonLink* anchor) { Settle(verdict, anchor); }};
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::unique_ptr<client::Engine> engine_;
   std::unique_ptr<client::LaneLayout> layout_;
@@ -225,6 +242,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t streams_broken_ = 0;
   std::uint64_t keys_resumed_ = 0;
   std::uint64_t keys_resumed_back_ = 0;  // to the version before the newest
+  bool agreed_ = false, stands_alone_ = false;
   std::string verdict_, mistake_;
 };
 

@@ -189,7 +189,7 @@ void SimWorker::PlanResume() {
   if (!plan.ok()) {
     mistake_ =
         fmt::format("{} rank {} cannot resume: {}", script_.name, rank_, plan.status().message());
-    return Fail(mistake_, nullptr);
+    return Fail(phub::Status(phub::StatusCode::kUnknown, mistake_), nullptr);
   }
   plan_ = *std::move(plan);
   for (const client::DaemonVersions& daemon : daemons) {
@@ -277,7 +277,7 @@ void SimWorker::OnKeysAdded() {
   auto layouts = layout_->AddKeys(views);
   if (!layouts.ok()) {
     mistake_ = fmt::format("layout: {}", layouts.status().ToString());
-    return Fail(mistake_, nullptr);
+    return Fail(phub::Status(phub::StatusCode::kUnknown, mistake_), nullptr);
   }
   auto batch = std::make_unique<client::KeyBatch>();
   for (client::KeyLayout& layout : *layouts) {
