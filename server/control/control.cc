@@ -231,6 +231,7 @@ void Control::PollJob(Job& job, TimeNs now) {
   parts.arrivals.Check(job, now);
   parts.late_rounds.Check(job, now);
   parts.draining.CheckDeadline(job, now);
+  if (job.unannounced && now >= job.announce_at) parts.ending.Announce(job);
   if (!job.running() && !job.end_commands_sent && now >= job.end_commands_at) {
     parts.ending.SendEndCommands(job);
   }
@@ -287,6 +288,7 @@ TimeNs Control::NextTimer(const Job& job) const {
     if (query.done) next = std::min(next, query.deadline);
   }
   if (!job.running()) {
+    if (job.unannounced) return std::min(next, job.announce_at);
     return job.end_commands_sent ? next : std::min(next, job.end_commands_at);
   }
   if (job.diagnosis) {

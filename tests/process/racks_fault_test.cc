@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <set>
+#include <string>
 #include <utility>
 
 #include "tests/process/rack_authority.h"
@@ -15,7 +17,9 @@
 namespace phub::process {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 constexpr std::uint32_t kRacks = 3;
 constexpr DurationNs kPatience = 20 * kSecond;
@@ -127,6 +131,24 @@ TEST_F(RackFaults, AWorkerThatDiesIsNamedByItsRankInEveryRack) {
   ExpectVerdict(trainers, {"job training failed: rank 3 ("}, racks_, /*but=*/3);
   for (std::size_t rack = 0; rack < kRacks; ++rack) ExpectMemoryBackAt(rack);
   ExpectTrainingWorks();
+}
+
+// Two racks lose a worker each at the same time, and each daemon finds its own.
+TEST_F(RackFaults, AllRanksOfAllRacksGetTheSameOfTwoFaults) {
+  std::vector<Process> trainers = Train(1'000'000, "auto");
+  ExpectTraining(trainers, racks_);
+  for (const std::size_t lost : {3u, 5u}) trainers[lost].Signal(SIGKILL);
+  std::set<std::string> verdicts;
+  for (const std::size_t rank : {0u, 1u, 2u, 4u}) {
+    ASSERT_TRUE(trainers[rank].Wait(kPatience).has_value()) << "hangs: " << rank;
+    const std::string verdict = VerdictOf(trainers[rank]);
+    EXPECT_THAT(verdict, ContainsRegex("job training failed: rank (3|5) \\("));
+    // Each rank adds what it waited for itself.
+    const std::size_t end = verdict.find("(worker_died)");
+    ASSERT_NE(end, std::string::npos) << verdict;
+    verdicts.insert(verdict.substr(0, end).substr(verdict.find("job training failed")));
+  }
+  EXPECT_THAT(verdicts, SizeIs(1));
 }
 
 TEST_F(RackFaults, ADaemonOfAnotherConfigurationIsRefusedNamedAndCounted) {

@@ -35,9 +35,9 @@ std::string Cluster::Judge() const {
   return problem;
 }
 
-// All ranks of a rack end with the verdict that the anchor recorded first.
+// All ranks end with the verdict that the anchor recorded first: in several racks, rack 0's.
 std::string Cluster::JudgeAgreement(const Job& job) const {
-  if (layout_ != Layout::kOneRack || !rack_.front()->alive()) return "";
+  if (job.script.racks > 1 && (!rack_.front()->alive() || outages_ > 0)) return "";
   const SimWorker* first = nullptr;
   for (const Seat& seat : job.seats) {
     const SimWorker& worker = seat.worker();
@@ -131,6 +131,9 @@ std::string Cluster::JudgeNames(const Job& job, const SimWorker& worker) const {
   for (std::uint32_t rank = 0; rank < script.world_size; ++rank) {
     if (Mentions(worker, fmt::format("rank {}", rank))) named.insert(rank);
   }
+  // While control was stuck, another rank may have left and closed its lanes before its daemon knew
+  // that. The job had failed elsewhere already, and nobody trained any more.
+  if (worker.ended_leaving() && outages_ > 0 && Mentions(worker, script.name)) return "";
   if (!named.contains(script.culprit) || !Mentions(worker, script.name)) {
     return fmt::format("names neither rank {} nor its job: {}", script.culprit, worker.Describe());
   }

@@ -67,6 +67,7 @@ class SimWorker final : public client::EngineListener {
   // Whether the verdict is the anchor's. Neither, if the rank was not in the job or left it.
   bool agreed() const { return agreed_; }
   bool stands_alone() const { return stands_alone_; }
+  bool ended_leaving() const { return ended_leaving_; }  // the verdict came while it left
   // Why the run is wrong, or an empty string: parameters that differ, an unexpected refusal.
   const std::string& mistake() const { return mistake_; }
   // The number of rounds of the first key that are complete here.
@@ -242,7 +243,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t streams_broken_ = 0;
   std::uint64_t keys_resumed_ = 0;
   std::uint64_t keys_resumed_back_ = 0;  // to the version before the newest
-  bool agreed_ = false, stands_alone_ = false;
+  bool agreed_ = false, stands_alone_ = false, ended_leaving_ = false;
   std::string verdict_, mistake_;
 };
 

@@ -38,7 +38,7 @@ void SimWorker::End(const phub::Status& verdict, const Link* from,
   if (state_ == State::kStopping || done()) return;
   verdict_ = verdict.message();
   verdict_at_ = network_.clock().Now();
-  const bool leaving = state_ == State::kLeaving;
+  const bool leaving = ended_leaving_ = state_ == State::kLeaving;
   for (const auto& link : links_) {
     const bool knows = link.get() == from || &link->known == anchor;
     if (leaving || knows || link->joined.session_id().empty()) continue;

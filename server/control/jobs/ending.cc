@@ -36,25 +36,45 @@ void Ending::AnswerAllPending(Job& job, const absl::Status& status) {
   for (JobObserver* each : jobs_.observers()) each->OnOver(job, status);
 }
 
-// Notifies the ranks first. Their lanes close later, when the core loops end the job.
+// Notifies the ranks first, perhaps after other racks had time to say what they know. Their lanes
+// close later, when the core loops end the job.
 void Ending::Fail(Job& job, v1::Fault fault) {
   if (!job.running()) return;
   job.state = Job::State::kFailed;
   job.fault = std::move(fault);
   job.diagnosis.reset();
   job.ended_at = context_.clock.Now();
-  job.end_commands_at = job.ended_at + context_.options.teardown_delay;
   context_.counters.Add(ControlCounter::jobs_failed);
   LogError("event=job_failed tenant={} job=\"{}\" incarnation={} code={} message=\"{}\"",
            job.account.tenant, job.name(), FormatIncarnation(job.account.incarnation),
            job.fault.code(), job.fault.message());
+  job.unannounced = true;
+  job.announce_at = job.ended_at;
+  for (JobObserver* each : jobs_.observers()) each->OnFailed(job);
+  job.end_commands_at = job.announce_at + context_.options.teardown_delay;
+  if (job.announce_at <= job.ended_at) Announce(job);
+}
+
+void Ending::Announce(Job& job) {
+  if (!std::exchange(job.unannounced, false)) return;
+  job.end_commands_at = context_.clock.Now() + context_.options.teardown_delay;
   v1::SessionEvent event;
   *event.mutable_job_failed()->mutable_fault() = job.fault;
   for (Member& member : job.members) {
     if (member.sink) member.sink->Send(event);
   }
-  for (JobObserver* each : jobs_.observers()) each->OnFailed(job);
   AnswerAllPending(job, absl::AbortedError(job.fault.message()));
+  for (const auto& call : std::exchange(job.on_announced, {})) call();
+}
+
+void Ending::TakeFirstFault(Job& job, const v1::Fault& first) {
+  if (!job.unannounced) return;
+  if (!first.code().empty() && first.message() != job.fault.message()) {
+    LogInfo("event=job_failed_elsewhere_first tenant={} job=\"{}\" code={} message=\"{}\"",
+            job.account.tenant, job.name(), first.code(), first.message());
+    job.fault = first;
+  }
+  Announce(job);
 }
 
 void Ending::EndInOrder(Job& job) {

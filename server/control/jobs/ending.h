@@ -32,6 +32,11 @@ class Ending {
   // Notifies every rank and answers all pending calls. Ignored if the job has ended already: only
   // the first cause is reported.
   void Fail(Job& job, v1::Fault fault);
+  // Notifies the ranks of a job that has failed, unless that is done.
+  void Announce(Job& job);
+  // Rack 0 has recorded this fault of a job that has failed here: if the ranks are not notified
+  // yet, it is theirs.
+  void TakeFirstFault(Job& job, const v1::Fault& first);
   void EndInOrder(Job& job);
 
   // Ends the job at the core loops, which closes the lanes. Called some time after the ranks are

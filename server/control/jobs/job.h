@@ -219,7 +219,12 @@ struct Job {
   WorkTotals totals;            // set at the release
   v1::Fault fault;              // kFailed
   TimeNs ended_at = 0;          // when the job left kRunning
-  TimeNs end_commands_at = 0;   // kFailed, kEnded: when kEndJob is sent
+  // kFailed, and the ranks are not notified yet, since rack 0 may have recorded another fault first
+  // (racks/rack_jobs.h). They are notified at announce_at, at the latest.
+  bool unannounced = false;
+  TimeNs announce_at = 0;
+  std::vector<std::function<void()>> on_announced;  // called once
+  TimeNs end_commands_at = 0;                       // kFailed, kEnded: when kEndJob is sent
   bool end_commands_sent = false;
   std::size_t cores_ended = 0;
   // Memory that the parts of control gave up at the release; freed with the rest.

@@ -17,7 +17,7 @@ class JobObserver {
   virtual void OnCreated(Job& /*job*/) {}
   // A rank opened its Attend stream: send the events that it needs first.
   virtual void OnAttaching(const Job& /*job*/, EventSink& /*sink*/) {}
-  // The job failed. Its ranks are notified; its pending calls are not answered yet.
+  // The job failed. Its ranks are not notified yet; set job.announce_at if they must wait.
   virtual void OnFailed(Job& /*job*/) {}
   // The job left kRunning, by a fault or in order. Answer pending calls with `why`.
   virtual void OnOver(Job& /*job*/, const absl::Status& /*why*/) {}

@@ -9,6 +9,7 @@
 namespace phub::server {
 
 void PendingCalls::AnswerAcknowledged(Job& job) {
+  if (job.unannounced) return;  // they get the job's fault
   std::list<PendingCall> ready;
   std::list<PendingCall> refused;
   for (auto call = job.pending.begin(); call != job.pending.end();) {

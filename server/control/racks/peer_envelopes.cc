@@ -147,6 +147,7 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
   Job* job = jobs_.FindIncarnation(Incarnation{message.incarnation()});
   if (message.message_case() == Case::kFailed) {  // the job may not be open here yet
     deferred_.DropOpen(message.incarnation());
+    if (job != nullptr && from.value == 0) rack_jobs_.TakeFirstFault(*job, message.failed());
   }
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;  // already ended here
   RackProtocol& protocol = job->rack_run->protocol;

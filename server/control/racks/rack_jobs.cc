@@ -141,10 +141,29 @@ void RackJobs::EndIfAllLeft(Job& job) {
 
 void RackJobs::OnFailed(Job& job) {
   if (job.rack_run == nullptr) return;
-  if (!Has(job.rack_run->protocol.On(RunEvent::kFailedHere), RackAction::kTellFailed)) return;
-  v1::PeerMessage message;
-  *message.mutable_failed()->mutable_fault() = job.fault;
-  messages_.SendToRacks(job.account.incarnation, message);
+  if (Has(job.rack_run->protocol.On(RunEvent::kFailedHere), RackAction::kTellFailed)) {
+    v1::PeerMessage message;
+    *message.mutable_failed()->mutable_fault() = job.fault;
+    messages_.SendToRacks(job.account.incarnation, message);
+  }
+  if (!AwaitsFirstFault(job)) return;
+  job.announce_at =
+      context_.clock.Now() + std::min(kFirstFaultWaitMax, context_.options.liveness_timeout / 4);
+}
+
+// Not if rack 0 does not answer anyway, or if the job has no ranks that train here.
+bool RackJobs::AwaitsFirstFault(const Job& job) const {
+  const RackRun& run = *job.rack_run;
+  if (context_.options.rack_index == 0 || run.knows_first_fault || job.members.empty())
+    return false;
+  const DurationNs silence = context_.clock.Now() - known_.LastHeard(RackIndex{0});
+  return run.protocol.standing() && silence < context_.options.liveness_timeout / 2;
+}
+
+void RackJobs::TakeFirstFault(Job& job, const v1::PeerFailed& failed) {
+  if (job.rack_run == nullptr) return;
+  job.rack_run->knows_first_fault = true;
+  ending_.TakeFirstFault(job, failed.fault());
 }
 
 void RackJobs::OnReleased(Job& job) {

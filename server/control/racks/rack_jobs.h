@@ -22,6 +22,8 @@ class RackMessages;
 
 class RackJobs final : public PeerRacks, public JobObserver {
  public:
+  static constexpr DurationNs kFirstFaultWaitMax = 500 * kMillisecond;
+
   RackJobs(Context& context, KnownRacks& known, JobTable& jobs, Barriers& barriers, Ending& ending,
            Keys& keys, PendingCalls& pending_calls, RackMessages& messages)
       : context_(context),
@@ -45,8 +47,12 @@ class RackJobs final : public PeerRacks, public JobObserver {
   void TellOfRefusedLoad(const Job& job, std::uint64_t load_number, int code,
                          const std::string& why) override;
 
-  // Notifies the other racks. Rack 0 also forwards a failure that another rack reported.
+  // Notifies the other racks. Rack 0 also forwards a failure that another rack reported. So all
+  // racks receive the first fault that rack 0 has recorded. The ranks of the others wait for it for
+  // kFirstFaultWaitMax at most, or a quarter of liveness_timeout, and get it instead of what their
+  // own rack has found.
   void OnFailed(Job& job) override;
+  void TakeFirstFault(Job& job, const v1::PeerFailed& failed);
   // Keeps the job's measurements.
   void OnReleased(Job& job) override;
 
@@ -56,6 +62,8 @@ class RackJobs final : public PeerRacks, public JobObserver {
   void HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left);
 
  private:
+  bool AwaitsFirstFault(const Job& job) const;
+
   Context& context_;
   KnownRacks& known_;
   JobTable& jobs_;

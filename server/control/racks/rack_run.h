@@ -60,6 +60,7 @@ struct RackRun {
   // and its reason will arrive over another connection. If not, the job fails with this fault once
   // the protocol says so.
   v1::Fault put_off;
+  bool knows_first_fault = false;  // rack 0 has reported which fault it recorded
   // The fault if messages of this run to another rack were dropped because they filled the queue
   // that other jobs use, too.
   std::string crowded_out;

@@ -21,7 +21,7 @@ absl::StatusOr<StreamId> Liveness::AttachStream(std::string_view session_id,
   const StreamId id = ++streams_made_;
   context_.counters.Add(ControlCounter::streams_attached);
   for (JobObserver* each : jobs_.observers()) each->OnAttaching(job, *sink);
-  if (job.state == Job::State::kFailed) {
+  if (job.state == Job::State::kFailed && !job.unannounced) {
     v1::SessionEvent event;
     *event.mutable_job_failed()->mutable_fault() = job.fault;
     sink->Send(event);

@@ -221,12 +221,25 @@ void Seats::LoseSeat(Job& job, Rank rank, const absl::Status& why) {
   presence_.CheckPresence(job, rank);  // says why
 }
 
+// A rank has offered its verdict. ABORTED, with the fault that every rank gets, if that is another
+// one. It may not be known yet: see Job::unannounced.
+void Seats::AnswerVerdict(Job& job, const std::string& verdict,
+                          const Answer<v1::LeaveResponse>& answer) {
+  if (!job.unannounced) return answer(absl::OkStatus(), {});
+  job.on_announced.push_back([&job, verdict, answer] {
+    const bool same = job.fault.message() == verdict;
+    answer(same ? absl::OkStatus() : absl::AbortedError(job.fault.message()), {});
+  });
+}
+
 void Seats::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer) {
   const absl::StatusOr<Seating> known = sessions_.FindSession(request.session_id());
   if (!known.ok()) return answer(known.status(), {});
   if (known->job->members[known->rank.value].state == Member::State::kLeft) {
     return answer(absl::OkStatus(), {});  // a retry
   }
+  if (!request.verdict().empty() && known->job->unannounced)
+    return AnswerVerdict(*known->job, request.verdict(), answer);
   const absl::StatusOr<Seating> seat = sessions_.FindRunning(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
@@ -241,7 +254,7 @@ void Seats::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> ans
   }
   if (!request.verdict().empty()) {
     diagnoses_.EndByVerdict(job, seat->rank, request.verdict());
-    return answer(absl::OkStatus(), {});
+    return AnswerVerdict(job, request.verdict(), answer);
   }
   barriers_.RefuseBarriersWithout(job, DescribeRank(job, seat->rank));
   peer_racks_.TellOfDeparture(job, seat->rank);

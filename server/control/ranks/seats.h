@@ -49,6 +49,8 @@ class Seats {
   TimeNs NextLease(const Job& job) const;
 
  private:
+  static void AnswerVerdict(Job& job, const std::string& verdict,
+                            const Answer<v1::LeaveResponse>& answer);
   // Cancels a reservation. If the rank had committed the seat before, the rank is lost again
   // (LoseSeat). Otherwise the seat is free, and the job ends if it has no ranks.
   void FreeSeat(Job& job, Rank rank, const absl::Status& why);

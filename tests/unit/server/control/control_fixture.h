@@ -300,10 +300,11 @@ class ControlTest : public ::testing::Test {
       ASSERT_TRUE(call->ok()) << call->message();
     }
   }
-  CallPtr<v1::LeaveResponse> Leave(const std::string& session) {
+  CallPtr<v1::LeaveResponse> Leave(const std::string& session, const std::string& verdict = "") {
     auto [call, answer] = Expect<v1::LeaveResponse>();
     v1::LeaveRequest request;
     request.set_session_id(session);
+    request.set_verdict(verdict);
     control().seats().Leave(request, answer);
     return call;
   }

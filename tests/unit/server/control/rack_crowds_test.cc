@@ -27,15 +27,15 @@ class RackCrowdsTest : public RackJobsTest {
   // everywhere. The other job continues.
   void ExpectOnlyDigitsEnded(std::uint32_t at, std::uint32_t waits_for,
                              const std::vector<std::string>& other) {
-    EXPECT_THAT(FaultOf(2 * at), AllOf(HasSubstr("job digits failed"),
-                                       HasSubstr("(node" + std::to_string(waits_for) + ":7700)"),
-                                       HasSubstr("messages of this job were dropped"),
-                                       HasSubstr("rack_messages_lost")));
     EXPECT_EQ(node(at).Counter("phub_jobs_crowded_out_total"), 1u);
     EXPECT_EQ(node(at).Counter("phub_jobs_failed_total"), 1u);
     EXPECT_GE(node(at).Counter("phub_peer_messages_dropped_total"), 1u);
     SetCut(at, waits_for, Cut::kNone);
     Settle();
+    EXPECT_THAT(FaultOf(2 * at), AllOf(HasSubstr("job digits failed"),
+                                       HasSubstr("(node" + std::to_string(waits_for) + ":7700)"),
+                                       HasSubstr("messages of this job were dropped"),
+                                       HasSubstr("rack_messages_lost")));
     ExpectRunStateEverywhere("failed");
     ExpectRunStateEverywhere("standing", "other");
     std::vector<CallPtr<v1::BarrierResponse>> barriers;
