@@ -7,28 +7,22 @@
 #include "client/cli/cli.h"
 #include "client/cli/contexts.h"
 #include "client/cli/output.h"
-#include "common/base/status_text.h"
 
 namespace phub::client::cli {
 namespace {
-
-int Fail(const absl::Status& status) {
-  fmt::print(stderr, "phubctl: {}\n", MessageOf(status));
-  return absl::IsInvalidArgument(status) ? kUsage : absl::IsNotFound(status) ? kNotFound : kFailure;
-}
 
 // Reads, changes and writes the contexts. Writes only if `change` returns kOk.
 int Edit(const std::function<int(Contexts&)>& change) {
   const std::string path = ContextsPath();
   absl::StatusOr<Contexts> contexts = ReadContexts(path);
-  if (!contexts.ok()) return Fail(contexts.status());
+  if (!contexts.ok()) return ReportError(contexts.status());
   if (const int code = change(*contexts); code != kOk) return code;
   const absl::Status written = WriteContexts(path, *contexts);
-  return written.ok() ? static_cast<int>(kOk) : Fail(written);
+  return written.ok() ? static_cast<int>(kOk) : ReportError(written);
 }
 
 int MissingContext(const std::string& name) {
-  return Fail(absl::NotFoundError(
+  return ReportError(absl::NotFoundError(
       fmt::format("no context {}; list them with `phubctl context list`", name)));
 }
 
@@ -79,7 +73,7 @@ int DeleteContext(const std::string& name, bool yes) {
 
 int ListContexts() {
   const absl::StatusOr<Contexts> contexts = ReadContexts(ContextsPath());
-  if (!contexts.ok()) return Fail(contexts.status());
+  if (!contexts.ok()) return ReportError(contexts.status());
   Table table({{"CURRENT"}, {"CONTEXT"}, {"ENDPOINT"}, {"TENANT"}, {"IDENTITY"}});
   for (const auto& [name, settings] : contexts->all) {
     const auto value = [&](const char* setting) {

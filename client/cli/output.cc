@@ -16,6 +16,7 @@
 #include "common/base/check.h"
 #include "common/base/printable.h"
 #include "common/base/standard_streams.h"
+#include "common/base/status_text.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {
@@ -121,6 +122,11 @@ std::string ToJson(const google::protobuf::Message& message, bool compact) {
   if (compact) json += '\n';  // otherwise protobuf adds the newline itself
   EraseEmptyPageToken(json);
   return json;
+}
+
+int ReportError(const absl::Status& status) {
+  fmt::print(stderr, "phubctl: {}\n", Printable(MessageOf(status)));
+  return absl::IsInvalidArgument(status) ? kUsage : absl::IsNotFound(status) ? kNotFound : kFailure;
 }
 
 void PrintWarning(const std::string& warning) {

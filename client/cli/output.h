@@ -1,6 +1,7 @@
 // Prints results: aligned tables for people, JSON for programs. One thread.
 #pragma once
 
+#include <absl/status/status.h>
 #include <google/protobuf/message.h>
 
 #include <functional>
@@ -46,6 +47,9 @@ std::string ToJson(const google::protobuf::Message& message, bool compact);
 // Asks before an irreversible action. True with --yes, or if the user at a terminal confirms.
 // Without a terminal it prints to standard error that --yes is needed.
 bool Confirmed(bool yes, const std::string& question);
+
+// Prints an error of a command that asks no daemon to standard error. Returns the exit code.
+int ReportError(const absl::Status& status);
 
 // Prints a daemon's warning to standard error; nothing if it is empty.
 void PrintWarning(const std::string& warning);

@@ -9,8 +9,8 @@
 
 #include "client/cli/certificates.h"
 #include "client/cli/cli.h"
+#include "client/cli/output.h"
 #include "common/base/secret_file.h"
-#include "common/base/status_text.h"
 
 namespace phub::client::cli {
 namespace {
@@ -27,11 +27,6 @@ struct Pki {
   std::vector<std::string> hosts;
   int days = 0;
 };
-
-int Fail(const absl::Status& status) {
-  fmt::print(stderr, "phubctl: {}\n", MessageOf(status));
-  return absl::IsInvalidArgument(status) ? kUsage : kFailure;
-}
 
 std::string CheckName(const std::string& name) {
   constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789.-_";
@@ -55,16 +50,16 @@ std::string KeyFileOf(const Pki& pki) {
 
 int Init(const Pki& pki) {
   if (mkdir(pki.folder.c_str(), kFolderMode) != 0 && errno != EEXIST) {
-    return Fail(
+    return ReportError(
         absl::FailedPreconditionError(fmt::format("cannot create directory {}", pki.folder)));
   }
   const absl::StatusOr<Pem> made = MakeAuthority(pki.trust_domain, pki.days);
-  if (!made.ok()) return Fail(made.status());
+  if (!made.ok()) return ReportError(made.status());
   // Write the key first: this fails if the directory already has an authority.
   const std::string key_file = KeyFileOf(pki);
   absl::Status status = WriteFileDurably(key_file, made->key, kSecretFileMode, /*replace=*/false);
   if (absl::IsAlreadyExists(status)) {
-    return Fail(absl::AlreadyExistsError(
+    return ReportError(absl::AlreadyExistsError(
         fmt::format("{} already exists, and a new authority would invalidate its certificates; use "
                     "another directory",
                     key_file)));
@@ -77,7 +72,7 @@ int Init(const Pki& pki) {
     status = WriteFileDurably(pki.folder + "/trust_domain", pki.trust_domain + "\n",
                               kPublicFileMode, /*replace=*/true);
   }
-  if (!status.ok()) return Fail(status);
+  if (!status.ok()) return ReportError(status);
   fmt::print("{}/ca.crt\n{}\n", pki.folder, key_file);
   fmt::print(stderr,
              "phubctl: keep {} off the hosts of daemons, because anyone who has it can impersonate "
@@ -93,15 +88,15 @@ std::string ReadText(const std::string& path) {
 
 int Issue(const Pki& pki) {
   const absl::StatusOr<std::string> key = ReadSecretFile(KeyFileOf(pki));
-  if (!key.ok()) return Fail(key.status());
+  if (!key.ok()) return ReportError(key.status());
   std::string trust_domain = ReadText(pki.folder + "/trust_domain");
   while (!trust_domain.empty() && trust_domain.back() == '\n') trust_domain.pop_back();
   if (trust_domain.empty()) {
-    return Fail(absl::FailedPreconditionError(fmt::format(
+    return ReportError(absl::FailedPreconditionError(fmt::format(
         "{}/trust_domain is missing; create the authority with `phubctl pki init`", pki.folder)));
   }
   if (pki.role == "server" && pki.hosts.empty()) {
-    return Fail(absl::InvalidArgumentError(
+    return ReportError(absl::InvalidArgumentError(
         "a daemon's certificate needs the names or addresses of its host: pass --host"));
   }
   const absl::StatusOr<Pem> made =
@@ -109,14 +104,14 @@ int Issue(const Pki& pki) {
                       {.uri = fmt::format("spiffe://{}/{}/{}", trust_domain, pki.role, pki.name),
                        .hosts = pki.hosts,
                        .days = pki.days});
-  if (!made.ok()) return Fail(made.status());
+  if (!made.ok()) return ReportError(made.status());
   const std::string path = fmt::format("{}/{}-{}", pki.folder, pki.role, pki.name);
   absl::Status status =
       WriteFileDurably(path + ".key", made->key, kSecretFileMode, /*replace=*/true);
   if (status.ok()) {
     status = WriteFileDurably(path + ".crt", made->certificate, kPublicFileMode, /*replace=*/true);
   }
-  if (!status.ok()) return Fail(status);
+  if (!status.ok()) return ReportError(status);
   fmt::print("{0}.crt\n{0}.key\n", path);
   return kOk;
 }

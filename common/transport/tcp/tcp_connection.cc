@@ -19,7 +19,7 @@ std::size_t Total(std::span<const iovec> parts) {
   return bytes;
 }
 
-msghdr MessageOf(std::span<const iovec> parts) {
+msghdr HeaderOf(std::span<const iovec> parts) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts.data());  // the calls below do not change it
   message.msg_iovlen = parts.size();
@@ -45,7 +45,7 @@ TcpConnection::TcpConnection(Descriptor socket, std::uint8_t version, const Stre
 }
 
 IoResult TcpConnection::Readv(std::span<const iovec> parts) {
-  msghdr message = MessageOf(parts);
+  msghdr message = HeaderOf(parts);
   ssize_t got = 0;
   do {
     got = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
@@ -62,7 +62,7 @@ IoResult TcpConnection::Readv(std::span<const iovec> parts) {
 }
 
 IoResult TcpConnection::Writev(std::span<const iovec> parts) {
-  const msghdr message = MessageOf(parts);
+  const msghdr message = HeaderOf(parts);
   ssize_t put = 0;
   do {
     put = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -8,10 +8,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/errno_text.h"
 #include "common/base/shortage.h"
 
 namespace phub::transport {
@@ -27,12 +27,10 @@ constexpr std::uint8_t kReceiverNotReadyRetries = 7;  // 7: forever
 constexpr std::uint8_t kHopLimit = 64;
 constexpr std::uint8_t kReceiverNotReadyTimer = 6;  // 0.08 ms
 
-std::string ErrorText(int error) { return std::generic_category().message(error); }
-
 absl::Status Failed(const VerbsDevice& device, const char* what, int error) {
   return absl::ResourceExhaustedError(
       fmt::format("RDMA device {}: {}: {}", device.name(), what,
-                  error == 0 ? "the driver gives no reason" : ErrorText(error)));
+                  error == 0 ? "the driver gives no reason" : ErrnoText(error)));
 }
 
 }  // namespace
@@ -253,7 +251,7 @@ absl::Status VerbsConnection::Connect(const wire::VerbsOffer& peer) {
     return absl::UnavailableError(
         fmt::format("RDMA device {} port {} has no route to {}: {}; check that both are in one "
                     "fabric, with a route and a neighbour entry",
-                    device.name(), device.port(), GidText(gid), ErrorText(error)));
+                    device.name(), device.port(), GidText(gid), ErrnoText(error)));
   }
 
   attributes = {};

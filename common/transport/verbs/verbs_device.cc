@@ -7,14 +7,12 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
-#include <system_error>
 
 #include "common/base/check.h"
+#include "common/base/errno_text.h"
 
 namespace phub::transport {
 namespace {
-
-std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 // Owns the result of ibv_get_device_list.
 class DeviceList {
@@ -91,7 +89,7 @@ absl::StatusOr<std::shared_ptr<const VerbsDevice>> VerbsDevice::Open(
       const std::string text = fmt::format(
           "RDMA device {} cannot be opened: {}; this user needs permission to read and write its "
           "file /dev/infiniband/uverbs*",
-          name, ErrorText(error));
+          name, ErrnoText(error));
       last = error == EACCES || error == EPERM ? absl::PermissionDeniedError(text)
                                                : absl::UnavailableError(text);
       continue;
@@ -118,7 +116,7 @@ absl::Status VerbsDevice::QueryDevice() {
   ibv_device_attr attributes{};
   if (const int error = ibv_query_device(context_, &attributes); error != 0) {
     return absl::UnavailableError(
-        fmt::format("cannot query the features of RDMA device {}: {}", name_, ErrorText(error)));
+        fmt::format("cannot query the features of RDMA device {}: {}", name_, ErrnoText(error)));
   }
   port_count_ = attributes.phys_port_cnt;
   limits_.queue_entries_max = static_cast<std::uint32_t>(attributes.max_cqe);

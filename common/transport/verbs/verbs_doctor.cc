@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
+#include "common/base/errno_text.h"
 #include "common/base/units.h"
 
 namespace phub::transport {
@@ -30,8 +30,7 @@ void JudgeOpening(const VerbsDeviceFacts& device, Findings& findings) {
   const bool permission = device.open_error == EACCES || device.open_error == EPERM;
   findings.push_back(
       {Level::kBad, device.name,
-       fmt::format("{} cannot be opened: {}", device.file,
-                   std::generic_category().message(device.open_error)),
+       fmt::format("{} cannot be opened: {}", device.file, ErrnoText(device.open_error)),
        permission
            ? fmt::format("give this user read and write permission: echo 'KERNEL==\"uverbs*\", "
                          "MODE=\"0666\"' > /etc/udev/rules.d/90-rdma.rules && udevadm trigger; in "

@@ -6,10 +6,10 @@
 
 #include <cerrno>
 #include <functional>
-#include <system_error>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/errno_text.h"
 #include "common/base/units.h"
 
 namespace phub::transport {
@@ -27,7 +27,7 @@ int AccessFor(RegisteredMemory::Use use) {
 std::string WhyNotPinned(int error) {
   rlimit limit{};
   if (error != ENOMEM || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-    return std::generic_category().message(error);
+    return ErrnoText(error);
   return fmt::format(
       "RLIMIT_MEMLOCK allows {} bytes of pinned memory; raise it (ulimit -l unlimited, or "
       "LimitMEMLOCK=infinity in the service)",
@@ -68,9 +68,8 @@ absl::StatusOr<std::shared_ptr<VerbsDomain>> VerbsDomain::Create(
     std::shared_ptr<const VerbsDevice> device, std::string when_full) {
   ibv_pd* domain = ibv_alloc_pd(device->context());
   if (domain == nullptr) {
-    return absl::ResourceExhaustedError(
-        fmt::format("RDMA device {} has no protection domain left: {}", device->name(),
-                    std::generic_category().message(errno)));
+    return absl::ResourceExhaustedError(fmt::format(
+        "RDMA device {} has no protection domain left: {}", device->name(), ErrnoText(errno)));
   }
   return std::shared_ptr<VerbsDomain>(
       new VerbsDomain(std::move(device), std::move(when_full), domain));

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/errno_text.h"
 #include "common/base/log.h"
 
 namespace phub::transport {
@@ -21,9 +21,9 @@ constexpr std::uint32_t kSlackShare = 8;  // an eighth
 
 absl::Status Failed(const VerbsDevice& device, const char* what) {
   const int error = errno;  // some drivers do not set it
-  return absl::ResourceExhaustedError(fmt::format(
-      "RDMA device {} cannot create a {}: {}", device.name(), what,
-      error == 0 ? "the driver gives no reason" : std::generic_category().message(error)));
+  return absl::ResourceExhaustedError(
+      fmt::format("RDMA device {} cannot create a {}: {}", device.name(), what,
+                  error == 0 ? "the driver gives no reason" : ErrnoText(error)));
 }
 
 }  // namespace
