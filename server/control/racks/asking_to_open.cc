@@ -9,14 +9,6 @@
 #include "server/control/ranks/joins.h"
 
 namespace phub::server {
-namespace {
-
-const std::string& TenantOf(const v1::JoinRequest& request) {
-  static const std::string fallback = kDefaultTenant;
-  return request.tenant().empty() ? fallback : request.tenant();
-}
-
-}  // namespace
 
 v1::PeerJob JobOf(const v1::JoinRequest& request, const JobSettings& settings) {
   v1::PeerJob job;

@@ -16,12 +16,12 @@ namespace {
 // needs.
 constexpr DurationNs kJoinGrace = 5 * kSecond;
 
+}  // namespace
+
 const std::string& TenantOf(const v1::JoinRequest& request) {
   static const std::string fallback = kDefaultTenant;
   return request.tenant().empty() ? fallback : request.tenant();
 }
-
-}  // namespace
 
 // The memory of a job without keys: shards, staging memory and lanes. Does not include the regions
 // that ranks request for their batches.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -26,6 +27,9 @@ struct RackParts {
   std::shared_ptr<RackRun> run;
   std::shared_ptr<JobExchange> exchange;
 };
+
+// The tenant that a request names, or the default one.
+const std::string& TenantOf(const v1::JoinRequest& request);
 
 class Joins {
  public:
