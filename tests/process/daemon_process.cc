@@ -7,8 +7,6 @@
 namespace phub::process {
 namespace {
 
-constexpr DurationNs kStartPatience = 30 * kSecond;  // generous for sanitizers and busy machines
-
 std::vector<std::string> WithPort(std::vector<std::string> arguments, const std::string& folder) {
   arguments.insert(arguments.begin(),
                    {"--listen", "127.0.0.1:0", "--port-file", fmt::format("{}/port", folder)});

@@ -10,6 +10,9 @@
 
 namespace phub::process {
 
+// How long a test waits for a daemon to start; generous for sanitizers and busy machines.
+inline constexpr DurationNs kStartPatience = 30 * kSecond;
+
 // Paths of the programs under test.
 extern const char* const kPhubd;
 extern const char* const kPhubctl;

@@ -10,12 +10,6 @@
 #include "common/base/check.h"
 
 namespace phub::process {
-namespace {
-
-constexpr DurationNs kStartPatience = 30 * kSecond;
-
-}  // namespace
-
 IdentityDaemon::IdentityDaemon(Options options) : options_(std::move(options)) {
   if (options_.tls) {
     const Finished made = RunToEnd(kPhubctl, {"pki", "init", pki(), "--trust-domain", "rack.test"});

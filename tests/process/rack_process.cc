@@ -18,8 +18,6 @@
 namespace phub::process {
 namespace {
 
-constexpr DurationNs kStartPatience = 30 * kSecond;  // generous for sanitizers and busy machines
-
 // Returns distinct ports that are free now. All daemons' ports must be known before the first one
 // starts. The ports are below Linux's ephemeral range, so that a daemon's data port cannot be the
 // next daemon's port.
