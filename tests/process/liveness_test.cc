@@ -2,14 +2,13 @@
 // lanes are silent are found, although other threads of theirs work.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/syscall.h>
 
-#include <future>
 #include <optional>
 #include <string>
 
 #include "phub/client.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/held_lock.h"
 #include "tests/process/steady_training.h"
 #include "tests/process/stopped_thread.h"
 #include "tests/process/trainer.h"
@@ -30,11 +29,6 @@ class LivenessTest : public ::testing::TestWithParam<TransportChoice> {
     job.transport = GetParam();
     return {{daemon_.endpoint()}, job};
   }
-  // A call of control gets no answer, because somebody holds its lock.
-  bool ControlIsStuck() const {
-    Process call = Process::Start(kPhubctl, {"--endpoint", daemon_.endpoint(), "job", "list"});
-    return !call.Wait(kSecond).has_value();
-  }
 
   DaemonProcess daemon_;
 };
@@ -50,7 +44,7 @@ TEST_P(LivenessTest, TrainingGoesOnWhileControlsThreadStandsStill) {
   {
     const StoppedThread control(daemon_.process().pid(), "control");
     ASSERT_TRUE(control.stopped());
-    ASSERT_FALSE(ControlIsStuck());
+    ASSERT_FALSE(ControlIsStuck(daemon_.endpoint()));
     EXPECT_TRUE(training.GoesOnFor(kOutage));
   }
   EXPECT_EQ(training.Finish(), "");
@@ -59,24 +53,12 @@ TEST_P(LivenessTest, TrainingGoesOnWhileControlsThreadStandsStill) {
 TEST_P(LivenessTest, TrainingGoesOnWhileControlsThreadStandsStillWithTheLock) {
   SteadyTraining training = Train();
   ASSERT_TRUE(training.WaitFor(10));
-  std::future<Trained> other;
   {
-    StoppedThread control(daemon_.process().pid(), "control");
-    ASSERT_TRUE(control.stopped());
-    // Control's thread rings a core loop's doorbell under its lock, when a job ends.
-    other = std::async(std::launch::async, [this] {
-      return TrainUndisturbed(daemon_.endpoint(), {.job = "other", .rank = 0, .world_size = 1}, 5);
-    });
-    bool stuck = false;
-    for (int i = 0; i < 1000 && !stuck; ++i) {
-      ASSERT_TRUE(control.RunToSystemCall(SYS_write, 20 * kSecond));
-      stuck = ControlIsStuck();
-    }
-    ASSERT_TRUE(stuck);
+    const HeldLock control(daemon_.process().pid(), daemon_.endpoint());
+    ASSERT_TRUE(control.held());
     EXPECT_TRUE(training.GoesOnFor(kOutage));
   }
   EXPECT_EQ(training.Finish(), "");
-  other.wait();  // calls that control did not answer in time may have failed
 }
 
 TEST_P(LivenessTest, AWorkerWhoseLanesAreSilentIsFoundAlthoughItsHeartbeatsArrive) {

@@ -59,6 +59,11 @@ bool StoppedThread::WaitForStop(DurationNs timeout) {
 
 bool StoppedThread::RunToSystemCall(long number, DurationNs timeout) {
   const SystemClock clock;
+  if (!stopped_) {
+    stopped_ =
+        ptrace(PTRACE_INTERRUPT, thread_, nullptr, nullptr) == 0 && WaitForStop(kStopTimeout);
+    if (!stopped_) return false;
+  }
   for (const TimeNs deadline = clock.Now() + timeout; clock.Now() < deadline;) {
     stopped_ = false;
     if (ptrace(PTRACE_SYSCALL, thread_, nullptr, nullptr) != 0) return false;

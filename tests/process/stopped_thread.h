@@ -20,7 +20,7 @@ class StoppedThread {
 
   bool stopped() const { return stopped_; }
   // Lets the thread run until it enters this system call, and stops it there. Returns false after
-  // the timeout; the thread then runs.
+  // the timeout; the thread then runs. May be called again.
   bool RunToSystemCall(long number, DurationNs timeout);
 
  private:

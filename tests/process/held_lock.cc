@@ -1,0 +1,40 @@
+#include "tests/process/held_lock.h"
+
+#include <fmt/format.h>
+#include <sys/syscall.h>
+
+#include <utility>
+
+#include "tests/process/daemon_process.h"
+
+namespace phub::process {
+namespace {
+
+constexpr int kJobsMax = 10;
+constexpr DurationNs kQuiet = 5 * kSecond;  // without a system call, the job has ended
+
+}  // namespace
+
+bool ControlIsStuck(const std::string& endpoint) {
+  Process call = Process::Start(kPhubctl, {"--endpoint", endpoint, "job", "list"});
+  return !call.Wait(kSecond).has_value();
+}
+
+HeldLock::HeldLock(pid_t phubd, std::string endpoint)
+    : endpoint_(std::move(endpoint)), control_(phubd, "control") {
+  if (!control_.stopped()) return;
+  for (int job = 0; job < kJobsMax && !held_; ++job) held_ = StopDuring(job);
+}
+
+bool HeldLock::StopDuring(int job) {
+  jobs_.push_back(std::async(std::launch::async, [this, job] {
+    return TrainUndisturbed(endpoint_,
+                            {.job = fmt::format("short-{}", job), .rank = 0, .world_size = 1}, 5);
+  }));
+  while (control_.RunToSystemCall(SYS_write, kQuiet)) {
+    if (ControlIsStuck(endpoint_)) return true;
+  }
+  return false;
+}
+
+}  // namespace phub::process
