@@ -8,10 +8,11 @@
 //
 //   T >= 2 (k-1) D / sum of B+(S_i)      (B+(S): the capacity of the links out of S)
 //
-// The groups must contain all members. Otherwise a result could enter groups from a member outside
-// of them, which leaves no S_i. The same holds for links into the sets. If all nodes are members
-// and links are symmetric, shares and trees exist that reach the bound (Tutte 1961, Nash-Williams
-// 1961). The least sum/(k-1) is then the strength of the graph (Cunningham 1985).
+// The groups must contain all members. Otherwise a member outside all groups could send a result
+// into them, and this result would leave none of the S_i. The same holds for links into the sets.
+// If all nodes are members and links are symmetric, shares and trees exist that reach the bound
+// (Tutte 1961, Nash-Williams 1961). The least sum/(k-1) is then the strength of the graph
+// (Cunningham 1985).
 //
 // The search over all partitions is exact, in integers. The least B+(S_i) is a submodular function
 // of group i. For a given ratio y, the partition with the least sum of (B+(S_i) - y) is found

@@ -2,20 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <cstdint>
 
+#include "common/base/same_bits.h"
 #include "common/optimizer/hyper_parameters.h"
 
 namespace phub::server {
 namespace {
 
 using wire::RoundOperation;
-
-// -0 and 0 differ, because they affect a sum differently.
-bool HaveSameBits(double a, double b) {
-  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
-}
 
 // "learning_rate=0.1, momentum=0.9": the values of `own` that differ from those of `other`; if
 // those are not known, all that are set.
@@ -25,7 +20,7 @@ std::string DescribeValues(const ConflictSide& own, const ConflictSide& other) {
   for (const optimizer::Field& field : optimizer::kFields) {
     const double value = own.values.*field.value;
     const double others = other.has_values ? other.values.*field.value : 0.0;
-    if (HaveSameBits(value, others)) continue;
+    if (SameBits(value, others)) continue;
     text += fmt::format("{}{}={}", text.empty() ? "" : ", ", field.name, value);
   }
   return text;

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "common/base/printable.h"
+#include "common/base/same_bits.h"
 #include "common/optimizer/message_fields.h"
 #include "common/optimizer/optimizer_table.h"
 #include "server/control/keys/key_specs.h"
@@ -38,11 +38,6 @@ std::string MovementName(const v1::KeySpec& key) {
     return fmt::format("movement number {}", static_cast<int>(key.movement()));
   }
   return fmt::format("movement {}", ToString(MovementOf(key)));
-}
-
-// Compares bitwise, because results must be reproducible bit by bit.
-bool SameBits(double a, double b) {
-  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
 // "3 tensors", or "tensor 1 of 64 elements" if `other` has as many.
