@@ -8,11 +8,11 @@
 
 namespace phub::plan {
 
-// Replaces every edge by the shortest chain of edges over members that relay,
-// which become vertices: they add their own contribution on the way to the
-// home, and keep the result on the way back. A member that is already in a tree
-// keeps its place. Steps follow the depth. Paths of the given edges are
-// ignored.
+// Replaces every edge by a shortest route over members that relay, split at
+// these members. They become vertices: they add their own contribution on the
+// way to the home, and keep the result on the way back. A member that is
+// already in a tree keeps its place. Steps follow the depth. Paths of the given
+// edges are ignored.
 Forest Relay(const Topology& topology, const Forest& forest);
 
 }  // namespace phub::plan
