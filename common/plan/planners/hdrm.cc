@@ -70,7 +70,7 @@ absl::Status HdrmApplies(const Topology& topology) {
       !std::has_single_bit(graph->members.begin()->second.size()))
     return absl::FailedPreconditionError(
         "the number of switches and of members per switch must be powers of two");
-  return CheckAllPairs(topology);
+  return CheckEdges(topology);
 }
 
 bool IsOdd(std::size_t number) { return std::popcount(number) % 2 != 0; }

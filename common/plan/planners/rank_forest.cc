@@ -3,7 +3,6 @@
 #include <map>
 #include <utility>
 
-#include "common/base/check.h"
 #include "common/plan/planners/relay.h"
 #include "fmt/core.h"
 
@@ -36,11 +35,7 @@ std::vector<NodeIndex> NaturalOrder(const Topology& topology) {
 
 RankForest::RankForest(const Topology& topology, std::string_view planner,
                        std::vector<NodeIndex> order, std::int64_t share_unit)
-    : topology_(topology),
-      is_relayed_(!CheckAllPairs(topology).ok()),
-      paths_(forest_),
-      router_(topology),
-      order_(std::move(order)) {
+    : topology_(topology), paths_(forest_), router_(topology), order_(std::move(order)) {
   forest_.planner = planner;
   forest_.topology = topology.name();
   forest_.share_unit = share_unit;
@@ -70,12 +65,13 @@ Forest RankForest::Take() { return is_relayed_ ? Relay(topology_, forest_) : std
 Edge RankForest::Route(std::size_t from, std::size_t to, std::uint32_t step) {
   const NodeIndex sender = order_[from];
   const NodeIndex receiver = order_[to];
-  if (is_relayed_) return {sender, receiver, step, {}};
+  if (is_relayed_) return {sender, receiver, step, {}};  // Take() discards all paths
   const std::uint64_t key = (std::uint64_t{sender.value} << 32) | receiver.value;
   auto [found, is_new] = known_.try_emplace(key);
   if (is_new) {
     std::optional<Path> path = router_.Route(sender, receiver);
-    PHUB_CHECK(path.has_value(), "from={} to={}", sender.value, receiver.value);
+    is_relayed_ = !path.has_value();
+    if (is_relayed_) return {sender, receiver, step, {}};
     found->second = paths_.Intern(*std::move(path));
   }
   return {sender, receiver, step, found->second};

@@ -42,7 +42,7 @@ class RankForest {
   Edge Route(std::size_t from, std::size_t to, std::uint32_t step);
 
   const Topology& topology_;
-  bool is_relayed_;  // edges have no paths yet
+  bool is_relayed_ = false;  // some edge has no route: Take() replaces all edges by chains
   Forest forest_;
   PathTable paths_;
   Router router_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "common/base/random.h"
 #include "common/plan/forest_json.h"
@@ -84,6 +85,37 @@ TEST(Relay, RingsNeedNoRelayWhereTheGraphHasARing) {
   const std::map<PlanFile::Ends, double> loads = plan.Loads();
   EXPECT_EQ(loads.size(), 8u);
   for (const auto& [ends, load] : loads) EXPECT_NEAR(load, 2 * 7.0 / 8, 1e-9);
+}
+
+// Only the pairs that the plan uses have links, so other pairs would need a relay.
+TEST(Relay, APlanWhoseEdgesAreAllLinksKeepsItsSteps) {
+  const Topology hub = Named("switch:8");
+  const Forest expected = Planned("double-binary-tree", hub);
+  TopologyParts parts;
+  for (int i = 0; i < 8; ++i) parts.nodes.push_back({"m" + std::to_string(i)});
+  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> is_linked;
+  for (const Tree& tree : expected.trees)
+    for (const auto* edges : {&tree.reduce, &tree.gather})
+      for (const Edge& edge : *edges) {
+        const std::uint32_t from = hub.RankOf(edge.from), to = hub.RankOf(edge.to);
+        if (!std::exchange(is_linked[{from, to}], true))
+          parts.links.push_back({NodeIndex{from}, NodeIndex{to}, 1, 0});
+      }
+  const Topology direct = *Topology::Create(parts);
+  const Forest plan = Planned("double-binary-tree", direct);
+  Verified(direct, plan);
+  ASSERT_EQ(plan.trees.size(), expected.trees.size());
+  for (std::size_t i = 0; i < plan.trees.size(); ++i)
+    for (const auto edges : {&Tree::reduce, &Tree::gather}) {
+      const std::vector<Edge>& have = plan.trees[i].*edges;
+      const std::vector<Edge>& want = expected.trees[i].*edges;
+      ASSERT_EQ(have.size(), want.size());
+      for (std::size_t e = 0; e < have.size(); ++e) {
+        EXPECT_EQ(have[e].from.value, hub.RankOf(want[e].from));
+        EXPECT_EQ(have[e].to.value, hub.RankOf(want[e].to));
+        EXPECT_EQ(have[e].step, want[e].step);
+      }
+    }
 }
 
 }  // namespace
