@@ -273,7 +273,7 @@ void Cluster::BringFates() {
       culprit.Crash(silent);
       continue;
     }
-    lanes_cut_ = culprit.CutLanes(static_cast<SimWorker::Cut>(random_.Below(3)));
+    lanes_cut_ |= culprit.CutLanes(static_cast<SimWorker::Cut>(random_.Below(3)));
   }
 }
 

@@ -132,10 +132,14 @@ std::string Cluster::JudgeNames(const Job& job, const SimWorker& worker) const {
     if (Mentions(worker, fmt::format("rank {}", rank))) named.insert(rank);
   }
   // While control was stuck, another rank may have left and closed its lanes before its daemon knew
-  // that. The job had failed elsewhere already, and nobody trained any more.
-  if (worker.ended_leaving() && outages_ > 0 && Mentions(worker, script.name)) return "";
+  // that, so the verdict blames that rank. The job had failed elsewhere already, and nobody trained
+  // any more.
+  if (worker.ended_leaving() && outages_ > 0 && !named.empty() && Mentions(worker, script.name)) {
+    return "";
+  }
   if (!named.contains(script.culprit) || !Mentions(worker, script.name)) {
-    return fmt::format("names neither rank {} nor its job: {}", script.culprit, worker.Describe());
+    return fmt::format("does not name both rank {} and its job: {}", script.culprit,
+                       worker.Describe());
   }
   if (script.disagrees() && named.size() < 2) {
     return fmt::format("names only one side: {}", worker.Describe());
@@ -196,7 +200,7 @@ Coverage Cluster::Measure() const {
   });
   for (const auto& peers : peer_networks_) coverage.envelopes_repeated += peers->repeated();
   coverage.racks_cut = racks_cut_at_ != 0;
-  coverage.lanes_cut = !lanes_cut_.empty();
+  coverage.lanes_cut = lanes_cut_;
   coverage.several_planes = per_rack_ > 1;
   for (const auto& daemon : rack_) coverage.surveys += daemon->CountOfControl("phub_surveys_total");
   coverage.lanes_replaced = attached > lanes ? attached - lanes : 0;

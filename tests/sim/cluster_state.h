@@ -103,7 +103,7 @@ class Cluster {
   TimeNs daemon_died_at_ = 0;
   std::array<std::uint32_t, 2> cut_{};  // the daemons whose lanes are cut, by index into rack_
   TimeNs racks_cut_at_ = 0;
-  std::string lanes_cut_;  // the daemon of Fate::kLanesCut, once it has happened
+  bool lanes_cut_ = false;  // Fate::kLanesCut has happened
   std::uint64_t crashes_ = 0;
   std::uint32_t outages_left_ = 0;  // of control
   std::uint64_t outages_ = 0;

@@ -56,8 +56,8 @@ wire::HyperParameters DrawHyperParameters(SeededRandom& random, simd::Optimizer 
   return values;
 }
 
-// Takes a copy of the random numbers, so that the rest of the seed's decisions do not change. The
-// first key of a job that fails keeps its movement, since it shows the fate.
+// Takes a copy of the generator, so that the seed's other decisions do not change. The first key of
+// a job that fails stays an all-reduce, because the fate shows in it.
 void DrawMovement(SeededRandom random, const JobScript& job, std::uint32_t index, KeyScript& key) {
   if (job.apply_iteration || job.racks > 1) return;
   if (index == 0 && job.fate != Fate::kCompletes) return;
@@ -107,7 +107,7 @@ KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t inde
   return key;
 }
 
-// Takes a copy of the random numbers, so that the rest of the seed's decisions do not change.
+// Takes a copy of the generator, so that the seed's other decisions do not change.
 void DrawApply(SeededRandom random, JobScript& job) {
   job.apply_iteration = !job.restart && random.Chance(1, 3);
   if (!job.apply_iteration) return;

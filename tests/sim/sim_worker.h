@@ -53,9 +53,9 @@ class SimWorker final : public client::EngineListener {
   void Crash(bool silent);
   void BreakLane(std::uint32_t lane);
   // The network between this worker and a daemon loses everything from now on, in one direction or
-  // both. Control is not affected. Returns the daemon's endpoint; empty if there are no such lanes.
+  // both. Control is not affected. Returns false if all lanes of this worker are in shared memory.
   enum class Cut : std::uint8_t { kBoth, kToDaemon, kFromDaemon };
-  std::string CutLanes(Cut cut);
+  bool CutLanes(Cut cut);
   // Breaks a random open lane, or a stream, if the job's policy allows it.
   void BreakSomething();
 
@@ -64,7 +64,8 @@ class SimWorker final : public client::EngineListener {
   bool done() const;
   const std::string& verdict() const { return verdict_; }
   TimeNs verdict_at() const { return verdict_at_; }
-  // Whether the verdict is the anchor's. Neither, if the rank was not in the job or left it.
+  // agreed: the verdict is the anchor's. stands_alone: it is not, because the anchor did not
+  // answer. Both are false if the rank had not joined yet or was leaving.
   bool agreed() const { return agreed_; }
   bool stands_alone() const { return stands_alone_; }
   bool ended_leaving() const { return ended_leaving_; }  // the verdict came while it left

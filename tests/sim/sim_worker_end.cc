@@ -83,18 +83,18 @@ void SimWorker::LeaveInOrder() {
 }
 
 // Shared memory cannot be cut.
-std::string SimWorker::CutLanes(Cut cut) {
+bool SimWorker::CutLanes(Cut cut) {
   std::vector<const Link*> links;
   for (const auto& link : links_) {
     if (!link->shared) links.push_back(link.get());
   }
-  if (links.empty()) return "";
+  if (links.empty()) return false;
   const SimDaemon& daemon = links[random_.Below(links.size())]->daemon;
   for (std::uint32_t core = 0; core < daemon.core_count(); ++core) {
     if (cut != Cut::kFromDaemon) network_.Cut(node_, daemon.node(core));
     if (cut != Cut::kToDaemon) network_.Cut(daemon.node(core), node_);
   }
-  return daemon.endpoint();
+  return true;
 }
 
 void SimWorker::Crash(bool silent) {

@@ -94,16 +94,14 @@ std::uint64_t SimWorker::PlanMemory(const v1::AddKeysRequest& request) {
   // As in libphub: memory for two versions, or with parts from several daemons, is not contiguous.
   const bool one_stretch = links_.size() == 1 && !script_.restart;
   for (std::size_t i = 0; i < memory_plans_.size(); ++i) {
-    const v1::KeySpec& key = request.keys(static_cast<int>(i));
-    const bool gathers = key.movement() == v1::MOVEMENT_GATHER;
-    const bool scatters = key.movement() == v1::MOVEMENT_REDUCE_SCATTER;
-    const std::uint64_t whole = key.element_count() * sizeof(float);
-    const std::uint64_t part = whole / script_.world_size;
+    const KeyScript& key = script_.keys[keys_.size() + i];
+    const std::uint64_t pushed = PushedBy(script_, key, rank_).count * sizeof(float);
+    const std::uint64_t received = ReceivedBy(script_, key, rank_).count * sizeof(float);
     MemoryPlan& plan = memory_plans_[i];
-    if (random_.Chance(3, 4)) plan.gradients = AddPiece(gathers ? part : whole, total);
+    if (random_.Chance(3, 4)) plan.gradients = AddPiece(pushed, total);
     const std::uint64_t kind = random_.Below(3);
-    if (kind == 0) plan.parameters = AddPiece(scatters ? part : whole, total);
-    plan.parameters_shared = kind == 1 && one_stretch && key.optimizer() != v1::OPTIMIZER_NONE;
+    if (kind == 0) plan.parameters = AddPiece(received, total);
+    plan.parameters_shared = kind == 1 && one_stretch && key.optimizer != simd::Optimizer::kNone;
   }
   return total;
 }
