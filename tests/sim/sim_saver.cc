@@ -77,13 +77,15 @@ void SimSaver::List(const std::string& token) {
   request.set_page_token(token);
   daemons_.front()->CallControl([this, request, alive = alive_](server::Control& control) {
     if (!*alive) return;
-    control.admin().ListJobs(request,
-                             [this](const absl::Status& status, const v1::ListJobsResponse& page) {
-                               if (!status.ok()) mistake_ = std::string(status.message());
-                               ++pages_listed_;
-                               const std::string next = page.next_page_token();
-                               if (!next.empty()) After(Delay(), [this, next] { List(next); });
-                             });
+    control.admin().ListJobs(
+        request, [this, alive](const absl::Status& status, const v1::ListJobsResponse& page) {
+          if (!*alive) return;
+          if (!status.ok()) mistake_ = std::string(status.message());
+          const std::string next = page.next_page_token();
+          if (next.empty()) return;
+          ++pages_listed_;
+          After(Delay(), [this, next] { List(next); });
+        });
   });
 }
 
