@@ -11,13 +11,15 @@ namespace phub::process {
 namespace {
 
 constexpr int kJobsMax = 10;
+constexpr int kCallsMax = 100;              // of one job
 constexpr DurationNs kQuiet = 5 * kSecond;  // without a system call, the job has ended
 
 }  // namespace
 
 bool ControlIsStuck(const std::string& endpoint) {
-  Process call = Process::Start(kPhubctl, {"--endpoint", endpoint, "job", "list"});
-  return !call.Wait(kSecond).has_value();
+  const Finished call =
+      RunToEnd(kPhubctl, {"--endpoint", endpoint, "--timeout", "1s", "job", "list"});
+  return call.error.find("did not answer within") != std::string::npos;
 }
 
 HeldLock::HeldLock(pid_t phubd, std::string endpoint)
@@ -31,7 +33,7 @@ bool HeldLock::StopDuring(int job) {
     return TrainUndisturbed(endpoint_,
                             {.job = fmt::format("short-{}", job), .rank = 0, .world_size = 1}, 5);
   }));
-  while (control_.RunToSystemCall(SYS_write, kQuiet)) {
+  for (int call = 0; call < kCallsMax && control_.RunToSystemCall(SYS_write, kQuiet); ++call) {
     if (ControlIsStuck(endpoint_)) return true;
   }
   return false;
