@@ -6,13 +6,13 @@
 #include <bit>
 #include <cstring>
 #include <functional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "phub/client.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/reserved_memory.h"
 
 namespace phub::process {
 namespace {
@@ -148,41 +148,26 @@ void RunJob(const std::string& endpoint, const Setting& setting, bool gathers) {
   for (const std::string& problem : problems) EXPECT_EQ(problem, "");
 }
 
-// The sum of a counter over all core loops.
-std::uint64_t Counter(const DaemonProcess& daemon, const std::string& name) {
-  std::istringstream lines(daemon.Ask({"stats"}).output);
-  std::uint64_t sum = 0;
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string counter, tenant, job, core;
-    std::uint64_t value = 0;
-    if (words >> counter >> tenant >> job >> core >> value && counter == name && core != "-") {
-      sum += value;
-    }
-  }
-  return sum;
-}
-
 class Movements : public ::testing::TestWithParam<Setting> {
  protected:
-  // What one rank sends and receives in a round.
-  std::uint64_t UpBytes() const { return Counter(daemon_, "phub_gradient_bytes_total") / Pushes(); }
-  std::uint64_t DownBytes() const { return Counter(daemon_, "phub_reply_bytes_total") / Pushes(); }
-  static std::uint64_t Pushes() { return std::uint64_t{kRounds} * GetParam().ranks; }
+  // Every rank has sent and received this much in each round.
+  void ExpectMoved(std::uint64_t sent, std::uint64_t received) const {
+    const std::uint64_t pushes = std::uint64_t{kRounds} * GetParam().ranks;
+    EXPECT_EQ(TenantMetric(daemon_.endpoint(), "phub_tenant_gradient_bytes_total"), pushes * sent);
+    EXPECT_EQ(TenantMetric(daemon_.endpoint(), "phub_tenant_reply_bytes_total"), pushes * received);
+  }
 
   DaemonProcess daemon_{{"--cores", "2", "--pin", "off"}};
 };
 
 TEST_P(Movements, AGatherSendsOnePartAndReceivesAll) {
   RunJob(daemon_.endpoint(), GetParam(), /*gathers=*/true);
-  EXPECT_EQ(UpBytes(), kPartBytes);
-  EXPECT_EQ(DownBytes(), GetParam().ranks * kPartBytes);
+  ExpectMoved(kPartBytes, GetParam().ranks * kPartBytes);
 }
 
 TEST_P(Movements, AReduceScatterSendsAllAndReceivesOnePart) {
   RunJob(daemon_.endpoint(), GetParam(), /*gathers=*/false);
-  EXPECT_EQ(UpBytes(), GetParam().ranks * kPartBytes);
-  EXPECT_EQ(DownBytes(), kPartBytes);
+  ExpectMoved(GetParam().ranks * kPartBytes, kPartBytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(

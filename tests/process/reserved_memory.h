@@ -1,4 +1,4 @@
-// The memory that a daemon says its jobs use.
+// Figures that a daemon reports about its jobs.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
