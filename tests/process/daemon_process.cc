@@ -2,14 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 
 namespace phub::process {
 namespace {
 
 std::vector<std::string> WithPort(std::vector<std::string> arguments, const std::string& folder) {
-  arguments.insert(arguments.begin(),
-                   {"--listen", "127.0.0.1:0", "--port-file", fmt::format("{}/port", folder)});
+  if (std::ranges::find(arguments, "--listen") == arguments.end()) {
+    arguments.insert(arguments.begin(), {"--listen", "127.0.0.1:0"});
+  }
+  arguments.insert(arguments.begin(), {"--port-file", fmt::format("{}/port", folder)});
   return arguments;
 }
 

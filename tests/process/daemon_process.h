@@ -19,7 +19,8 @@ extern const char* const kPhubctl;
 
 class DaemonProcess {
  public:
-  // Waits until the daemon serves. If it fails to start, endpoint() is empty; see process() for the
+  // Waits until the daemon serves, on a port of 127.0.0.1 unless the arguments say otherwise
+  // (--listen localhost:0). If it fails to start, endpoint() is empty; see process() for the
   // reason.
   explicit DaemonProcess(std::vector<std::string> arguments = {},
                          const std::vector<std::string>& environment = {});

@@ -5,8 +5,6 @@
 #include <signal.h>
 
 #include <chrono>
-#include <fstream>
-#include <regex>
 #include <thread>
 
 #include "tests/process/daemon_process.h"
@@ -52,31 +50,19 @@ TEST_F(PhubctlOnIdleDaemon, VersionNamesBothSides) {
 
 // The bound addresses of every family, as the daemon logged them.
 TEST(PhubctlServerList, ShowsWhereThePortsListen) {
-  const TemporaryFolder folder;
-  Process daemon = Process::Start(kPhubd, {"--listen", "localhost:0", "--metrics-listen",
-                                           "localhost:0", "--port-file", folder.path() + "/port"});
-  ASSERT_TRUE(daemon.WaitForOutput("serves on", 30 * kSecond)) << daemon.Outputs();
-  std::string port;
-  std::ifstream(folder.path() + "/port") >> port;
-  const auto ask = [&](const std::string& format) {
-    const Finished listed =
-        RunToEnd(kPhubctl, {"-e", "127.0.0.1:" + port, "server", "list", "-o", format});
-    EXPECT_EQ(listed.exit, Exit::WithCode(0)) << listed.error;
-    return listed.output;
-  };
-  const std::string log = daemon.Outputs();
-  const auto logged = [&](const std::string& field) {
-    std::smatch found;
-    EXPECT_TRUE(std::regex_search(log, found, std::regex(" " + field + "=(\\S+)"))) << log;
-    return found[1].str();
-  };
-  const std::string metrics = logged("metrics");  // http://localhost:PORT/metrics
+  DaemonProcess daemon({"--listen", "localhost:0", "--metrics-listen", "localhost:0"});
+  ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
+  const std::string metrics = daemon.Logged("metrics");  // http://localhost:PORT/metrics
   const std::string metrics_port = metrics.substr(0, metrics.rfind('/')).substr(metrics.rfind(':'));
-  EXPECT_THAT(ask("table"), AllOf(HasSubstr(logged("listen") + "  " + logged("data_listen") + "  "),
-                                  HasSubstr("127.0.0.1" + metrics_port)));
-  EXPECT_THAT(ask("json"),
-              AllOf(HasSubstr("\"listen\":[\"127.0.0.1:" + port), HasSubstr("\"data_listen\":[\""),
-                    HasSubstr("\"metrics_listen\":[\"127.0.0.1" + metrics_port)));
+  const Finished table = daemon.Ask({"server", "list"});
+  EXPECT_EQ(table.exit, Exit::WithCode(0)) << table.error;
+  const std::string listens = daemon.Logged("listen") + "  " + daemon.Logged("data_listen") + "  ";
+  EXPECT_THAT(table.output, AllOf(HasSubstr(listens), HasSubstr("127.0.0.1" + metrics_port)));
+  const Finished json = daemon.Ask({"server", "list", "-o", "json"});
+  EXPECT_EQ(json.exit, Exit::WithCode(0)) << json.error;
+  EXPECT_THAT(json.output, AllOf(HasSubstr("\"listen\":[\"" + daemon.endpoint()),
+                                 HasSubstr("\"data_listen\":[\""),
+                                 HasSubstr("\"metrics_listen\":[\"127.0.0.1" + metrics_port)));
 }
 
 TEST_F(PhubctlOnIdleDaemon, JobListIsATitleLineOrAnEmptyList) {
