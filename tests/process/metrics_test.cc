@@ -199,8 +199,6 @@ TEST(PhubdMetrics, PromtoolFindsNothingToSay) {
       RunToEnd("/bin/sh", {"-c", fmt::format("exec \"{}\" check metrics < \"{}\"", program, file)});
   EXPECT_EQ(checked.exit, Exit::WithCode(0)) << checked.output << checked.error;
   EXPECT_EQ(checked.output + checked.error, "");
-  const Finished alerts = RunToEnd(program, {"test", "rules", PHUB_TEST_ALERTS});
-  EXPECT_EQ(alerts.exit, Exit::WithCode(0)) << alerts.output << alerts.error;
 }
 
 TEST(PhubdMetrics, TellSupervisorsWhetherItIsReady) {
