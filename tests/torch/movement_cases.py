@@ -1,5 +1,5 @@
-"""Gathers and reduce-scatters again and again: the pieces of the first use, and then the keys of
-exactly their size. Each case runs on every rank, in one group."""
+"""Reduce-scatters again and again: first in pieces, then with keys of exactly their size. Each case
+runs on every rank, in one group."""
 
 from __future__ import annotations
 
@@ -11,52 +11,6 @@ from collective_cases import same
 # Elements of a part: a piece and a rest, and several pieces and a rest.
 COUNTS = (70_001, 600_007)
 REPETITIONS = 3
-
-
-def part(rank: int, count: int, repetition: int) -> torch.Tensor:
-    """Any bits, also NaNs and denormal numbers."""
-    bits = torch.arange(count, dtype=torch.int64) * 2_654_435_761 + rank * 977 + repetition
-    return (bits % (1 << 32)).to(torch.int64).to(torch.int32).view(torch.float32)
-
-
-def all_parts(size: int, count: int, repetition: int) -> torch.Tensor:
-    return torch.cat([part(rank, count, repetition) for rank in range(size)])
-
-
-def same_bits(actual: torch.Tensor, expected: torch.Tensor) -> None:
-    same(actual.view(torch.int32), expected.view(torch.int32))
-
-
-def case_all_gather_again(rank: int, size: int) -> None:
-    for count in COUNTS:
-        for repetition in range(REPETITIONS):
-            own, expected = part(rank, count, repetition), all_parts(size, count, repetition)
-            whole = torch.zeros(size * count)
-            dist.all_gather_into_tensor(whole, own)
-            same_bits(whole, expected)
-            apart = [torch.zeros(count) for _ in range(size)]
-            dist.all_gather(apart, own)
-            same_bits(torch.cat(apart), expected)
-
-
-def case_all_gather_in_place(rank: int, size: int) -> None:
-    for count in COUNTS:
-        for repetition in range(REPETITIONS):
-            whole = torch.zeros(size * count)
-            own = whole[rank * count : (rank + 1) * count]
-            own.copy_(part(rank, count, repetition))
-            dist.all_gather_into_tensor(whole, own)
-            same_bits(whole, all_parts(size, count, repetition))
-
-
-def case_gather_again(rank: int, size: int) -> None:
-    for repetition in range(REPETITIONS):
-        for root in range(size):
-            own = part(rank, 70_001, repetition)
-            outputs = [torch.zeros(70_001) for _ in range(size)] if rank == root else None
-            dist.gather(own, outputs, root)
-            if outputs is not None:
-                same_bits(torch.cat(outputs), all_parts(size, 70_001, repetition))
 
 
 def case_reduce_scatter_again(rank: int, size: int) -> None:
