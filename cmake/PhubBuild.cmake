@@ -83,7 +83,7 @@ endif()
 # HEADERS: the target whose precompiled headers it uses (default: phub_headers, or phub_cold_headers
 # if COLD); "none" for a library without phub_base.
 # COLD: off the data path, see PHUB_COLD_OPTIONS.
-# SEPARATE: every file is compiled on its own, because local names of its files are equal.
+# SEPARATE: every file is compiled on its own, because several files define the same local names.
 function(phub_library name)
   cmake_parse_arguments(arg "COLD;SEPARATE" "HEADERS" "SOURCES;DEPENDS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
@@ -112,8 +112,9 @@ set(PHUB_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 if(PHUB_SANITIZE)
   list(APPEND PHUB_TEST_OPTIONS -O0)
 endif()
-# The undefined-behaviour sanitizer is for the product. In the tests' own code it finds little and takes
-# a fifth of the compiler's time.
+# Tests are compiled without the undefined-behaviour sanitizer, which takes a fifth of the compiler's
+# time. The price: inline functions of the product's headers are checked only where the product's own
+# files inline them.
 if(PHUB_SANITIZE MATCHES "undefined")
   list(APPEND PHUB_TEST_OPTIONS -fno-sanitize=undefined)
 endif()
