@@ -1,5 +1,4 @@
-// Ranks that disagree: the error names both ranks and what each of them has, for every kind of
-// disagreement.
+// Ranks that disagree about options, keys or rounds: the error names both ranks and what each has.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -118,7 +118,7 @@ TEST_F(LeftMemory, IsChargedWhileAProgramKeepsItAndLimitsWhatItGets) {
     EXPECT_GE(reserved + (1 << 20), before + kept);
     EXPECT_LE(reserved, before + kept + (1 << 20));
     EXPECT_LE(kept, kMemoryMax);
-    // Expect: the metric names it.
+    // Expect: the metric counts it.
     const std::uint64_t left = TenantMetric(rack_.endpoint(0), "phub_tenant_left_memory_bytes");
     EXPECT_GE(left + (1 << 20), kept);
     EXPECT_LE(left, kept + (1 << 20));

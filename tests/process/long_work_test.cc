@@ -67,14 +67,13 @@ constexpr int kManyKeys = 60000;
 #endif
 
 TEST(LongWork, ManyKeysAreAddedSavedAndLoadedBesideAnotherJob) {
-  constexpr int kKeys = kManyKeys;
   DaemonProcess daemon;
   const TemporaryFolder folder;
   Victim victim(daemon.endpoint());
   auto session = phub::Connect(daemon.endpoint());
   ASSERT_TRUE(session.ok());
   std::vector<KeySpec> specs;
-  for (int i = 0; i < kKeys; ++i) {
+  for (int i = 0; i < kManyKeys; ++i) {
     specs.push_back({.name = "encoder.layers.norm." + std::to_string(i),
                      .element_count = 1,
                      .optimizer = Momentum{.learning_rate = 0.5, .momentum = 0.9}});
@@ -91,7 +90,7 @@ TEST(LongWork, ManyKeysAreAddedSavedAndLoadedBesideAnotherJob) {
       ASSERT_TRUE(loaded.ok()) << ToString(loaded.status());
     } else {
       std::vector<Handle> handles;
-      for (int i = 0; i < kKeys; ++i) {
+      for (int i = 0; i < kManyKeys; ++i) {
         (*keys)[static_cast<std::size_t>(i)].gradients<float>()[0] = static_cast<float>(i % 97);
         handles.push_back((*keys)[static_cast<std::size_t>(i)].PushPull());
       }
@@ -99,7 +98,7 @@ TEST(LongWork, ManyKeysAreAddedSavedAndLoadedBesideAnotherJob) {
       const auto saved = job->SaveCheckpoint(checkpoint);
       ASSERT_TRUE(saved.ok()) << ToString(saved.status());
     }
-    for (int i = 0; i < kKeys; ++i) {
+    for (int i = 0; i < kManyKeys; ++i) {
       ASSERT_EQ((*keys)[static_cast<std::size_t>(i)].parameters<float>()[0],
                 -0.5f * static_cast<float>(i % 97));
     }

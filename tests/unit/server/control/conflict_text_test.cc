@@ -1,4 +1,4 @@
-// What ranks hear when they disagree: both ranks, and what each of them sent.
+// The error that ranks get when they disagree: both ranks, and what each of them sent.
 #include "server/control/jobs/conflict_text.h"
 
 #include <gtest/gtest.h>

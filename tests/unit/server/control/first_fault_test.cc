@@ -44,7 +44,7 @@ TEST_F(FirstFaultTest, WhatRack0FoundItselfComesFirst) {
   EXPECT_EQ(late->message(), "rank 3 is silent");
 }
 
-// The racks hear rack 0, but it does not hear them.
+// Rack 1 heard rack 0 a moment ago, but no messages pass between them any more.
 TEST_F(FirstFaultTest, TheWaitForRack0IsBounded) {
   EnterAll();
   SetCut(1, 0, Cut::kAll);
