@@ -157,7 +157,7 @@ void AddPlan(Subcommand parent, const Options& options, Command& command) {
   registrar.TopologyOption(verify);
 
   const Subcommand bound =
-      registrar.Add(plan, "bound", "Compute a lower bound of the time of any plan", PlanBound);
+      registrar.Add(plan, "bound", "Compute lower bounds for the time of plans", PlanBound);
   registrar.TopologyOption(bound);
   bound.AddOption("-s,--size", registrar.arguments().size, "Total size of the data").ShowDefault();
 

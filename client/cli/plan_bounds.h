@@ -1,4 +1,4 @@
-// Texts about the bounds of plans, for `phubctl plan bound` and `plan compare`.
+// Texts about the times and bounds of plans, for the commands of `phubctl plan`.
 #pragma once
 
 #include <string>

@@ -224,13 +224,14 @@ int PlanBound(const PlanArguments& arguments, const Options& options) {
        {std::pair{"reduce-scatter", bound->reduce.chunk_times},
         std::pair{"all-gather", bound->gather.chunk_times},
         std::pair{"one phase after the other", bound->one_after_the_other},
-        std::pair{"any all-reduce, if only members sum", bound->members_sum()},
-        std::pair{"any all-reduce, if switches aggregate", bound->narrowest.chunk_times}})
+        std::pair{"narrowest cut (any plan)", bound->narrowest.chunk_times},
+        std::pair{"partition (only members sum)", bound->partition.chunk_times},
+        std::pair{"any plan in which only members sum", bound->members_sum()}})
     table.Add({name, chunks.ToString(), fmt::format("{}", chunks.Ceiling()),
                HumanSeconds(seconds(chunks))});
   return PrintText("",
                    fmt::format("{}\nNarrowest cut for all-gather: {}\n"
-                               "Narrowest cut of all: {}\nPartition: {}\n",
+                               "Narrowest cut for any plan: {}\nPartition: {}\n",
                                table.Text(), Printable(DescribeCut(*topology, bound->gather.cut)),
                                Printable(DescribeCut(*topology, bound->narrowest.cut)),
                                Printable(DescribePartition(*topology, bound->partition))));

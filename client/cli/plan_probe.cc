@@ -7,6 +7,7 @@
 #include "client/cli/contexts.h"
 #include "client/cli/output.h"
 #include "client/cli/plan.h"
+#include "client/cli/plan_bounds.h"
 #include "client/cli/probe_racks.h"
 #include "client/cli/rpc.h"
 #include "client/cli/topology_text.h"
@@ -33,10 +34,6 @@ std::string RateText(double bytes_per_s) {
   if (bits >= 1e9) return fmt::format("{:.2f} Gbit/s", bits * 1e-9);
   return bits >= 1e7 ? fmt::format("{:.0f} Mbit/s", bits * 1e-6)
                      : fmt::format("{:.2f} Mbit/s", bits * 1e-6);
-}
-
-std::string SecondsText(double seconds) {
-  return HumanDuration(static_cast<DurationNs>(seconds * 1e9 + 0.5));
 }
 
 template <typename Cell>
@@ -84,13 +81,13 @@ std::string AdviceText(const Probed& probed, const plan::Advice& advice, std::ui
       "Order of racks: {}\n  racks = \"{}\"\n  {} along a ring: {} as configured, {} in this "
       "order\n",
       fmt::join(advice.order, " "), Printable(order), HumanBytes(size),
-      SecondsText(advice.ring_seconds), SecondsText(advice.ordered_ring_seconds));
-  text += fmt::format("Plan: {} as configured ({}), ", SecondsText(advice.configured.seconds),
+      HumanSeconds(advice.ring_seconds), HumanSeconds(advice.ordered_ring_seconds));
+  text += fmt::format("Plan: {} as configured ({}), ", HumanSeconds(advice.configured.seconds),
                       advice.configured.planner);
   constexpr double kWorthIt = 1.02;
   if (advice.gain() < kWorthIt) return text + "which is the fastest.\n";
   return text + fmt::format("{} with {}: {:.2f} times as fast.\n",
-                            SecondsText(advice.proposed.seconds), advice.proposed.planner,
+                            HumanSeconds(advice.proposed.seconds), advice.proposed.planner,
                             advice.gain());
 }
 
@@ -99,7 +96,7 @@ std::string ProbeText(const Probed& probed, const plan::Advice& advice, std::uin
   return fmt::format("{}\n{}\n{}{}",
                      MatrixText(probed, "ROUND TRIP",
                                 [&](std::size_t a, std::size_t b) {
-                                  return SecondsText(measured.round_trip_s[a][b]);
+                                  return HumanSeconds(measured.round_trip_s[a][b]);
                                 }),
                      MatrixText(probed, "BANDWIDTH TO",
                                 [&](std::size_t a, std::size_t b) {

@@ -70,13 +70,11 @@ class Adviser {
   }
 
   // The fastest candidate that daemons can run: plans that sum in switches are excluded.
-  static const Candidate* BestOf(const Topology& topology, const Choice& choice) {
+  static const Candidate* BestOf(const Choice& choice) {
     const Candidate* best = nullptr;
     for (const Candidate& candidate : choice.candidates) {
-      if (!candidate.status.ok() || (best != nullptr && best->seconds <= candidate.seconds)) {
-        continue;
-      }
-      if (Transfer(topology, candidate.forest, topology).ok()) best = &candidate;
+      if (!candidate.status.ok() || candidate.sums_in_switches) continue;
+      if (best == nullptr || candidate.seconds < best->seconds) best = &candidate;
     }
     return best;
   }
@@ -84,7 +82,7 @@ class Adviser {
   absl::Status Configured(Advice& advice) {
     const absl::StatusOr<Choice> choice = Choose(configured_, Choosing());
     if (!choice.ok()) return choice.status();
-    const Candidate* const best = BestOf(configured_, *choice);
+    const Candidate* const best = BestOf(*choice);
     if (best == nullptr)
       return absl::InvalidArgumentError(
           "no planner supports the topology of the racks; see: phubctl plan compare");
@@ -98,7 +96,7 @@ class Adviser {
   absl::Status Proposed() {
     const absl::StatusOr<Choice> choice = Choose(truth_, Choosing());
     if (!choice.ok()) return choice.status();
-    const Candidate* const best = BestOf(truth_, *choice);
+    const Candidate* const best = BestOf(*choice);
     if (best == nullptr) {
       return absl::InvalidArgumentError("no planner supports the measured topology");
     }

@@ -150,17 +150,6 @@ std::optional<ExchangeBound> BoundOf(const Topology& topology) {
   return bound;
 }
 
-bool SumsInSwitches(const Topology& topology, const Forest& forest) {
-  const auto has_switch = [&](const std::vector<Edge>& edges) {
-    return std::any_of(edges.begin(), edges.end(), [&](const Edge& edge) {
-      return !topology.IsMember(edge.from) || !topology.IsMember(edge.to);
-    });
-  };
-  return std::any_of(forest.trees.begin(), forest.trees.end(), [&](const Tree& tree) {
-    return has_switch(tree.reduce) || has_switch(tree.gather);
-  });
-}
-
 double SecondsFor(const Topology& topology, const Rational& chunk_times, double bytes) {
   return chunk_times.ToDouble() * bytes / static_cast<double>(topology.members().size()) /
          static_cast<double>(topology.unit_bytes_per_s());

@@ -1,8 +1,8 @@
 // Lower bounds for the time of an exchange, from bandwidth only. Pure; any thread.
 //
-// Reduce and gather may overlap, so the sum of both phases' bounds is not a bound. Bounds of any
-// plan: all data cross every cut with members on both sides (`narrowest`), and if only members sum,
-// they also cross every partition of the members (common/plan/partition_bound.h).
+// Reduce and gather may overlap, so the sum of their bounds is not a bound for every plan. Two
+// bounds hold: all data cross every cut with members on both sides (`narrowest`). If only members
+// sum, data also cross every partition of the members (`partition`, common/plan/partition_bound.h).
 //
 // All-gather: every member starts with one chunk, 1/N of the data, and needs the other N-1. Take
 // any set S of nodes that does not contain all members. In every schedule the chunks of the members
@@ -21,7 +21,6 @@
 #include <optional>
 #include <vector>
 
-#include "common/plan/forest.h"
 #include "common/plan/partition_bound.h"
 #include "common/plan/rational.h"
 #include "common/plan/topology.h"
@@ -45,7 +44,7 @@ struct ExchangeBound {
   CutBound narrowest;
   PartitionBound partition;  // of plans in which only members sum
 
-  // The bound of plans in which only members sum: the greater one of the two.
+  // The bound of plans in which only members sum (not SumsInSwitches): the greater one of the two.
   const Rational& members_sum() const {
     return std::max(narrowest.chunk_times, partition.chunk_times);
   }
@@ -54,9 +53,6 @@ struct ExchangeBound {
 CutBound GatherBound(const Topology& topology);
 // nullopt if a result exceeds 63 bits.
 std::optional<ExchangeBound> BoundOf(const Topology& topology);
-// Whether switches are vertices of the plan's trees: `narrowest` is then its bound. Otherwise it is
-// `members_sum`.
-bool SumsInSwitches(const Topology& topology, const Forest& forest);
 
 // Converts `chunk_times` to seconds. `bytes` is the size of all data.
 double SecondsFor(const Topology& topology, const Rational& chunk_times, double bytes);

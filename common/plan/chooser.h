@@ -1,9 +1,9 @@
 // Chooses the planner and the number of pieces for a topology and a size: the minimum simulated
 // time over all planners that support the topology. Pure; any thread.
 //
-// Every plan is verified and then simulated in lockstep for 1, 4, 16, 64... pieces. Plans that may
-// be the best are then simulated as flows. The others keep their lockstep time, and the table says
-// so. Both simulations include endpoint costs.
+// Every plan is verified and then simulated in lockstep for 1, 4, 16, 64... pieces. Small
+// plans, and large plans that may be the best, are then simulated as flows. The others keep their
+// lockstep time, and the table says so. Both simulations include endpoint costs.
 #pragma once
 
 #include <functional>

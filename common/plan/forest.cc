@@ -20,6 +20,14 @@ std::size_t EdgeCount(const Forest& forest) {
   return count;
 }
 
+bool SumsInSwitches(const Topology& topology, const Forest& forest) {
+  for (const Tree& tree : forest.trees)
+    for (const auto* edges : {&tree.reduce, &tree.gather})
+      for (const Edge& edge : *edges)
+        if (!topology.IsMember(edge.from) || !topology.IsMember(edge.to)) return true;
+  return false;
+}
+
 std::string DescribeEdge(const Topology& topology, const Forest& forest, std::size_t tree,
                          bool reduces, const Edge& edge) {
   const auto name = [&](NodeIndex node) {

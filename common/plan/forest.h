@@ -55,6 +55,8 @@ struct Forest {
 
 std::uint32_t StepCount(const Forest& forest);  // 1 + the greatest step
 std::size_t EdgeCount(const Forest& forest);
+// Whether switches are vertices of the forest's trees.
+bool SumsInSwitches(const Topology& topology, const Forest& forest);
 // "tree 3 (home m2), reduce edge m1->m4 at step 2"
 std::string DescribeEdge(const Topology& topology, const Forest& forest, std::size_t tree,
                          bool reduces, const Edge& edge);

@@ -328,15 +328,9 @@ absl::StatusOr<Forest> Transfer(const Topology& from, const Forest& forest, cons
                                                   from.members().size(), to.name(),
                                                   to.members().size()));
   }
-  for (const Tree& tree : forest.trees) {
-    for (const bool reduces : {true, false}) {
-      for (const Edge& edge : reduces ? tree.reduce : tree.gather) {
-        if (from.IsMember(edge.from) && from.IsMember(edge.to)) continue;
-        return absl::InvalidArgumentError(
-            "the plan sums in switches and cannot be transferred to another topology");
-      }
-    }
-  }
+  if (SumsInSwitches(from, forest))
+    return absl::InvalidArgumentError(
+        "the plan sums in switches and cannot be transferred to another topology");
   return Reroute(forest, to, [&](NodeIndex node) { return to.members()[from.RankOf(node)]; });
 }
 

@@ -140,8 +140,8 @@ absl::StatusOr<SimulationResult> Simulate(const Topology& topology, const Forest
     result = *std::move(flow);
   }
   const std::vector<double> bytes = LinkBytes(topology, forest, options.size_bytes);
-  // The ends of transfers are rounded, so a link could seem to carry more than it can. No link
-  // does.
+  // Ends of transfers are rounded, possibly down. The time must not be below the time that the
+  // busiest link needs for its bytes.
   for (std::uint32_t i = 0; i < bytes.size(); ++i) {
     const double busy = bytes[i] / topology.BytesPerSecond(LinkIndex{i}) * kPicosecondsPerSecond;
     result.time_ps = std::max(result.time_ps, static_cast<std::int64_t>(std::ceil(busy)));

@@ -138,6 +138,13 @@ TEST_F(PhubctlPlan, MakesVerifiesAndSimulates) {
   EXPECT_THAT(Contents(In("trace.json")), HasSubstr("\"traceEvents\""));
 }
 
+TEST_F(PhubctlPlan, GreedyPlansForTheGivenSize) {
+  const auto made_for = [](const char* size) {
+    return Output({"make", "-p", "greedy", "-t", "ring:4,latency=10us", "--size", size});
+  };
+  EXPECT_NE(made_for("1KB"), made_for("1GB"));
+}
+
 TEST_F(PhubctlPlan, FormatsAreNotFiles) {
   const std::string plan = Contents(Made("ring", "ring:4"));
   for (const std::vector<std::string>& to_standard_output :
@@ -156,8 +163,11 @@ TEST_F(PhubctlPlan, ShowsTopologiesAndBounds) {
   EXPECT_EQ(Output({"bound", "-t", file}), Output({"bound", "-t", "racks:2x2@4"}));
   const std::string bound = Output({"bound", "-t", "torus:8x8"});
   EXPECT_THAT(bound, HasSubstr("all-gather                                    63/4     16"));
+  EXPECT_THAT(bound, HasSubstr("\nnarrowest cut (any plan)  "));
+  EXPECT_THAT(bound, HasSubstr("\npartition (only members sum)  "));
+  EXPECT_THAT(bound, HasSubstr("\nany plan in which only members sum  "));
   EXPECT_THAT(bound, HasSubstr("Narrowest cut for all-gather: into {m0}\n"
-                               "Narrowest cut of all: out of {m0}\n"
+                               "Narrowest cut for any plan: out of {m0}\n"
                                "Partition: 64 groups: {m0} {m1} {m2} {m3} {m4} {m5} {m6} {m7} "
                                "and 56 more\n"));
 }

@@ -11,7 +11,7 @@
 // Symmetry (planners/symmetry.h): only trees of one member per orbit grow. A link stands for its
 // orbit: at any time one transfer may use it. All images of a transfer under the group are sent at
 // the same time, so the trees of the other members, which are images, use other links of the same
-// orbits. If several images share one link, the transfer takes so many times longer.
+// orbits. If several images share one link, the transfer takes that many times as long.
 //
 // A step is the place of a transfer in the order of its links and of its tree.
 #include <oneapi/tbb/parallel_for.h>
@@ -29,6 +29,7 @@
 #include "common/plan/planners/member_paths.h"
 #include "common/plan/planners/out_forest.h"
 #include "common/plan/planners/planner.h"
+#include "common/plan/planners/rank_forest.h"
 #include "common/plan/planners/symmetry.h"
 #include "fmt/core.h"
 
@@ -40,8 +41,10 @@ constexpr std::size_t kPathsPerPair = 8;
 constexpr double kAlmostEqual = 1.001;
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 constexpr std::size_t kPathsMax = std::size_t{1} << 18;
-// Candidates that are examined: of one start with one tree per member, and of all starts.
+// The limit of the candidates of one start with one tree per member.
 constexpr std::size_t kWorkMax = std::size_t{1} << 22;
+// The number of starts is chosen for this many candidates of all starts together. A single start
+// may have more.
 constexpr std::size_t kWorkOfAll = std::size_t{1} << 21;
 
 // Paths with the same cost over the same orbits of links. All wait for the same links.
@@ -54,16 +57,17 @@ struct PathClass {
 
 struct ClassedPath {
   std::uint32_t to = 0;  // rank
-  std::uint32_t in_class = 0;
+  std::uint32_t class_index = 0;
   Path links;
 };
 
 struct GreedyInput {
   GreedyInput(const Topology& direction, double bytes)
       : topology(direction), size_bytes(bytes), symmetry(FindSymmetry(direction)) {
-    for (std::vector<MemberPath>& list : MemberPaths(topology, kPathsPerPair)) {
+    for (std::uint32_t from = 0; from < topology.members().size() && IsWithinLimits(); ++from) {
       std::vector<ClassedPath>& classed = paths.emplace_back();
-      for (MemberPath& path : list) Add(std::move(path), classed);
+      for (MemberPath& path : MemberPaths(topology, from, kPathsPerPair))
+        Add(std::move(path), classed);
       path_count += classed.size();
     }
     classes.resize(known.size());
@@ -90,6 +94,8 @@ struct GreedyInput {
 
   // Candidates of one start with one tree per member.
   std::size_t Work() const { return symmetry.representatives.size() * path_count; }
+  // If not, some paths are missing.
+  bool IsWithinLimits() const { return path_count <= kPathsMax && Work() <= kWorkMax; }
 
   const Topology& topology;
   double size_bytes;
@@ -131,17 +137,17 @@ class GreedyGrowth {
     while (!turns_.empty() && missing > 0) {
       const Turn turn = turns_.top();
       turns_.pop();
-      Queue& queue = queues_[turn.in_class];
+      Queue& queue = queues_[turn.class_index];
       if (turn.arrival_s != queue.turn_s) continue;  // an earlier turn replaced it
       queue.turn_s = std::numeric_limits<double>::infinity();
-      const std::optional<Candidate> first = FirstOf(turn.in_class);
-      if (first && ArrivalOf(turn.in_class, first->ready_s) <= turn.arrival_s) {
+      const std::optional<Candidate> first = FirstOf(turn.class_index);
+      if (first && ArrivalOf(turn.class_index, first->ready_s) <= turn.arrival_s) {
         queue.sendable.pop();
-        Commit(turn.in_class, *first);
+        Commit(turn.class_index, *first);
         end_s = std::max(end_s, turn.arrival_s);
         --missing;
       }
-      Schedule(turn.in_class);
+      Schedule(turn.class_index);
     }
     return missing > 0 ? std::numeric_limits<double>::infinity() : end_s;
   }
@@ -180,7 +186,7 @@ class GreedyGrowth {
   struct Turn {
     double arrival_s;
     double order;
-    std::uint32_t in_class;
+    std::uint32_t class_index;
     bool operator>(const Turn& other) const {
       return arrival_s != other.arrival_s ? arrival_s > other.arrival_s : order > other.order;
     }
@@ -207,23 +213,24 @@ class GreedyGrowth {
     return trees_[candidate.tree].holders[to].since_s >= 0;
   }
 
-  double FreeOf(std::uint32_t in_class) const {
+  double FreeOf(std::uint32_t class_index) const {
     double free_s = 0;
-    for (const std::uint32_t orbit : input_.classes[in_class].orbits)
+    for (const std::uint32_t orbit : input_.classes[class_index].orbits)
       free_s = std::max(free_s, free_s_[orbit]);
     return free_s;
   }
-  double SentOf(std::uint32_t in_class, double ready_s) const {
-    return std::max(FreeOf(in_class), ready_s) + bytes_ * input_.classes[in_class].seconds_per_byte;
+  double SentOf(std::uint32_t class_index, double ready_s) const {
+    return std::max(FreeOf(class_index), ready_s) +
+           bytes_ * input_.classes[class_index].seconds_per_byte;
   }
-  double ArrivalOf(std::uint32_t in_class, double ready_s) const {
-    return SentOf(in_class, ready_s) + input_.classes[in_class].latency_s;
+  double ArrivalOf(std::uint32_t class_index, double ready_s) const {
+    return SentOf(class_index, ready_s) + input_.classes[class_index].latency_s;
   }
 
   // The candidate that arrives first. It is then the first of the sendable ones.
-  std::optional<Candidate> FirstOf(std::uint32_t in_class) {
-    Queue& queue = queues_[in_class];
-    double ready_s = FreeOf(in_class);
+  std::optional<Candidate> FirstOf(std::uint32_t class_index) {
+    Queue& queue = queues_[class_index];
+    double ready_s = FreeOf(class_index);
     for (;;) {
       for (; !queue.waiting.empty() && queue.waiting.top().ready_s <= ready_s; queue.waiting.pop())
         queue.sendable.push(queue.waiting.top());
@@ -236,13 +243,13 @@ class GreedyGrowth {
   }
 
   // Gives the class a turn for its first candidate.
-  void Schedule(std::uint32_t in_class) {
-    const std::optional<Candidate> first = FirstOf(in_class);
+  void Schedule(std::uint32_t class_index) {
+    const std::optional<Candidate> first = FirstOf(class_index);
     if (!first) return;
-    const double arrival_s = ArrivalOf(in_class, first->ready_s);
-    if (arrival_s >= queues_[in_class].turn_s) return;
-    queues_[in_class].turn_s = arrival_s;
-    turns_.push({arrival_s, first->order, in_class});
+    const double arrival_s = ArrivalOf(class_index, first->ready_s);
+    if (arrival_s >= queues_[class_index].turn_s) return;
+    queues_[class_index].turn_s = arrival_s;
+    turns_.push({arrival_s, first->order, class_index});
   }
 
   // The member has the tree's data and can send it.
@@ -252,17 +259,17 @@ class GreedyGrowth {
       const ClassedPath& path = input_.paths[rank][i];
       if (trees_[tree].holders[path.to].since_s >= 0) continue;
       const double random = static_cast<double>(random_.Next() >> 11) * 0x1p-53;
-      queues_[path.in_class].waiting.push(
+      queues_[path.class_index].waiting.push(
           {holder.since_s, random + depth_weight_ * holder.depth, tree, rank, i});
-      Schedule(path.in_class);
+      Schedule(path.class_index);
     }
   }
 
-  void Commit(std::uint32_t in_class, const Candidate& candidate) {
+  void Commit(std::uint32_t class_index, const Candidate& candidate) {
     const Holder sender = trees_[candidate.tree].holders[candidate.from];
-    const double sent_s = SentOf(in_class, candidate.ready_s);
-    const double arrival_s = ArrivalOf(in_class, candidate.ready_s);
-    const std::vector<std::uint32_t>& orbits = input_.classes[in_class].orbits;
+    const double sent_s = SentOf(class_index, candidate.ready_s);
+    const double arrival_s = ArrivalOf(class_index, candidate.ready_s);
+    const std::vector<std::uint32_t>& orbits = input_.classes[class_index].orbits;
     std::uint32_t step = sender.step;
     for (const std::uint32_t orbit : orbits) step = std::max(step, next_step_[orbit]);
     for (const std::uint32_t orbit : orbits) {
@@ -321,7 +328,7 @@ std::uint32_t StartsFor(const GreedyInput& input, std::uint32_t starts) {
       std::clamp<std::size_t>(kWorkOfAll / (input.Work() * trees), trees, kUsualMax));
 }
 
-// Of almost equal results one with the fewest trees, and of these the first.
+// Returns a start with the fewest trees among almost equal results; the first of several.
 std::uint32_t BestOf(const std::vector<double>& ends_s, std::uint32_t trees_max) {
   const double least_s = *std::min_element(ends_s.begin(), ends_s.end());
   std::uint32_t best = kNone;
@@ -335,11 +342,12 @@ std::uint32_t BestOf(const std::vector<double>& ends_s, std::uint32_t trees_max)
 absl::StatusOr<OutForest> GrowGreedy(const Topology& topology, const PlannerOptions& options) {
   constexpr std::uint32_t kBatch = 16;
   const GreedyInput input(topology, static_cast<double>(options.size_bytes));
-  if (input.path_count > kPathsMax || input.Work() > kWorkMax)
+  if (!input.IsWithinLimits())
     return absl::FailedPreconditionError(
-        fmt::format("{} members with {} paths between them are too many; at most {} paths, or {} "
-                    "times members that are not equivalent",
-                    topology.members().size(), input.path_count, kPathsMax, kWorkMax));
+        fmt::format("at least {} paths between {} members (limit {}), times {} members that are "
+                    "not equivalent, is {} (limit {})",
+                    input.path_count, topology.members().size(), kPathsMax,
+                    input.symmetry.representatives.size(), input.Work(), kWorkMax));
   const std::uint32_t starts = StartsFor(input, options.starts);
   const std::uint32_t trees_max = TreesMax(input);
   const auto growth_of = [&](std::uint32_t start) {
@@ -359,14 +367,6 @@ absl::StatusOr<OutForest> GrowGreedy(const Topology& topology, const PlannerOpti
   return growth.Take();
 }
 
-absl::Status GreedyApplies(const Topology& topology) {
-  const std::size_t count = topology.members().size();
-  if (2 * count * (count - 1) > kEdgesMax)
-    return absl::FailedPreconditionError(
-        fmt::format("{} members need more than {} edges", count, kEdgesMax));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Forest> PlanGreedy(const Topology& topology, const PlannerOptions& options) {
   return GrowBothPhases(topology, "greedy",
                         [&](const Topology& direction) { return GrowGreedy(direction, options); });
@@ -375,8 +375,9 @@ absl::StatusOr<Forest> PlanGreedy(const Topology& topology, const PlannerOptions
 }  // namespace
 
 Planner GreedyPlanner() {
-  return {"greedy", "one to four trees per member, grown in time: what arrives first comes next",
-          GreedyApplies, PlanGreedy};
+  return {"greedy",
+          "one to four trees per member, grown in time; adds the transfer that arrives first",
+          CheckEdges, PlanGreedy};
 }
 
 }  // namespace phub::plan

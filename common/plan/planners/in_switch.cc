@@ -29,10 +29,15 @@ constexpr std::size_t kTreesMax = 4096;  // of more than one round
 // One more round must reduce the time of the busiest link by this factor.
 constexpr double kWorthwhile = 0.99;
 
+using NextLink = std::pair<double, LinkIndex>;
+constexpr NextLink kUnreached{std::numeric_limits<double>::infinity(), LinkIndex{kNone}};
+
 class Grower {
  public:
   explicit Grower(const Topology& topology)
-      : topology_(topology), load_(topology.links().size(), 0) {}
+      : topology_(topology),
+        load_(topology.links().size(), 0),
+        next_(topology.nodes().size(), kUnreached) {}
 
   absl::StatusOr<OutForest> Grow() {
     OutForest forest;
@@ -77,7 +82,7 @@ class Grower {
     return busiest;
   }
 
-  // Every member sends or receives all data over its own links.
+  // All data leave every member over its own links.
   double LeastTime() const {
     double least = 0;
     for (const NodeIndex member : topology_.members()) {
@@ -139,8 +144,7 @@ class Grower {
     using Entry = std::tuple<double, std::uint32_t, NodeIndex>;  // cost, arrival, node
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
     std::uint32_t arrivals = 0;
-    next_.assign(topology_.nodes().size(),
-                 {std::numeric_limits<double>::infinity(), LinkIndex{kNone}});
+    std::vector<NodeIndex> reached{member};
     next_[member.value].first = 0;
     queue.emplace(0.0, arrivals++, member);
     while (!queue.empty()) {
@@ -148,22 +152,24 @@ class Grower {
       queue.pop();
       if (cost > next_[node.value].first) continue;
       if (node != member && is_joined_[node.value]) {
-        Take(node, member);
-        return;
+        AddPath(node, member);
+        break;
       }
       for (const LinkIndex link : topology_.InLinks(node)) {
         const NodeIndex from = topology_.link(link).from;
         if (depth_[from.value] == kNone || depth_[from.value] + 1 != depth_[node.value]) continue;
         const double total = cost + CostOf(link);
         if (!IsInner(from) || total >= next_[from.value].first) continue;
+        if (next_[from.value] == kUnreached) reached.push_back(from);
         next_[from.value] = {total, link};
         queue.emplace(total, arrivals++, from);
       }
     }
+    for (const NodeIndex node : reached) next_[node.value] = kUnreached;
   }
 
   // Adds the path from a node of the tree to the member. Nodes on it that can send join, too.
-  void Take(NodeIndex node, NodeIndex member) {
+  void AddPath(NodeIndex node, NodeIndex member) {
     Path segment;
     while (node != member) {
       const LinkIndex link = next_[node.value].second;
@@ -204,8 +210,8 @@ class Grower {
   std::vector<bool> is_joined_;       // it is in the tree and can send
   std::vector<Path> segment_;         // the path from the node of the tree before it
   std::vector<std::uint32_t> child_count_;
-  // The cost from a node to the member that joins, and the next link.
-  std::vector<std::pair<double, LinkIndex>> next_;
+  // While a member joins, by node: the cost to the member, and the next link.
+  std::vector<NextLink> next_;
 };
 
 absl::Status InSwitchApplies(const Topology& topology) {

@@ -80,11 +80,9 @@ class PathSearch {
 
 }  // namespace
 
-std::vector<std::vector<MemberPath>> MemberPaths(const Topology& topology, std::size_t limit) {
-  std::vector<std::vector<MemberPath>> paths;
-  for (std::uint32_t rank = 0; rank < topology.members().size(); ++rank)
-    paths.push_back(PathSearch(topology, rank, limit).Run());
-  return paths;
+std::vector<MemberPath> MemberPaths(const Topology& topology, std::uint32_t from,
+                                    std::size_t limit) {
+  return PathSearch(topology, from, limit).Run();
 }
 
 }  // namespace phub::plan

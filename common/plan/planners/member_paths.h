@@ -15,8 +15,9 @@ struct MemberPath {
   Path links;
 };
 
-// By the rank of the sender: shortest paths to every member that it reaches through switches, at
-// most `limit` for each receiver. With more equal paths, different pairs get different ones.
-std::vector<std::vector<MemberPath>> MemberPaths(const Topology& topology, std::size_t limit);
+// Shortest paths from the member with rank `from` to every member that it reaches through switches,
+// at most `limit` for each receiver. With more equal paths, different pairs get different ones.
+std::vector<MemberPath> MemberPaths(const Topology& topology, std::uint32_t from,
+                                    std::size_t limit);
 
 }  // namespace phub::plan

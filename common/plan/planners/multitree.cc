@@ -24,7 +24,7 @@
 #include "common/plan/bound.h"
 #include "common/plan/planners/out_forest.h"
 #include "common/plan/planners/planner.h"
-#include "fmt/core.h"
+#include "common/plan/planners/rank_forest.h"
 
 namespace phub::plan {
 namespace {
@@ -216,14 +216,6 @@ absl::StatusOr<OutForest> GrowMultiTree(const Topology& topology, const PlannerO
   return *std::move(best);
 }
 
-absl::Status MultiTreeApplies(const Topology& topology) {
-  const std::size_t count = topology.members().size();
-  if (2 * count * (count - 1) > kEdgesMax)
-    return absl::FailedPreconditionError(
-        fmt::format("{} members need more than {} edges", count, kEdgesMax));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Forest> PlanMultiTree(const Topology& topology, const PlannerOptions& options) {
   return GrowBothPhases(topology, "multitree", [&](const Topology& direction) {
     return GrowMultiTree(direction, options);
@@ -234,8 +226,8 @@ absl::StatusOr<Forest> PlanMultiTree(const Topology& topology, const PlannerOpti
 
 Planner MultiTreePlanner() {
   return {"multitree",
-          "one tree per member; all trees grow together, step by step, over free links",
-          MultiTreeApplies, PlanMultiTree};
+          "one tree per member; all trees grow together, step by step, over free links", CheckEdges,
+          PlanMultiTree};
 }
 
 }  // namespace phub::plan

@@ -1,6 +1,6 @@
 // Optimal spanning-tree packing (Zhao et al., "ForestColl: Throughput-Optimal Collective
 // Communications on Heterogeneous Network Fabrics", 2024), in integers throughout. By bandwidth, no
-// exchange that consists of reduce-scatter and all-gather is faster.
+// exchange that reduces all data before it gathers them is faster.
 //
 //  1. The bound (common/plan/bound.h) of an all-gather is y = p/q chunk times. Capacities are
 //     multiplied by U = p/g, where g divides q and every capacity. Every member becomes the root of

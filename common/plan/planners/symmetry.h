@@ -21,7 +21,7 @@ struct Symmetry {
   std::vector<Permutation> elements;           // the whole group; the identity comes first
   std::vector<std::uint32_t> representatives;  // ranks: one member of each orbit
   std::vector<std::uint32_t> orbit_of;         // by link: its orbit
-  // By link: elements that map the link to itself. If one tree uses the link, so many equivalent
+  // By link: elements that map the link to itself. If one tree uses the link, that many equivalent
   // trees use it at the same time.
   std::vector<std::uint32_t> uses;
 };
