@@ -59,6 +59,22 @@ class Registrar {
           return text == "json" || text == "table" ? std::string() : text;
         });
   }
+  void ProfileOptions(Subcommand app) {
+    app.AddOption("--profile", arguments_->profile, "Profile of a node, from TACCL (.json)")
+        .TypeName("FILE")
+        .Required();
+    app.AddOption("--node", arguments_->node,
+                  "Kind of node: NDv2, DGX2, HubAndSpoke or custom (default: by the profile)")
+        .TypeName("KIND");
+    app.AddOption("--chunk", arguments_->chunk,
+                  "Size of a chunk in the profile (default: by its name, or 1MiB)")
+        .TypeName("SIZE");
+    app.AddOption(
+           "--time-unit", arguments_->time_unit,
+           "Unit of the costs in the profile (default: 1us; 100ns if its name ends in _32KB, "
+           "10ns for _1KB)")
+        .TypeName("DURATION");
+  }
   void ProbeOptions(Subcommand app) {
     const auto duration = [](const std::string& text) {
       const auto parsed = ParseDuration(text);
@@ -128,6 +144,43 @@ void AddProbe(Registrar& registrar, Subcommand plan) {
       "allowed, 5 the daemon at --endpoint does not answer.");
 }
 
+void AddSketch(Registrar& registrar, Subcommand plan) {
+  const Subcommand sketch = registrar.Add(
+      plan, "sketch", "Expand a sketch of TACCL to a topology of all its GPUs", PlanSketch);
+  sketch.AddOption("sketch", registrar.arguments().sketch, "Sketch file (.json)").Required();
+  registrar.ProfileOptions(sketch);
+  registrar.OutOption(sketch);
+  sketch.SetFooter(
+      "A sketch describes one node with GPUs: which of them have switches, and which send to "
+      "other\n"
+      "nodes. A profile has the costs of their links. Writes a topology (.toml), and prints how "
+      "many\n"
+      "ranks and links it has. GPUs are named g0, g1, ..., node by node. A switch becomes a node "
+      "with\n"
+      "one port per GPU, so that a GPU's bandwidth is limited over all links of the switch "
+      "together.\n"
+      "\n"
+      "Both files are read as TACCL publishes them. A field that is not supported is an error.\n"
+      "\n"
+      "Example:\n"
+      "  phubctl plan sketch sk1-ndv2-n2.json --profile topo-ndv2-1MB.json -o ndv2.toml\n"
+      "  phubctl plan compare -t ndv2.toml --size 16MiB");
+}
+
+void AddConversions(Registrar& registrar, Subcommand plan) {
+  const Subcommand to_xml = registrar.Add(plan, "export", "Convert to MSCCL XML", PlanExport);
+  registrar.PlanArgument(to_xml);
+  registrar.TopologyOption(to_xml);
+  registrar.OutOption(to_xml);
+
+  const Subcommand from_xml = registrar.Add(plan, "import", "Convert from MSCCL XML", PlanImport);
+  registrar.PlanArgument(from_xml);
+  registrar.TopologyOption(from_xml);
+  registrar.OutOption(from_xml);
+
+  AddSketch(registrar, plan);
+}
+
 }  // namespace
 
 void AddPlan(Subcommand parent, const Options& options, Command& command) {
@@ -180,16 +233,7 @@ void AddPlan(Subcommand parent, const Options& options, Command& command) {
   draw.AddOption("--home", registrar.arguments().home, "Draw only the trees of this member");
   registrar.OutOption(draw);
 
-  const Subcommand to_xml = registrar.Add(plan, "export", "Convert to MSCCL XML", PlanExport);
-  registrar.PlanArgument(to_xml);
-  registrar.TopologyOption(to_xml);
-  registrar.OutOption(to_xml);
-
-  const Subcommand from_xml = registrar.Add(plan, "import", "Convert from MSCCL XML", PlanImport);
-  registrar.PlanArgument(from_xml);
-  registrar.TopologyOption(from_xml);
-  registrar.OutOption(from_xml);
-
+  AddConversions(registrar, plan);
   AddProbe(registrar, plan);
 
   plan.SetFooter(
@@ -198,6 +242,7 @@ void AddPlan(Subcommand parent, const Options& options, Command& command) {
       "  phubctl plan make --topology torus:4x4 --planner multitree -o plan.json\n"
       "  phubctl plan verify plan.json --topology torus:4x4\n"
       "  phubctl plan draw plan.json --topology torus:4x4 --home m5 -o plan.svg\n"
+      "  phubctl plan sketch sketch.json --profile profile.json -o gpus.toml\n"
       "  phubctl -e rack0:7700 plan probe");
 }
 

@@ -18,6 +18,11 @@ namespace phub::client::cli {
 struct PlanArguments {
   std::string topology;  // "torus:4x4", or a file (.toml, .json)
   std::string plan;      // a plan file
+  std::string sketch;    // a sketch of TACCL (.json)
+  std::string profile;   // the profile of its nodes (.json)
+  std::string node;      // the kind of its nodes; empty: by the profile
+  std::string chunk;     // the size that the profile is for; empty: by its name
+  std::string time_unit;
   std::string planner = "best";
   std::string size = "64MiB";
   std::string out;  // a file; empty: standard output
@@ -49,8 +54,16 @@ absl::StatusOr<plan::SimulationOptions> SimulationOf(const PlanArguments& argume
 // Writes to the file, or to standard output if `file` is empty.
 absl::Status WriteOut(const std::string& file, std::string_view text);
 absl::StatusOr<std::string> ReadFile(const std::string& file, std::size_t bytes_max);
+// The error with the name of the file.
+absl::Status InFile(const std::string& file, const absl::Status& status);
+template <typename Value>
+absl::StatusOr<Value> InFile(const std::string& file, absl::StatusOr<Value> value) {
+  if (!value.ok()) return InFile(file, value.status());
+  return value;
+}
 
 int TopologyShow(const PlanArguments& arguments, const Options& options);
+int PlanSketch(const PlanArguments& arguments, const Options& options);
 int PlanMake(const PlanArguments& arguments, const Options& options);
 int PlanVerify(const PlanArguments& arguments, const Options& options);
 int PlanBound(const PlanArguments& arguments, const Options& options);

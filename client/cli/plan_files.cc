@@ -18,20 +18,11 @@
 #include "common/plan/topology_toml.h"
 
 namespace phub::client::cli {
-namespace {
 
 absl::Status InFile(const std::string& file, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(), fmt::format("{}: {}", file, std::string(status.message())));
 }
-
-template <typename Value>
-absl::StatusOr<Value> InFile(const std::string& file, absl::StatusOr<Value> value) {
-  if (!value.ok()) return InFile(file, value.status());
-  return value;
-}
-
-}  // namespace
 
 int ReportPlanError(const absl::Status& status) {
   fmt::print(stderr, "phubctl: {}\n", Printable(std::string(status.message())));

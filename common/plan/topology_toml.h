@@ -1,4 +1,4 @@
-// Parses a topology in TOML, for files written by hand. Pure: it opens no file.
+// Parses a topology in TOML, for files written by hand, and writes it. Pure: it opens no file.
 //
 //   name = "two racks"          # optional
 //   unit = "100Gbit/s"          # a bandwidth of 1 (default: 100Gbit/s)
@@ -18,6 +18,7 @@
 // errors. kTopologyTextBytesMax limits time and memory.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -28,5 +29,8 @@ namespace phub::plan {
 inline constexpr std::size_t kTopologyTextBytesMax = std::size_t{32} << 20;
 
 absl::StatusOr<Topology> ParseTopologyToml(std::string_view text);
+
+// Text that reads back to an equal topology. Members come first, and places in pictures are lost.
+std::string TopologyToToml(const Topology& topology);
 
 }  // namespace phub::plan

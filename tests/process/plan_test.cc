@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "tests/process/process.h"
 #include "tests/support/temporary_folder.h"
@@ -162,7 +163,7 @@ TEST_F(PhubctlPlan, ShowsTopologiesAndBounds) {
       folder_.Write("racks.json", Output({"topology", "show", "racks:2x2@4", "-o", "json"}));
   EXPECT_EQ(Output({"bound", "-t", file}), Output({"bound", "-t", "racks:2x2@4"}));
   const std::string bound = Output({"bound", "-t", "torus:8x8"});
-  EXPECT_THAT(bound, HasSubstr("all-gather                                    63/4     16"));
+  EXPECT_THAT(bound, HasSubstr("\nall-gather                                 63/4     16"));
   EXPECT_THAT(bound, HasSubstr("\nnarrowest cut (any plan)  "));
   EXPECT_THAT(bound, HasSubstr("\npartition (only members sum)  "));
   EXPECT_THAT(bound, HasSubstr("\nany plan in which only members sum  "));
@@ -194,6 +195,50 @@ TEST_F(PhubctlPlan, DrawsExportsAndImports) {
   Made("in-switch", "switch:4,aggregate");
   EXPECT_THAT(Error(1, {"export", inside, "-t", "switch:4,aggregate"}),
               HasSubstr("MSCCL does not support aggregating switches"));
+}
+
+constexpr const char* kSketch = R"({"nnodes": 2, "intranode_sketch": {"strategy": "none"},
+  "internode_sketch": {"strategy": "relay", "internode_conn": {"0": [1]}},
+  "symmetry_offsets": [[8, 16]], "hyperparameters": {"input_chunkup": 1}})";
+constexpr const char* kProfile = R"({"name": "NDv2_1MB", "gpus_per_node": 8, "nics_per_node": 1,
+  "alpha": 0.3, "node_betas_list": [23, 46], "node_invbws_list": [23, 46],
+  "remote_alpha": 2.6, "remote_beta": 105, "remote_invbw": 107})";
+
+TEST_F(PhubctlPlan, ExpandsSketchesOfTaccl) {
+  const std::string sketch = folder_.Write("sketch.json", kSketch);
+  const std::string profile = folder_.Write("profile.json", kProfile);
+  const std::string summary =
+      Output({"sketch", sketch, "--profile", profile, "-o", In("gpus.toml")});
+  EXPECT_THAT(summary, StartsWith("NDv2_1MB x 2: 16 ranks on 2 node(s), 66 links between GPUs, 2 "
+                                  "of them between nodes.\n"));
+  const std::string toml = Output({"sketch", sketch, "--profile", profile});
+  EXPECT_EQ(toml, Contents(In("gpus.toml")));
+  EXPECT_THAT(toml, StartsWith("# NDv2_1MB x 2: 16 ranks "));
+  EXPECT_THAT(Output({"topology", "show", In("gpus.toml")}),
+              HasSubstr("16 members, 0 switches, 66 directed links"));
+  const std::string plan = Made("greedy", In("gpus.toml"));
+  EXPECT_THAT(Output({"verify", plan, "-t", In("gpus.toml")}), HasSubstr("valid."));
+}
+
+TEST_F(PhubctlPlan, ErrorsInSketchesNameFileFieldAndReason) {
+  const std::string sketch = folder_.Write("sketch.json", kSketch);
+  const std::string profile = folder_.Write("profile.json", kProfile);
+  const std::string bad = folder_.Write(
+      "bad.json",
+      std::string(kSketch).replace(std::string_view(kSketch).find("\"0\""), 3, "\"9\""));
+  EXPECT_EQ(Error(1, {"sketch", bad, "--profile", profile}),
+            "phubctl: " + bad +
+                ": internode_sketch.internode_conn: there is no GPU 9; a node has 8 "
+                "(gpus_per_node)\n");
+  EXPECT_THAT(Error(1, {"sketch", sketch, "--profile", sketch}),
+              StartsWith("phubctl: " + sketch + ": unknown field "));
+  EXPECT_THAT(Error(2, {"sketch", sketch}), HasSubstr("--profile is required"));
+  EXPECT_THAT(Error(3, {"sketch", sketch, "--profile", In("none.json")}),
+              HasSubstr("no such file"));
+  EXPECT_THAT(Error(1, {"sketch", sketch, "--profile", profile, "--node", "DGX2"}),
+              HasSubstr("gpus_per_node: is 8, but a DGX2 has 16"));
+  EXPECT_THAT(Error(1, {"sketch", sketch, "--profile", profile, "--time-unit", "1"}),
+              HasSubstr("--time-unit: '1' is not a duration such as 1us"));
 }
 
 TEST_F(PhubctlPlan, ReorderingSaysWhatItGains) {
