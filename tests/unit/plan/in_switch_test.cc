@@ -12,10 +12,9 @@
 namespace phub::plan {
 namespace {
 
-// Racks with a link to each of several aggregating spines. `capacities`: up to each spine, and down
-// from it unless `down` is given.
-Topology Spines(std::uint32_t racks, const std::vector<std::int64_t>& capacities, std::int64_t unit,
-                const std::vector<std::int64_t>& down = {}) {
+// Racks with a link to each of several aggregating spines.
+Topology Spines(std::uint32_t racks, const std::vector<std::int64_t>& capacities,
+                std::int64_t unit) {
   TopologyParts parts;
   parts.name = "spines";
   parts.unit_capacity = unit;
@@ -25,7 +24,7 @@ Topology Spines(std::uint32_t racks, const std::vector<std::int64_t>& capacities
     for (std::uint32_t i = 0; i < racks; ++i)
       for (const bool up : {true, false})
         parts.links.push_back({NodeIndex{up ? i : racks + spine}, NodeIndex{up ? racks + spine : i},
-                               (up || down.empty() ? capacities : down)[spine], 500});
+                               capacities[spine], 500});
   }
   return *Topology::Create(parts);
 }
@@ -50,12 +49,6 @@ TEST(InSwitch, UsesAllSpines) {
 TEST(InSwitch, UsesUnequalSpinesByTheirBandwidth) {
   EXPECT_LT(OfBound(Spines(4, {1, 2}, 3)), 1.02);
   EXPECT_LT(OfBound(Spines(5, {3, 1, 1}, 5)), 1.02);
-}
-
-// Reduce loads the links up and gather the links down, so the phases use the spines differently.
-TEST(InSwitch, UsesSpinesWithDifferentBandwidthsUpAndDown) {
-  EXPECT_LT(OfBound(Spines(4, {1, 2}, 3, {2, 1})), 1.02);
-  EXPECT_LT(OfBound(Spines(4, {3, 1}, 4, {1, 1})), 1.02);
 }
 
 TEST(InSwitch, TakesNoMoreTreesThanItNeeds) {
