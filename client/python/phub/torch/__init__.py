@@ -2,6 +2,8 @@
 
 Importing this module registers the backend "phub". Where phub is installed as a package and torch
 is 2.5 or newer, torch finds it by itself, and nothing needs to be imported.
+
+:func:`DistributedOptimizer` runs an optimizer of torch.optim in the daemon.
 """
 
 from __future__ import annotations
@@ -9,17 +11,29 @@ from __future__ import annotations
 from _phub_torch import register
 
 from ._create import create, create_group
-from ._errors import CollectiveError, CollectiveMismatch, CollectiveTimeout, NotServed
+from ._errors import (
+    CollectiveError,
+    CollectiveMismatch,
+    CollectiveTimeout,
+    NotServed,
+    OptimizerError,
+)
 from ._group import ProcessGroup
+from ._optimizer import DistributedOptimizer
 from ._options import Options
+from ._replicate import broadcast_optimizer_state, broadcast_parameters
 
 __all__ = [
     "CollectiveError",
     "CollectiveMismatch",
     "CollectiveTimeout",
+    "DistributedOptimizer",
     "NotServed",
+    "OptimizerError",
     "Options",
     "ProcessGroup",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
     "create",
     "create_group",
     "register",

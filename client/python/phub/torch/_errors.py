@@ -42,3 +42,26 @@ class CollectiveTimeout(CollectiveError, TimeoutError):
 
 class NotServed(CollectiveError, NotImplementedError):
     """phub, or a backend in Python, cannot do this. docs/pytorch.md has the list."""
+
+
+class OptimizerError(RuntimeError, _errors.Error):
+    """A step of a DistributedOptimizer is wrong on this rank, or failed on any rank.
+
+    The text names the parameter. ``rank`` is the rank that the error is about.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        job: Optional[str] = None,
+        key: Optional[str] = None,
+        rank: Optional[int] = None,
+        own_rank: Optional[int] = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.job = job
+        self.key = key
+        self.rank = rank
+        self.own_rank = own_rank

@@ -1,0 +1,167 @@
+"""The parameters of an optimizer as keys of a job: large ones alone, small ones bundled."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Optional
+
+import torch
+
+from .. import _optimizers as server
+from .._job import Job, KeySpec
+from .._rounds import Handle
+from ._types import name_of, raw
+
+# A parameter below this size shares a key with the next small ones of its group.
+SMALL_BYTES = 32 << 10
+# A bundle is closed when it has this size. A chunk of the daemon has 128 KiB.
+BUNDLE_BYTES = 128 << 10
+_NAME_BYTES = 200
+
+
+class Slot:
+    """One parameter, and its place in a key.
+
+    ``gradient`` and ``values`` are tensors in phub's memory with the parameter's shape. One thread
+    at a time uses a slot (Updates has the lock).
+    """
+
+    __slots__ = (
+        "name", "parameter", "group", "bundle", "shape", "dtype", "gradient", "values",
+        "version", "passes", "seen", "seen_version", "pushed",
+    )
+
+    def __init__(self, name: str, parameter: Any, group: int) -> None:
+        self.name = name
+        self.parameter = parameter
+        self.group = group  # index of the parameter group
+        self.bundle: Any = None
+        self.shape = parameter.shape
+        self.dtype = parameter.dtype
+        self.gradient: Any = None
+        self.values: Any = None
+        self.version = parameter._version  # of the values that the daemon has, too
+        self.passes = 0  # backward passes since the last step
+        self.seen: Any = None  # the gradient tensor after the last of them
+        self.seen_version = 0
+        self.pushed = False  # `seen` is in phub's memory
+
+    @property
+    def bytes(self) -> int:
+        return int(self.parameter.numel() * self.parameter.element_size())
+
+    def store(self) -> None:
+        """Copies the new parameters from phub's memory. REQUIRES: the round is complete."""
+        with torch.no_grad():
+            self.parameter.copy_(self.values)
+        self.version = self.parameter._version
+
+    def forget(self) -> None:
+        """A new step begins."""
+        self.passes = 0
+        self.seen = None
+        self.pushed = False
+
+
+class Bundle:
+    """A key of one group, with one or more parameters."""
+
+    def __init__(self, slots: list[Slot], rule: server.Optimizer) -> None:
+        self.slots = slots
+        self.kind = type(rule)
+        # The hyper-parameters of the last push. None: not those that the daemon has.
+        self.rule: Optional[server.Optimizer] = rule
+        self.key: Any = None
+        self.missing = len(slots)  # gradients that are not in phub's memory yet
+        self.handle: Optional[Handle] = None  # of the round of this step
+        for slot in slots:
+            slot.bundle = self
+
+    @property
+    def has_state(self) -> bool:
+        return self.kind is not server.Sgd
+
+    def names(self) -> str:
+        names = [slot.name for slot in self.slots]
+        if len(names) == 1:
+            return f"parameter {names[0]}"
+        return "parameters " + ", ".join(names)
+
+    def spec(self, index: int, operation: str) -> KeySpec:
+        first = self.slots[0]
+        name = first.name
+        if len(self.slots) > 1:
+            name += f" and {len(self.slots) - 1} more"
+        if not name.isprintable() or len(name.encode()) > _NAME_BYTES:
+            name = f"parameter {index}"
+        return KeySpec(
+            name,
+            dtype=name_of(first.dtype),
+            optimizer=self.rule,
+            operation=operation,
+            tensors=[slot.shape for slot in self.slots],
+        )
+
+    def bind(self, key: Any) -> None:
+        """Points the slots to the key's memory."""
+        self.key = key
+        gradients, values = key.gradients, key.parameters
+        size = gradients.nbytes
+        # frombuffer() of the addresses: from_numpy() warns about read-only memory.
+        sources = raw(gradients.ctypes.data, size, gradients), raw(values.ctypes.data, size, values)
+        offset = 0
+        for slot in self.slots:
+            end = offset + slot.bytes
+            slot.gradient, slot.values = (
+                each[offset:end].view(slot.dtype).view(slot.shape) for each in sources
+            )
+            offset = end
+
+    def replaced(self) -> None:
+        """The daemon has other parameters and hyper-parameters now, and phub's memory, too."""
+        self.rule = None
+        for slot in self.slots:
+            slot.store()
+
+    def push(self, rule: server.Optimizer) -> None:
+        """Starts the round of this step. REQUIRES: all gradients are in phub's memory."""
+        if rule != self.rule:
+            self.key.set_hyper_parameters(rule)
+            self.rule = rule
+        self.handle = self.key.push_pull()
+
+    def finish(self) -> None:
+        """The step is over."""
+        self.missing = len(self.slots)
+        self.handle = None
+        for slot in self.slots:
+            slot.forget()
+
+
+def bundles_of(slots: list[Slot], rules: list[server.Optimizer]) -> Iterator[Bundle]:
+    """Large parameters alone, small ones with the next small ones of their group and type.
+
+    In the order of the parameters that come first in them. It depends only on groups, types and
+    sizes, so it is the same on all ranks.
+    """
+    open_: dict[tuple[int, Any], list[Slot]] = {}
+    plans: list[list[Slot]] = []
+    for slot in slots:
+        if slot.bytes >= SMALL_BYTES:
+            plans.append([slot])
+            continue
+        place = (slot.group, slot.dtype)
+        if place not in open_:
+            open_[place] = []
+            plans.append(open_[place])
+        open_[place].append(slot)
+        if sum(each.bytes for each in open_[place]) >= BUNDLE_BYTES:
+            del open_[place]
+    for plan in plans:
+        yield Bundle(plan, rules[plan[0].group])
+
+
+def join_and_add(job: Job, bundles: list[Bundle], first: int, operation: str) -> None:
+    """Adds the bundles' keys to the job. Every rank calls it alike."""
+    specs = [bundle.spec(first + index, operation) for index, bundle in enumerate(bundles)]
+    for bundle, key in zip(bundles, job.add_keys(specs)):
+        bundle.bind(key)

@@ -1,0 +1,128 @@
+"""What can be wrong with a step of this rank. Each function returns the reason, or None."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+import torch
+
+from ._bundles import Slot
+
+_LISTED = 5
+
+
+def listed(slots: list[Slot]) -> str:
+    """"parameters a, b and 3 more"."""
+    names = ", ".join(slot.name for slot in slots[:_LISTED])
+    more = f" and {len(slots) - _LISTED} more" if len(slots) > _LISTED else ""
+    return f"parameter{'s' if len(slots) > 1 else ''} {names}{more}"
+
+
+def _described(shape: Any, dtype: Any) -> str:
+    return f"{tuple(shape)} of {str(dtype).replace('torch.', '')}"
+
+
+def wrong_tensors(slot: Slot, gradient: Any) -> Optional[str]:
+    """The parameter and its gradient, before the gradient is copied."""
+    parameter = slot.parameter
+    if parameter.shape != slot.shape or parameter.dtype != slot.dtype:
+        return (
+            f"parameter {slot.name} was {_described(slot.shape, slot.dtype)} when the optimizer "
+            f"was wrapped, and is {_described(parameter.shape, parameter.dtype)} now"
+        )
+    if parameter.device.type != "cpu":
+        return f"parameter {slot.name} was moved to {parameter.device}"
+    if gradient.layout != torch.strided:
+        layout = str(gradient.layout).rsplit(".", 1)[-1]
+        return (
+            f"the gradient of parameter {slot.name} is {layout}, which phub does not serve: "
+            "use a layer with sparse=False"
+        )
+    if parameter._version != slot.version:
+        return (
+            f"parameter {slot.name} was written by this process after the last step, but the "
+            "daemon has the old values. Call phub.torch.broadcast_parameters("
+            "model.state_dict(), root_rank=0) on all ranks after load_state_dict() or other "
+            "changes of parameters"
+        )
+    return None
+
+
+def changed_groups(
+    groups: list[dict[str, Any]],
+    known: list[list[Any]],
+    frozen: list[Any],
+    name_of: Callable[[Any], str],
+) -> Optional[str]:
+    """Parameters are those that have keys. known: the parameters of each group."""
+    for index, group in enumerate(groups):
+        old = known[index] if index < len(known) else []
+        new = group["params"]
+        if len(new) == len(old) and all(a is b for a, b in zip(new, old)):
+            continue
+        for place, parameter in enumerate(new):
+            if not any(parameter is each for each in old):
+                return (
+                    f"parameter {place} of parameter group {index} ({name_of(parameter)}) was "
+                    "added to param_groups without add_param_group()"
+                )
+        gone = [each for each in old if not any(each is other for other in new)]
+        names = ", ".join(name_of(each) for each in gone) or "the order"
+        return f"parameter group {index} was changed after the optimizer was wrapped: {names}"
+    for parameter in frozen:
+        if parameter.requires_grad:
+            return (
+                f"parameter {name_of(parameter)} had requires_grad=False when the optimizer was "
+                "wrapped, and has requires_grad=True now. Wrap the optimizer after unfreezing, or "
+                "add the parameter with add_param_group()"
+            )
+    return None
+
+
+def changed_after_push(slots: list[Slot], rule_of_group: Callable[[int], Any]) -> Optional[str]:
+    """What was pushed during backward is still what the caller wants to be applied."""
+    rules: dict[int, Any] = {}
+    for slot in slots:
+        if not slot.pushed:
+            continue
+        gradient = slot.parameter.grad
+        if gradient is not slot.seen or gradient._version != slot.seen_version:
+            what = "removed" if gradient is None else "changed"
+            return (
+                f"the gradient of parameter {slot.name} was {what} after it was pushed to the "
+                'daemon during the backward pass. Pass push="step" to change gradients (clip '
+                "them, unscale them) between backward() and step()"
+            )
+        bundle = slot.bundle
+        if bundle.handle is None:
+            continue
+        if slot.group not in rules:
+            rules[slot.group] = rule_of_group(slot.group)
+        if rules[slot.group] != bundle.rule:
+            return (
+                f"hyper-parameters of parameter group {slot.group} changed between backward() "
+                f"and step(): parameter {slot.name} was pushed with {bundle.rule}, and the "
+                f"group now has {rules[slot.group]}. Change them after step(), or pass "
+                'push="step"'
+            )
+    return None
+
+
+def absent_gradients(slots: list[Slot]) -> Optional[str]:
+    """slots: those that no hook has pushed."""
+    absent = [slot for slot in slots if slot.parameter.grad is None]
+    frozen = [slot for slot in absent if not slot.parameter.requires_grad]
+    if frozen:
+        return (
+            f"{listed(frozen)} was frozen (requires_grad=False) after the optimizer was wrapped, "
+            "and has no gradient. The daemon updates every parameter of the optimizer in every "
+            "step: freeze before wrapping, or use an optimizer for each part"
+        )
+    if absent:
+        return (
+            f"{listed(absent)} has no gradient: the backward passes since the last step did not "
+            "use it. The daemon updates every parameter of the optimizer in every step: leave "
+            "unused parameters out, use an optimizer for each part of the model, or set the "
+            "gradient to zeros"
+        )
+    return None

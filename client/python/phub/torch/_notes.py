@@ -1,0 +1,44 @@
+"""Why a rank failed, for the other ranks: texts in the store of the process group."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+_PATIENCE_S = 1.0
+
+
+class Notes:
+    """One thread at a time. A store that cannot be reached has no notes."""
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self._store = store
+        self._rank = rank
+        self._size = size
+
+    def write(self, step: int, text: str) -> None:
+        """step: number of steps before the one that failed."""
+        try:
+            self._store.set(f"note/{self._rank}", f"{step} {text}")
+        except Exception:  # torch raises several classes; rank 0, which has the store, may be gone
+            return
+
+    def read(self, step: int) -> list[str]:
+        """Notes of other ranks about this step. Waits a moment for the first one."""
+        end = time.monotonic() + _PATIENCE_S
+        found: list[str] = []
+        while not found and time.monotonic() < end:
+            try:
+                found = [text for rank in range(self._size) for text in self._of(rank, step)]
+            except Exception:
+                break
+            if not found:
+                time.sleep(0.05)
+        return found
+
+    def _of(self, rank: int, step: int) -> list[str]:
+        key = f"note/{rank}"
+        if rank == self._rank or not self._store.check([key]):
+            return []
+        about, _, text = bytes(self._store.get(key)).decode().partition(" ")
+        return [f"rank {rank}: {text}"] if int(about) >= step else []

@@ -1,0 +1,261 @@
+"""phub.torch.DistributedOptimizer: an optimizer of torch.optim that runs in the daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any, Iterable, Iterator, Optional
+
+import torch
+import torch.distributed as dist
+
+from ._errors import NotServed, OptimizerError
+from ._group import ProcessGroup
+from ._membership import agreed, process
+from ._notes import Notes
+from ._options import Options
+from ._replicate import register
+from ._rules import check_class
+from ._updates import Updates
+
+_DEFAULT_TIMEOUT_S = 1800.0
+_OPERATIONS = ("mean", "sum")
+_PUSH = ("backward", "step")
+
+
+class _Distributed:
+    """The methods that a wrapped optimizer has instead of its class's. Its thread is the caller's.
+
+    Not a subclass of torch.optim.Optimizer by itself: DistributedOptimizer() mixes it with the
+    class of the optimizer that it wraps, so that isinstance() still holds.
+    """
+
+    _phub: Updates
+    param_groups: list[dict[str, Any]]
+    state: dict[Any, Any]
+
+    def step(self, closure: Any = None) -> None:
+        """Waits for the parameters that the daemon has computed, and copies them into the model's.
+
+        Gradients that no hook has pushed are pushed first. The order of waiting is that of the
+        parameters, which the next forward pass usually needs in this order.
+        """
+        if closure is not None:
+            raise NotServed(
+                "step(closure) is not served: the daemon applies the gradients of one backward "
+                "pass and cannot evaluate the closure. Call backward(), then step()"
+            )
+        self._phub.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As in torch.optim. Between backward() and step() it warns, or raises OptimizerError if
+        the daemon has the gradients already."""
+        self._phub.discard()
+        super().zero_grad(set_to_none)  # type: ignore[misc]
+
+    def synchronize(self) -> None:
+        """Blocks until all new parameters are in this process. step() then only copies them.
+
+        Unlike in Horovod, gradients are not averaged in place: the daemon keeps the averages.
+        """
+        self._phub.synchronize()
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """For scripts that call synchronize() before step()."""
+        self._phub.require_synchronized()
+        yield
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes only accumulate gradients in this process."""
+        before = self._phub.pause(True)
+        try:
+            yield
+        finally:
+            self._phub.pause(before)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Every rank adds the same groups, between steps. Rank 0's values win."""
+        super().add_param_group(param_group)  # type: ignore[misc]
+        try:
+            self._phub.add_groups(len(self.param_groups) - 1)
+        except BaseException:
+            self.param_groups.pop()
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        """As in torch.optim, with the state that the daemon has. It fits an optimizer of
+        torch.optim, too. One rank may call it alone, between steps."""
+        self.state.update(self._phub.fetch_state())
+        try:
+            packed: dict[str, Any] = super().state_dict()  # type: ignore[misc]
+        finally:
+            self.state.clear()
+        return packed
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Gives the daemon the state of this optimizer, or of torch.optim's. Every rank calls it
+        with the same state, between steps. The parameters become rank 0's: load the model first."""
+        super().load_state_dict(state_dict)  # type: ignore[misc]
+        states = dict(self.state)
+        self.state.clear()
+        self._phub.groups = self.param_groups  # torch has made new ones
+        self._phub.store_state(states)
+
+    def save_checkpoint(self, folder: Any) -> int:
+        """Writes parameters, state and hyper-parameters into a folder (docs/checkpoints.md). One
+        rank calls it, between steps. Returns the number of steps."""
+        return self._phub.save(folder)
+
+    def load_checkpoint(self, folder: Any) -> int:
+        """Loads such a folder of rank 0's host. Every rank calls it, between steps. The groups'
+        hyper-parameters stay those of this process. Returns the number of steps."""
+        return self._phub.load(folder)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise NotServed("a DistributedOptimizer cannot be copied or pickled")
+
+    def leave(self) -> None:
+        """Leaves the job. No steps are possible afterwards. Also done when the process exits."""
+        self._phub.leave()
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    named_parameters: Optional[Iterable[tuple[str, Any]]] = None,
+    *,
+    backward_passes_per_step: int = 1,
+    op: str = "mean",
+    push: str = "backward",
+    process_group: Any = None,
+    options: Optional[Options] = None,
+    timeout: Optional[float] = None,
+) -> Any:
+    """Turns an optimizer of torch.optim into one that runs in the phub daemon, and returns it.
+
+    Every rank of the process group calls it with an equal optimizer (SGD, Adam, AdamW or Adagrad),
+    before the first step; optimizers in the same order. The parameters get rank 0's values. Each
+    optimizer is a job of its own. The result is the same object, so schedulers that have it, or
+    are made later, work.
+
+    named_parameters: model.named_parameters(); the names appear in errors.
+    backward_passes_per_step: a gradient is pushed after this number of backward passes. The passes
+    are summed; divide the loss by their number for a mean.
+    op: "mean" or "sum" of the ranks' gradients.
+    push: "backward" pushes gradients while the backward pass runs; then they must not be changed
+    between backward() and step(). "step" pushes them in step().
+    process_group: of torch.distributed, with any backend; default: the default group.
+    options: where the daemon is; default: those of the group if its backend is phub, otherwise
+    PHUB_ENDPOINT or port 7700 of MASTER_ADDR.
+    timeout: seconds that a step waits for the other ranks; default: 1800.
+
+    Raises NotServed for what the daemon does not do, OptimizerError for errors of a step.
+    """
+    check_class(optimizer)
+    kind = type(optimizer)
+    if backward_passes_per_step < 1:
+        raise ValueError(
+            f"backward_passes_per_step is {backward_passes_per_step}; it must be at least 1"
+        )
+    for name, value, choices in (("op", op, _OPERATIONS), ("push", push, _PUSH)):
+        if value not in choices:
+            raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
+    if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+        raise NotServed(
+            f"DistributedOptimizer needs torch 2.1 or newer; this is {torch.__version__}"
+        )
+    names = _names(optimizer, named_parameters)
+    seconds = _DEFAULT_TIMEOUT_S if timeout is None else timeout
+    job, notes = _join(process_group, options, seconds)
+    updates = Updates(
+        kind,
+        optimizer.param_groups,
+        names,
+        job,
+        notes,
+        passes=backward_passes_per_step,
+        operation=op,
+        in_backward=push == "backward",
+        timeout=seconds,
+    )
+    _convert(optimizer, kind, updates)
+    register(updates)
+    return optimizer
+
+
+def _convert(optimizer: Any, kind: Any, updates: Updates) -> None:
+    """Changes the object's class, so that everyone who has the optimizer has the new one."""
+    patched = optimizer.__dict__.pop("step", None)  # by a scheduler
+    optimizer.state.clear()  # Adagrad's, before its first step
+    optimizer._phub = updates
+    optimizer.__class__ = type(
+        kind.__name__, (_Distributed, kind), {"__module__": __name__, "__doc__": kind.__doc__}
+    )
+    if hasattr(optimizer, "_patch_step_function"):
+        optimizer._patch_step_function()  # hooks of steps
+    if patched is not None and hasattr(patched, "_wrapped_by_lr_sched"):
+        step = optimizer.step
+
+        @functools.wraps(step)
+        def counted(*arguments: Any, **named: Any) -> Any:
+            optimizer._opt_called = True
+            return step(*arguments, **named)
+
+        setattr(counted, "_wrapped_by_lr_sched", True)
+        optimizer.step = counted
+
+
+def _names(optimizer: Any, named_parameters: Optional[Iterable[Any]]) -> dict[Any, str]:
+    """The name of each parameter."""
+    names: dict[Any, str] = {}
+    if named_parameters is None:
+        for index, group in enumerate(optimizer.param_groups):
+            given = group.get("param_names")  # torch 2.6 and newer, if the caller named them
+            for place, parameter in enumerate(group["params"]):
+                name = given[place] if given else f"group {index} parameter {place}"
+                names.setdefault(parameter, name)
+        return names
+    taken: set[str] = set()
+    for each in named_parameters:
+        if not isinstance(each, tuple) or len(each) != 2:
+            raise ValueError(
+                "named_parameters must be pairs of name and parameter, such as "
+                f"model.named_parameters(); found {type(each).__name__}"
+            )
+        name, parameter = each
+        if name in taken:
+            raise ValueError(f"named_parameters has the name {name!r} twice")
+        taken.add(name)
+        names.setdefault(parameter, name)
+    for index, group in enumerate(optimizer.param_groups):
+        for place, parameter in enumerate(group["params"]):
+            if parameter not in names:
+                raise ValueError(
+                    f"named_parameters has no name for parameter {place} of parameter group "
+                    f"{index}, with shape {tuple(parameter.shape)}"
+                )
+    return names
+
+
+def _join(group: Any, options: Optional[Options], timeout: float) -> tuple[Any, Notes]:
+    """Joins the job of the next optimizer of the group."""
+    if not dist.is_initialized():
+        raise OptimizerError(
+            "DistributedOptimizer needs a process group: call "
+            "torch.distributed.init_process_group() first, with any backend"
+        )
+    if group is None:
+        group = dist.group.WORLD
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if rank < 0:
+        raise OptimizerError("this process is not in the process group of the optimizer")
+    _, store = dist.distributed_c10d._world.pg_map[group]
+    if options is None:
+        options = group._membership._options if isinstance(group, ProcessGroup) else Options()
+    number = process().generation(f"optimizers of {dist.distributed_c10d._world.pg_names[group]}")
+    store = dist.PrefixStore(f"phub/optimizer/{number}", store)
+    session = process().session(options)
+    name, _ = agreed(options, store, rank, f"optimizer{number}", 0)
+    job = session.join(name, rank, size, transport=options.transport, join_timeout=timeout)
+    return job, Notes(store, rank, size)

@@ -1,0 +1,81 @@
+"""Gives every rank the values of one rank, as in Horovod."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Iterable, Union
+
+import torch
+import torch.distributed as dist
+
+from ._updates import Updates
+
+_wrapped: "weakref.WeakSet[Updates]" = weakref.WeakSet()
+
+
+def register(updates: Updates) -> None:
+    """Its parameters are kept by the daemon from now on."""
+    _wrapped.add(updates)
+
+
+def broadcast_parameters(
+    params: Union[dict[str, Any], Iterable[tuple[str, Any]]],
+    root_rank: int = 0,
+    process_group: Any = None,
+) -> None:
+    """Gives every rank, and the daemon, the parameters and buffers of one rank.
+
+    Every rank of the group calls it, between steps. params: model.state_dict(), or
+    model.named_parameters(). Parameters of a DistributedOptimizer go through its job, so the daemon
+    has the new values, too; the optimizer's state does not change. Others are broadcast by the
+    process group.
+    """
+    pairs = params.items() if isinstance(params, dict) else params
+    rest = []
+    chosen: dict[Updates, dict[Any, None]] = {}
+    for _, tensor in pairs:
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        found = False
+        for updates in list(_wrapped):
+            for bundle in updates.bundles_with(tensor.data_ptr()):
+                chosen.setdefault(updates, {})[bundle] = None
+                found = True
+        if not found:
+            rest.append(tensor)
+    for updates, bundles in chosen.items():
+        updates.replicate(bundles, root_rank)
+    if not rest or not dist.is_initialized():
+        return
+    group = dist.group.WORLD if process_group is None else process_group
+    root = dist.get_global_rank(group, root_rank)
+    with torch.no_grad():
+        for tensor in rest:
+            whole = tensor.detach().contiguous()
+            dist.broadcast(whole, root, group=group)
+            if whole.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(whole)
+
+
+def broadcast_optimizer_state(
+    optimizer: Any, root_rank: int = 0, process_group: Any = None
+) -> None:
+    """Gives every rank the hyper-parameters of one rank's parameter groups.
+
+    Every rank calls it, between steps. The state of a DistributedOptimizer is in the daemon, the
+    same for all ranks. State of an optimizer that is not wrapped is not broadcast: wrap it first.
+    """
+    if not hasattr(optimizer, "_phub"):
+        raise TypeError(
+            f"broadcast_optimizer_state needs a DistributedOptimizer, not "
+            f"{type(optimizer).__name__}: wrap the optimizer first"
+        )
+    group = dist.group.WORLD if process_group is None else process_group
+    values = [
+        {name: value for name, value in each.items() if name not in ("params", "param_names")}
+        for each in optimizer.param_groups
+    ]
+    box = [values]
+    dist.broadcast_object_list(box, dist.get_global_rank(group, root_rank), group=group)
+    for own, received in zip(optimizer.param_groups, box[0]):
+        own.update(received)

@@ -1,0 +1,115 @@
+"""torch.optim's parameter groups as optimizers of the daemon, and what the daemon cannot do."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+from .. import _optimizers as server
+from ._errors import NotServed
+
+# What a group may ask for that changes the formula. `foreach`, `fused` and `capturable` do not.
+_FLAGS = {
+    "maximize": "negate the loss instead",
+    "amsgrad": "the daemon's Adam keeps no maximum of second moments",
+    "differentiable": "the update runs in the daemon, where autograd does not see it",
+}
+
+
+def _number(group: dict[str, Any], name: str, where: str) -> float:
+    value = group[name]
+    if isinstance(value, torch.Tensor):
+        raise NotServed(
+            f"{name} of {where} is a tensor, which phub does not serve: pass a Python number"
+        )
+    return float(value)
+
+
+def _sgd(group: dict[str, Any], where: str) -> server.Optimizer:
+    rate, decay = _number(group, "lr", where), _number(group, "weight_decay", where)
+    momentum, dampening = _number(group, "momentum", where), _number(group, "dampening", where)
+    if group["nesterov"]:
+        return server.Nesterov(rate, momentum, decay)
+    if momentum == 0.0:
+        return server.Sgd(rate, decay)
+    return server.Momentum(rate, momentum, dampening, decay)
+
+
+def _adam(group: dict[str, Any], where: str) -> server.Optimizer:
+    for beta in group["betas"]:
+        _number({"betas": beta}, "betas", where)
+    beta1, beta2 = (float(beta) for beta in group["betas"])
+    rate, epsilon = _number(group, "lr", where), _number(group, "eps", where)
+    decay = _number(group, "weight_decay", where)
+    if group.get("decoupled_weight_decay", False):
+        return server.AdamW(rate, beta1, beta2, epsilon, decay)
+    return server.Adam(rate, beta1, beta2, epsilon, decay)
+
+
+def _adamw(group: dict[str, Any], where: str) -> server.Optimizer:
+    return _adam({**group, "decoupled_weight_decay": True}, where)
+
+
+def _adagrad(group: dict[str, Any], where: str) -> server.Optimizer:
+    return server.Adagrad(
+        _number(group, "lr", where),
+        _number(group, "lr_decay", where),
+        _number(group, "weight_decay", where),
+        _number(group, "initial_accumulator_value", where),
+        _number(group, "eps", where),
+    )
+
+
+_RULES: dict[Any, Callable[[dict[str, Any], str], server.Optimizer]] = {
+    torch.optim.SGD: _sgd,
+    torch.optim.Adam: _adam,
+    torch.optim.AdamW: _adamw,
+    torch.optim.Adagrad: _adagrad,
+}
+
+
+def check_class(optimizer: Any) -> None:
+    """Raises TypeError or NotServed if the daemon has no such optimizer, or this one has run."""
+    kind = type(optimizer)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"DistributedOptimizer wraps a torch.optim optimizer, not {kind.__name__}")
+    if kind not in _RULES:
+        names = ", ".join(each.__name__ for each in _RULES)
+        why = "it needs a closure" if kind.__name__ == "LBFGS" else "the daemon has no such formula"
+        raise NotServed(
+            f"the optimizer {kind.__module__}.{kind.__qualname__} is not served: {why}. phub "
+            f"serves {names} of torch.optim, and no subclasses of them"
+        )
+    if any(float(state.get("step", 1.0)) != 0.0 for state in optimizer.state.values()):
+        raise NotServed(
+            f"this {kind.__name__} has state from earlier steps, which phub cannot move to the "
+            "daemon: wrap the optimizer before its first step"
+        )
+
+
+def rule_of(kind: Any, group: dict[str, Any], where: str) -> server.Optimizer:
+    """The daemon's optimizer for a group. kind: the class in torch.optim. where: for messages."""
+    for name, why in _FLAGS.items():
+        if group.get(name, False):
+            raise NotServed(f"{name}=True of {where} is not served: {why}")
+    return _RULES[kind](group, where)
+
+
+def check_parameter(parameter: Any, name: str) -> None:
+    """Raises NotServed for a parameter that the daemon cannot update."""
+    dtype = str(parameter.dtype).replace("torch.", "")
+    if parameter.is_complex():
+        raise NotServed(f"parameter {name} is complex ({dtype}), which phub does not serve")
+    if parameter.layout != torch.strided:
+        layout = str(parameter.layout).rsplit(".", 1)[-1]
+        raise NotServed(f"parameter {name} is {layout}, which phub does not serve")
+    if parameter.dtype not in (torch.float32, torch.float64):
+        raise NotServed(f"parameter {name} is {dtype}; phub updates float32 and float64")
+    if parameter.device.type != "cpu":
+        raise NotServed(
+            f"parameter {name} is on {parameter.device}; DistributedOptimizer serves "
+            "parameters on the CPU"
+        )
+    if parameter.numel() == 0:
+        raise NotServed(f"parameter {name} has no elements; leave it out of the optimizer")
