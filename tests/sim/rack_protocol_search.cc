@@ -7,7 +7,7 @@ namespace phub::server::rack_search {
 const std::string& Search::Run() {
   world_.left = All() & ~(Bit(shape_.with_ranks) - 1);
   Create(0);
-  for (std::uint32_t to = 1; to < shape_.racks; ++to) Send(0, to, Word::kOpen);
+  SendToAll(0, Word::kOpen);
   here_ = Fingerprint();
   Explore();
   return wrong_;
@@ -22,7 +22,7 @@ void Search::Create(std::uint32_t rack) {
   Daemon& daemon = At(rack);
   daemon.job = Daemon::Job::kRunning;
   daemon.protocol.emplace(RackIndex{rack}, shape_.racks, shape_.with_ranks, shape_.neighbors[rack],
-                          rules_);
+                          All(), rules_);
 }
 
 void Search::Send(std::uint32_t from, std::uint32_t to, Word word) {
@@ -33,7 +33,7 @@ void Search::Send(std::uint32_t from, std::uint32_t to, Word word) {
 
 void Search::SendToAll(std::uint32_t from, Word word) {
   for (std::uint32_t to = 0; to < shape_.racks; ++to) {
-    if (to != from) Send(from, to, word);
+    if (to != from && (All() & Bit(to)) != 0) Send(from, to, word);
   }
 }
 
@@ -245,6 +245,7 @@ bool Search::Troubled(Trouble trouble) const {
 }
 
 void Search::TryDeath(std::uint32_t rack) {
+  if ((shape_.absent & Bit(rack)) != 0) return;
   if (!At(rack).dead && Troubled(Trouble::kDeath)) {
     Try("die", rack, rack, [&] {
       ++world_.troubles;
@@ -331,6 +332,7 @@ void Search::CheckEnd() {
   // others then see only closed lanes, and need a timer after all.
   put_off = put_off && shape_.trouble == Trouble::kDropping;
   for (std::uint32_t rack = 0; rack < shape_.racks; ++rack) {
+    if ((shape_.absent & Bit(rack)) != 0) continue;
     Require(!Runs(rack) || put_off, "rack " + std::to_string(rack) + " waits for ever");
     Require(world_.troubles > 0 || At(rack).job == Daemon::Job::kEnded,
             "fails though nothing went wrong");

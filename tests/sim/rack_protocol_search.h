@@ -47,6 +47,7 @@ struct Shape {
   std::uint32_t racks = 2;
   std::uint32_t with_ranks = 2;
   std::array<Mask, kMost> neighbors{};
+  Mask absent = 0;  // racks that take no part
   Trouble trouble = Trouble::kNone;
   std::uint32_t troubles = 0;  // the maximum number of troubles
 };
@@ -83,7 +84,8 @@ class Search {
   std::size_t states() const { return seen_.size(); }
 
  private:
-  Mask All() const { return Bit(shape_.racks) - 1; }
+  // The racks that take part.
+  Mask All() const { return (Bit(shape_.racks) - 1) & ~shape_.absent; }
   Daemon& At(std::uint32_t rack) { return world_.daemons[rack]; }
   bool Runs(std::uint32_t rack) { return At(rack).job == Daemon::Job::kRunning; }
 

@@ -14,13 +14,15 @@
 namespace phub::server::rack_search {
 namespace {
 
-// Full meshes, chains, stars, and a shape with an aggregator behind all racks with ranks.
+// Full meshes, chains, stars, an aggregator that takes no part, and one behind all racks that have
+// ranks.
 std::vector<Shape> Shapes() {
   return {
       {.racks = 2, .with_ranks = 2, .neighbors = {0b10, 0b01}},
       {.racks = 3, .with_ranks = 3, .neighbors = {0b110, 0b101, 0b011}},
       {.racks = 3, .with_ranks = 3, .neighbors = {0b010, 0b101, 0b010}},
       {.racks = 3, .with_ranks = 3, .neighbors = {0b100, 0b100, 0b011}},
+      {.racks = 3, .with_ranks = 2, .neighbors = {0b010, 0b001, 0}, .absent = 0b100},
       {.racks = 3, .with_ranks = 2, .neighbors = {0b100, 0b100, 0b011}},
   };
 }

@@ -150,6 +150,9 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
     if (job != nullptr && from.value == 0) rack_jobs_.TakeFirstFault(*job, message.failed());
   }
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;  // already ended here
+  if (!job->rack_run->TakesPart(from)) {
+    return context_.counters.Add(ControlCounter::peers_refused_place);
+  }
   RackProtocol& protocol = job->rack_run->protocol;
   protocol.OnPeer(from, PeerEvent::kSpoke, known_.InstanceOf(from));
   switch (message.message_case()) {

@@ -28,7 +28,7 @@ void RackJobs::AnnounceProgress(Job& job) {
   if (own.batches_added > before) {
     v1::PeerMessage message;
     message.mutable_keys_added()->set_batches(own.batches_added);
-    messages_.SendToRacks(job.account.incarnation, message);
+    messages_.SendToRacks(job, message);
     pending_calls_.AnswerAcknowledged(job);
   }
 }
@@ -62,7 +62,7 @@ void RackJobs::TellOfKeys(const Job& job, std::uint32_t batch) {
   keys.set_batch(batch);
   keys.set_rank(job.batches[batch].first.value + job.config.rank_base);
   for (const v1::KeySpec& key : *job.batches[batch].keys) *keys.add_keys() = key;
-  messages_.SendToRacks(job.account.incarnation, message);
+  messages_.SendToRacks(job, message);
 }
 
 // A rank of another rack added the batch first, or at the same time as a rank of this one.
@@ -115,7 +115,7 @@ bool RackJobs::ReachedBarrier(Job& job) {
     all[context_.options.rack_index].barriers_reached = reached;
     v1::PeerMessage message;
     message.mutable_barrier()->set_reached(reached);
-    messages_.SendToRacks(job.account.incarnation, message);
+    messages_.SendToRacks(job, message);
   }
   return std::all_of(all.begin(), all.end(),
                      [&](const PeerRack& rack) { return rack.barriers_reached >= reached; });
@@ -131,7 +131,7 @@ void RackJobs::EndIfAllLeft(Job& job) {
     job.nobody_since = 0;  // other racks still work: see NoteIfNobodyIsHere
     v1::PeerMessage message;
     message.mutable_left();
-    messages_.SendToRacks(job.account.incarnation, message);
+    messages_.SendToRacks(job, message);
   }
   if (job.running() && !job.diagnosis &&
       Has(protocol.On(RunEvent::kEndAllowed), RackAction::kEndInOrder)) {
@@ -144,7 +144,7 @@ void RackJobs::OnFailed(Job& job) {
   if (Has(job.rack_run->protocol.On(RunEvent::kFailedHere), RackAction::kTellFailed)) {
     v1::PeerMessage message;
     *message.mutable_failed()->mutable_fault() = job.fault;
-    messages_.SendToRacks(job.account.incarnation, message);
+    messages_.SendToRacks(job, message);
   }
   if (!AwaitsFirstFault(job)) return;
   job.announce_at =
@@ -191,7 +191,7 @@ void RackJobs::TellOfDeparture(const Job& job, Rank rank) {
   message.mutable_rank_left()->set_rank(rank.value + job.config.rank_base);
   message.mutable_rank_left()->set_host(job.members[rank.value].host);
   message.mutable_rank_left()->set_barriers(job.barriers_done);
-  messages_.SendToRacks(job.account.incarnation, message);
+  messages_.SendToRacks(job, message);
 }
 
 bool RackJobs::IsLeaving(const Job& job) const {
@@ -213,7 +213,7 @@ void RackJobs::TellOfRefusedLoad(const Job& job, std::uint64_t load_number, int 
   message.mutable_load_refused()->set_number(load_number);
   message.mutable_load_refused()->set_code(code);
   message.mutable_load_refused()->set_message(why);
-  messages_.SendToRacks(job.account.incarnation, message);
+  messages_.SendToRacks(job, message);
 }
 
 }  // namespace phub::server

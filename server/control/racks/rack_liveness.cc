@@ -67,15 +67,7 @@ std::optional<std::string> RackLiveness::Judge(const Job& job, RackIndex rack, T
     const int timeouts = run.protocol.AllLeftBut(rack) && LostLanes(peer) ? kLongTimeouts : 1;
     return JudgeByHeartbeats(job, rack, timeouts * timeout, now);
   }
-  const std::uint64_t both = RackBit(rack) | RackBit(plan.self);
-  if ((plan.linked & both) != both) {
-    // The others judge each other. If this rack takes no part, it may not even know yet that the
-    // job trains, because the control plane that should say so is stuck.
-    const bool takes_part = (plan.linked & RackBit(plan.self)) != 0;
-    const int timeouts = run.protocol.standing() || !takes_part ? kLongTimeouts : 1;
-    return JudgeByHeartbeats(job, rack, timeouts * timeout, now);
-  }
-  if (KeepsAnyLane(run)) return std::nullopt;  // its neighbors judge it
+  if (!run.TakesPart(rack) || KeepsAnyLane(run)) return std::nullopt;  // its neighbors judge it
   return JudgeByHeartbeats(job, rack, timeout, now);
 }
 

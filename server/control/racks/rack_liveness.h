@@ -11,9 +11,10 @@
 // Heartbeats decide:
 //   - about a rack whose lanes to this one are not all open, or have no keep-alives, since it is
 //     older: after liveness_timeout;
-//   - after kLongTimeouts times as long: about a rack that has no lanes at all, because the plan
-//     does not use it (an aggregator), since only new keys wait for it; and about a rack that
-//     closed its lanes after the ranks of all others left, since its last message may come late.
+//   - about a rack that closed its lanes after the ranks of all others left: after kLongTimeouts
+//     times as long, since its last message may come late.
+//
+// Nobody judges an aggregator that the plan does not use: it does not have the job.
 //
 // Owned by RackMessages; under control's lock.
 #pragma once

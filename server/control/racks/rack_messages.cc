@@ -68,16 +68,18 @@ void RackMessages::SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMes
   if (dropped.count > 0) NoteDropped(to, dropped);
 }
 
-void RackMessages::SendToRacks(Incarnation incarnation, const v1::PeerMessage& message) {
+void RackMessages::SendToRacks(const Job& job, const v1::PeerMessage& message) {
   for (std::uint32_t rack = 0; rack < known_.size(); ++rack) {
-    if (rack != context_.options.rack_index) SendToRack(RackIndex{rack}, incarnation, message);
+    if (rack == context_.options.rack_index || !job.rack_run->TakesPart(RackIndex{rack})) continue;
+    SendToRack(RackIndex{rack}, job.account.incarnation, message);
   }
 }
 
-// All jobs that span racks fail, since it is no longer known whose messages were lost.
+// All jobs in which that rack takes part fail, since nobody knows any more whose messages were
+// lost.
 void RackMessages::FailOverLostMessages(RackIndex rack, const char* what) {
   for (const auto& job : jobs_.jobs()) {
-    if (!job->running() || job->rack_run == nullptr) continue;
+    if (!job->running() || job->rack_run == nullptr || !job->rack_run->TakesPart(rack)) continue;
     ending_.Fail(*job, ending_.MakeFault(*job, "rack_messages_lost",
                                          fmt::format("the daemon of {} {}",
                                                      context_.options.DescribeRack(rack), what)));

@@ -67,7 +67,8 @@ class RackMessages {
   absl::StatusOr<std::optional<RackIndex>> RackToAsk(const v1::RackChoice& choice) const;
 
   void SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMessage message);
-  void SendToRacks(Incarnation incarnation, const v1::PeerMessage& message);
+  // To the racks that take part in the job. REQUIRES: the job spans racks.
+  void SendToRacks(const Job& job, const v1::PeerMessage& message);
   // Answers a request to open a job with the reason why it is not opened.
   void RefuseRequest(RackIndex from, const v1::PeerMessage& message, const absl::Status& status);
   // Keeps the message until an older run of its job has ended here.

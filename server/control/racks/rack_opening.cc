@@ -73,7 +73,7 @@ absl::StatusOr<Job*> RackOpening::OpenEverywhere(v1::PeerJob job, const JobSetti
   if (!made.ok()) return made;
   v1::PeerMessage open;
   *open.mutable_open() = job;
-  messages_.SendToRacks((*made)->account.incarnation, open);
+  messages_.SendToRacks(**made, open);
   return made;
 }
 
@@ -259,7 +259,7 @@ void RackOpening::Do(Job& job, const RackSteps& steps) {
   v1::PeerMessage message;
   if (Has(steps, RackAction::kTellConnect)) {
     message.mutable_connect();
-    messages_.SendToRacks(incarnation, message);
+    messages_.SendToRacks(job, message);
   }
   if (Has(steps, RackAction::kGrantLanes)) peer_lanes_.GrantPeerLanes(job, steps);
   if (Has(steps, RackAction::kSayReady)) {
@@ -268,7 +268,7 @@ void RackOpening::Do(Job& job, const RackSteps& steps) {
   }
   if (Has(steps, RackAction::kTellStart)) {
     message.mutable_start();
-    messages_.SendToRacks(incarnation, message);
+    messages_.SendToRacks(job, message);
   }
   if (Has(steps, RackAction::kStand)) MarkReady(job);
   if (Has(steps, RackAction::kRefuse)) context_.counters.Add(ControlCounter::peers_refused_place);

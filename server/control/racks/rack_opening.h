@@ -4,6 +4,8 @@
 //   2. Once every rack has the job, rack 0 lets the racks open the lanes between them.
 //   3. Once every rack is ready, the waiting ranks are answered.
 //
+// "Every rack" means every one that takes part; see RackRun::TakesPart.
+//
 // Ranks of other racks wait (held joins) until rack 0 has opened their job, or until a timeout.
 // Owned by Control; under control's lock.
 #pragma once

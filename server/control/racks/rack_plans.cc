@@ -125,9 +125,14 @@ absl::StatusOr<std::unique_ptr<RackRun>> RackPlans::MakeRackRun(
   auto plan = exchange::MakeRackPlan(topology, *forest, RackIndex{context_.options.rack_index},
                                      context_.options.aggregator_count > 0);
   if (!plan.ok()) return InPlan(job.job(), plan.status());
+  if (!plan->TakesPart(plan->self)) {
+    return InPlan(job.job(), absl::FailedPreconditionError(
+                                 "it does not use this aggregator; older versions of phub open "
+                                 "jobs at such aggregators, too, so upgrade the daemon of rack 0"));
+  }
   auto run = std::make_unique<RackRun>(RackProtocol(
       plan->self, plan->rack_count, static_cast<std::uint32_t>(context_.options.racks_with_ranks()),
-      plan->neighbors));
+      plan->neighbors, plan->participants));
   run->asked = IsPlanText(job.options().plan()) ? "file" : job.options().plan();
   run->described = job;
   run->planner = forest->planner;
@@ -135,9 +140,12 @@ absl::StatusOr<std::unique_ptr<RackRun>> RackPlans::MakeRackRun(
   run->exchange = std::make_shared<JobExchange>();
   run->exchange->plan = *std::move(plan);
   run->racks.resize(run->exchange->plan.rack_count);
-  // Aggregators have no ranks for which others could wait.
+  // Aggregators have no ranks for which others could wait, and some take no part.
   for (std::size_t rack = context_.options.racks_with_ranks(); rack < run->racks.size(); ++rack) {
     run->racks[rack].barriers_reached = UINT64_MAX;
+    if (!run->TakesPart(RackIndex{static_cast<std::uint32_t>(rack)})) {
+      run->racks[rack].batches_added = UINT32_MAX;
+    }
   }
   for (PeerRack& rack : run->racks) rack.lanes.resize(context_.cores.size());
   // Ties are decided by the core loop's number within the rack, which also spreads the daemons over

@@ -131,7 +131,8 @@ bool Has(const RackSteps& steps, RackAction action) {
 }
 
 RackProtocol::RackProtocol(RackIndex self, std::uint32_t racks, std::uint32_t racks_with_ranks,
-                           std::uint64_t neighbors, const RackRules& rules)
+                           std::uint64_t neighbors, std::uint64_t participants,
+                           const RackRules& rules)
     : rules_(&rules),
       self_(self),
       neighbors_(neighbors),
@@ -139,8 +140,15 @@ RackProtocol::RackProtocol(RackIndex self, std::uint32_t racks, std::uint32_t ra
       peers_(racks, Peer{{PeerState::kAsked, PeerState::kNoLanes, PeerState::kAtWork,
                           PeerState::kUnheard}}) {
   PHUB_CHECK(self.value < racks && racks <= kRacksMax, "rack={} racks={}", self.value, racks);
-  for (std::uint32_t rack = racks_with_ranks; rack < racks; ++rack) {
-    peers_[rack].states[static_cast<std::size_t>(PeerRegion::kRanks)] = PeerState::kLeft;
+  PHUB_CHECK((neighbors & ~participants) == 0, "neighbors={} participants={}", neighbors,
+             participants);
+  for (std::uint32_t rack = 0; rack < racks; ++rack) {
+    auto& states = peers_[rack].states;
+    const bool takes_part = (participants & exchange::RackBit(RackIndex{rack})) != 0;
+    if (!takes_part) states[static_cast<std::size_t>(PeerRegion::kOpening)] = PeerState::kReady;
+    if (!takes_part || rack >= racks_with_ranks) {
+      states[static_cast<std::size_t>(PeerRegion::kRanks)] = PeerState::kLeft;
+    }
   }
   if (self.value >= racks_with_ranks) {
     states_[static_cast<std::size_t>(RunRegion::kRanks)] = RunState::kLeft;

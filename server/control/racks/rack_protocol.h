@@ -147,10 +147,12 @@ bool Has(const RackSteps& steps, RackAction action);
 
 class RackProtocol {
  public:
-  // neighbors: a bit per rack that shares lanes with this one. Racks with numbers from
+  // neighbors: a bit per rack that shares lanes with this one. participants: a bit per rack that
+  // takes part in the run; nobody waits for the others. Racks with numbers from
   // racks_with_ranks on have no ranks (aggregators). rules: only tests pass others.
   RackProtocol(RackIndex self, std::uint32_t racks, std::uint32_t racks_with_ranks,
-               std::uint64_t neighbors, const RackRules& rules = kRackRules);
+               std::uint64_t neighbors, std::uint64_t participants,
+               const RackRules& rules = kRackRules);
 
   RackSteps On(RunEvent event, RackIndex rack = {}, TimeNs time = 0);
   RackSteps OnPeer(RackIndex rack, PeerEvent event, std::uint64_t instance = 0);

@@ -47,6 +47,10 @@ struct PeerRack {
 struct RackRun {
   explicit RackRun(RackProtocol made) : protocol(std::move(made)) {}
 
+  // Racks that the plan does not use do not have the job. Nobody sends them messages of the run,
+  // waits for them or judges them.
+  bool TakesPart(RackIndex rack) const { return exchange->plan.TakesPart(rack); }
+
   RackProtocol protocol;
   std::string asked;      // "auto", a planner's name, "file"
   v1::PeerJob described;  // including the plan

@@ -56,7 +56,7 @@ void RackWaiting::OnAbsence(const Job& job, Rank rank) {
   awaited.set_host(member.host);
   awaited.set_awaited_for_ns(Left(member.awaited_until, context_.clock.Now()));
   awaited.set_loss(member.absence);
-  messages_.SendToRacks(job.account.incarnation, message);
+  messages_.SendToRacks(job, message);
 }
 
 void RackWaiting::OnReturn(const Job& job, Rank rank, bool restarted) {
@@ -64,7 +64,7 @@ void RackWaiting::OnReturn(const Job& job, Rank rank, bool restarted) {
   v1::PeerMessage message;
   message.mutable_rank_returned()->set_rank(rank.value + job.config.rank_base);
   message.mutable_rank_returned()->set_restarted(restarted);
-  messages_.SendToRacks(job.account.incarnation, message);
+  messages_.SendToRacks(job, message);
 }
 
 void RackWaiting::HandleRankAwaited(Job& job, RackIndex from, const v1::PeerRankAwaited& awaited) {

@@ -106,7 +106,8 @@ absl::StatusOr<RackPlan> MakeRackPlan(const plan::Topology& topology, const plan
       absl::Status status = CheckEnds(topology, *edges, aggregators);
       if (!status.ok()) return status;
       for (const Edge& edge : *edges) {
-        made.linked |= RackBit(RackOf(topology, edge.from)) | RackBit(RackOf(topology, edge.to));
+        made.participants |=
+            RackBit(RackOf(topology, edge.from)) | RackBit(RackOf(topology, edge.to));
       }
     }
     made.trees.push_back(MakeTree(topology, tree, self));

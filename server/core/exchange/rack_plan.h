@@ -41,7 +41,10 @@ struct RackPlan {
   std::vector<RackTree> trees;
   std::vector<double> shares;   // [tree], sum 1
   std::uint64_t neighbors = 0;  // bit per rack that shares an edge of some tree with this one
-  std::uint64_t linked = 0;     // bit per rack that shares an edge of some tree with any rack
+  // Bit per rack that shares an edge of some tree with any rack. Only an aggregator may have none.
+  std::uint64_t participants = 0;
+
+  bool TakesPart(RackIndex rack) const { return (participants & RackBit(rack)) != 0; }
 };
 
 // `aggregators`: a daemon acts as each aggregating switch. They are the racks after all members, in
