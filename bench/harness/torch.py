@@ -3,7 +3,8 @@
 All backends are process groups of the same processes and take turns, block by block, in a random
 order. "alone" is the same step without any exchange, the limit. The share of communication is the
 part of a step that "alone" does not need. The ratio of communication is phub's over gloo's, with
-the 95 % interval of a bootstrap over blocks.
+the 95 % interval of a bootstrap over blocks. "daemon" is phub.torch.DistributedOptimizer, which
+runs the optimizer in the daemon; it is compared with a whole step of gloo.
 
 Needs an interpreter with torch: --python, or PHUB_TORCH_PYTHON, or /usr/bin/python3.
 """
@@ -16,7 +17,7 @@ import random
 import socket
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .block import Block
 from .context import Context, counts, listed
@@ -28,7 +29,8 @@ from .workload import ROOT
 
 SUMMARY = "train with PyTorch's DistributedDataParallel, with gloo and with phub"
 BATCHES = {"mlp": 32, "gpt": 4, "resnet18": 8, "resnet50": 4}
-SYSTEMS = ("gloo", "phub")
+SYSTEMS = ("gloo", "phub", "daemon")
+OPTIMIZERS = ("sgd", "adam", "adam-fused")
 RESAMPLES = 2000
 
 
@@ -40,6 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="numbers of workers, separated by commas (default 2,4)")
     parser.add_argument("--transport", type=listed(("shm", "tcp")), default=["shm"],
                         metavar="LIST", help="phub's transports: shm, tcp (default shm)")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd",
+                        help="optimizer of torch.optim (default sgd)")
     parser.add_argument("--batch", type=int, default=0, metavar="N",
                         help="examples per worker and step (default: 32 for mlp, 8 for resnet18, "
                         "4 for gpt and resnet50)")
@@ -71,6 +75,7 @@ def train(context: Context, daemon: Daemon, name: str, workers: int, transport: 
         "PHUB_LIBRARY": str(context.build.folder / "client" / "libphub.so.0")}
     program = [options.python, str(ROOT / "bench" / "peers" / "torch_training.py"),
                "--model", name, "--batch", str(batch), "--systems", ",".join(SYSTEMS),
+               "--optimizer", options.optimizer,
                "--blocks", str(blocks), "--steps", str(steps), "--transport", transport,
                "--daemon-pid", str(daemon.pid), "--endpoint", daemon.endpoint,
                "--output", str(output)]
@@ -85,16 +90,18 @@ def train(context: Context, daemon: Daemon, name: str, workers: int, transport: 
     return found
 
 
-def ratio_of_communication(
-        blocks: dict[str, list[Block]]) -> tuple[float, float, float] | None:
-    """phub's over gloo's, and its 95 % interval. None: gloo's is lost in the noise."""
+Ratio = tuple[float, float, float]
+
+
+def bootstrapped(
+        blocks: dict[str, list[Block]],
+        ratio_of: Callable[[dict[str, float]], float]) -> Ratio | None:
+    """A ratio of the systems' medians, and its 95 % interval. None if it is not a number."""
     times = {name: [block.times_s[0] for block in each] for name, each in blocks.items()}
 
     def ratio(chosen: Sequence[int]) -> float:
-        middle = {name: statistics.median(each[i] for i in chosen)
-                  for name, each in times.items()}
-        other = middle["gloo"] - middle["alone"]
-        return (middle["phub"] - middle["alone"]) / other if other > 0 else float("nan")
+        return ratio_of({name: statistics.median(each[i] for i in chosen)
+                         for name, each in times.items()})
 
     count = len(times["alone"])
     generator = random.Random(1)
@@ -107,6 +114,17 @@ def ratio_of_communication(
             samples[int(0.975 * RESAMPLES) - 1])
 
 
+def ratio_of_communication(middle: dict[str, float]) -> float:
+    """phub's over gloo's. NaN: gloo's is lost in the noise."""
+    other = middle["gloo"] - middle["alone"]
+    return (middle["phub"] - middle["alone"]) / other if other > 0 else float("nan")
+
+
+def ratio_of_steps(middle: dict[str, float]) -> float:
+    """The optimizer in the daemon, over a step with gloo."""
+    return middle["daemon"] / middle["gloo"]
+
+
 def run(context: Context) -> list[Result]:
     options = context.options
     has_torch = [options.python, "-c", "import torch, numpy, torch.distributed"]
@@ -117,7 +135,8 @@ def run(context: Context) -> list[Result]:
         for workers in [2] if context.smoke else options.workers:
             for transport in options.transport:
                 batch = 2 if context.smoke else options.batch or BATCHES[name]
-                case = f"{name}, {workers} workers, {transport}, batch {batch}"
+                case = (f"{name}, {workers} workers, {transport}, batch {batch}, "
+                        f"{options.optimizer}")
                 context.progress(case)
                 with Daemon(context.build, context.scratch) as daemon:
                     blocks = train(context, daemon, name, workers, transport, batch)
@@ -130,18 +149,29 @@ def report(context: Context, case: str, blocks: dict[str, list[Block]]) -> list[
     alone_s = statistics.median(block.times_s[0] for block in blocks["alone"])
     context.say(f"{case}: a step without exchange {seconds_text(alone_s)}")
     results = []
-    for name in SYSTEMS:
+    systems = [name for name in SYSTEMS if name in blocks]  # torch before 2.1 has no "daemon"
+    for name in systems:
         result = summarized(case, name, blocks[name], alone_s)
-        result.more["communication_share"] = share = 1 - alone_s / result.median_s
-        context.say(f"  {name:5} {seconds_text(result.median_s):>8} a step, "
-                    f"{100 * share:3.0f} % communication, CPU {seconds_text(result.cpu_s)}")
+        share = ""
+        if name != "daemon":  # its steps lack the update that "alone" has
+            result.more["communication_share"] = 1 - alone_s / result.median_s
+            share = f"{100 * (1 - alone_s / result.median_s):3.0f} % communication, "
+        context.say(f"  {name:6} {seconds_text(result.median_s):>8} a step, {share}"
+                    f"CPU {seconds_text(result.cpu_s)}")
         results.append(result)
-    compared = ratio_of_communication(blocks)
-    if compared is None:
+    by_name = dict(zip(systems, results))
+    communication = bootstrapped(blocks, ratio_of_communication)
+    if communication is None:
         context.say("  gloo's communication is lost in noise; use more --blocks or an idle host")
-        return results
-    ratio, low, high = compared
-    context.say(f"  phub's communication takes {ratio:.2f} of gloo's (95 %: {low:.2f} to "
-                f"{high:.2f})")
-    results[-1].more["communication_of_gloo"] = [ratio, low, high]
+    else:
+        context.say(f"  phub's communication takes {_text(communication)} of gloo's")
+        by_name["phub"].more["communication_of_gloo"] = list(communication)
+    steps = bootstrapped(blocks, ratio_of_steps) if "daemon" in blocks else None
+    if steps is not None:
+        context.say(f"  a step with the optimizer in the daemon takes {_text(steps)} of gloo's")
+        by_name["daemon"].more["step_of_gloo"] = list(steps)
     return results
+
+
+def _text(ratio: Ratio) -> str:
+    return f"{ratio[0]:.2f} (95 %: {ratio[1]:.2f} to {ratio[2]:.2f})"

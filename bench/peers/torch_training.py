@@ -1,7 +1,8 @@
 """Trains one model as one rank, with DistributedDataParallel on several backends in turns.
 
 All backends are process groups of the same processes, and take turns block by block in a random
-order, so that the host's other load falls on all of them alike. "alone" is a step without exchange.
+order, so that the host's other load falls on all of them alike. "alone" is a step without exchange,
+"daemon" one with phub.torch.DistributedOptimizer instead of DistributedDataParallel.
 Writes a JSON file: seconds and CPU seconds per step of every block.
 """
 
@@ -89,6 +90,13 @@ def workload(name: str, batch: int) -> tuple[nn.Module, torch.Tensor, torch.Tens
     return model, torch.randn(batch, 3, 32, 32), torch.randint(100, (batch,))
 
 
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-5),
+    "adam-fused": lambda parameters: torch.optim.Adam(parameters, lr=1e-5, fused=True),
+}
+
+
 def cpu_seconds(daemon: int) -> float:
     """Of this rank, and of the daemon, whose time is counted once."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -104,6 +112,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--systems", required=True)
+    parser.add_argument("--optimizer", choices=list(OPTIMIZERS), required=True)
     parser.add_argument("--blocks", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--daemon-pid", type=int, required=True)
@@ -118,13 +127,19 @@ def main() -> None:
     rank = dist.get_rank()
     model, x, y = workload(options.model, options.batch)
     trained: dict[str, nn.Module] = {"alone": copy.deepcopy(model)}
+    given = phub.torch.Options(endpoint=options.endpoint, transport=options.transport)
     for system in options.systems.split(","):
-        given = (phub.torch.Options(endpoint=options.endpoint, transport=options.transport)
-                 if system == "phub" else None)
-        group = dist.new_group(backend=system, pg_options=given)
-        trained[system] = DistributedDataParallel(copy.deepcopy(model), process_group=group)
-    optimizers = {name: torch.optim.SGD(each.parameters(), lr=1e-3)
+        if system == "daemon" and not hasattr(nn.Parameter, "register_post_accumulate_grad_hook"):
+            continue  # torch before 2.1
+        trained[system] = copy.deepcopy(model)
+        if system != "daemon":
+            group = dist.new_group(backend=system,
+                                   pg_options=given if system == "phub" else None)
+            trained[system] = DistributedDataParallel(trained[system], process_group=group)
+    optimizers = {name: OPTIMIZERS[options.optimizer](each.parameters())
                   for name, each in trained.items()}
+    if "daemon" in trained:
+        phub.torch.DistributedOptimizer(optimizers["daemon"], options=given)
 
     def steps(name: str, count: int) -> None:
         for _ in range(count):

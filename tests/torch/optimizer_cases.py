@@ -169,6 +169,23 @@ def case_accumulated_gradients(rank: int, size: int) -> None:
             expected.check(model, f"{calls} of {passes} passes")
 
 
+def case_gradients_with_a_graph(rank: int, size: int) -> None:
+    """As for a gradient penalty."""
+    model = network()
+    optimizer = wrapped(model, adam)
+    expected = Reference(model)
+    for step in range(2):
+        optimizer.zero_grad()
+        x = torch.full((2, 16), 1.0 + rank, requires_grad=True)
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns about create_graph
+            (slope.norm() + model(x).sum()).backward(create_graph=True)
+        expected.step(model, phub.Adam(0.01), size)
+        optimizer.step()
+        expected.check(model, "graph")
+
+
 def case_discarded_gradients(rank: int, size: int) -> None:
     model = network()
     optimizer = wrapped(model, adam, backward_passes_per_step=2)

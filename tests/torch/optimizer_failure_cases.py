@@ -44,6 +44,10 @@ class Own(torch.optim.SGD):
     pass
 
 
+class Part(torch.Tensor):
+    pass
+
+
 def case_not_served(rank: int, size: int) -> None:
     def refused(words: list[str], make: Callable[[Any], Any], *parameters: Any) -> None:
         given = list(parameters) or [torch.nn.Parameter(torch.ones(3))]
@@ -61,6 +65,7 @@ def case_not_served(rank: int, size: int) -> None:
         torch.nn.Parameter(torch.ones(3, dtype=torch.complex64)),
     )
     refused(["bfloat16"], sgd, torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16)))
+    refused(["Part"], sgd, torch.nn.Parameter(torch.ones(3).as_subclass(Part)))
     refused(["no elements"], sgd, torch.nn.Parameter(torch.ones(0)))
     parameter = torch.nn.Parameter(torch.ones(3))
     ran = adam([parameter])
@@ -83,6 +88,8 @@ def case_names(rank: int, size: int) -> None:
     fails(ValueError, ["backward_passes_per_step"], named(pairs, backward_passes_per_step=0))
     fails(ValueError, ["'later'", "backward, step"], named(pairs, push="later"))
     fails(ValueError, ["'max'", "mean, sum"], named(pairs, op="max"))
+    fails(ValueError, ["skip_unused"], named(pairs, skip_unused=True, clip_norm=1.0))
+    fails(TypeError, ["'later'"], named(pairs, later=1))
 
 
 def case_what_an_optimizer_of_the_daemon_cannot_do(rank: int, size: int) -> None:
@@ -120,6 +127,19 @@ def case_no_gradient(rank: int, size: int) -> None:
     model[1].bias.requires_grad_(False)
     backward(model)
     fails(OptimizerError, ["parameter 1.bias", "frozen"], optimizer.step)
+
+
+def case_ranks_that_use_different_parameters(rank: int, size: int) -> None:
+    if size == 1:
+        return
+    model = layers()
+    optimizer = wrapped(model, adam, skip_unused=True)
+    if rank == 0:
+        backward(model)
+    else:
+        model[0](torch.ones(2, 4)).sum().backward()
+    words = ["parameters 1.weight, 1.bias", "1 of 2 ranks", f"rank {rank} "]
+    fails(OptimizerError, [*words, "has none" if rank else "has one"], optimizer.step)
 
 
 def case_no_gradient_on_one_rank(rank: int, size: int) -> None:
@@ -291,3 +311,4 @@ def case_a_rank_that_leaves(rank: int, size: int) -> None:
         optimizer.step()
 
     fails(OptimizerError, ["parameter", "rank 1", "left"], step)
+    fails(OptimizerError, ["earlier error", "left"], step)

@@ -50,12 +50,12 @@ class Reference:
         self.op = op
         self.count = 0
 
-    def step(self, model: Any, rules: Any, size: int) -> None:
+    def step(self, model: Any, rules: Any, size: int, scale: float = 1.0) -> None:
         """rules: one for all parameters, or one for each."""
         self.count += 1
         ranks = gathered([each.grad for each in model.parameters()], size)
         for index, (mine, states) in enumerate(zip(self.parameters, self.states)):
-            gradient = reference.combined([each[index] for each in ranks], self.op)
+            gradient = reference.combined([each[index] for each in ranks], self.op) * scale
             rule = rules[index] if isinstance(rules, list) else rules
             reference.step(states, mine, gradient, rule, self.count)
 

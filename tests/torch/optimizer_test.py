@@ -20,6 +20,9 @@ class Optimizer(TorchTest):
     def test_two_ranks(self) -> None:
         self.check(2, "optimizer_cases")
 
+    def test_steps_that_are_clipped_or_skipped(self) -> None:
+        self.check(2, "optimizer_iteration_cases")
+
     def test_wrong_uses(self) -> None:
         self.check(2, "optimizer_failure_cases")
 

@@ -116,11 +116,15 @@ class Bundle:
             )
             offset = end
 
+    def store(self) -> None:
+        """Copies the new parameters from phub's memory. REQUIRES: the round is complete."""
+        for slot in self.slots:
+            slot.store()
+
     def replaced(self) -> None:
         """The daemon has other parameters and hyper-parameters now, and phub's memory, too."""
         self.rule = None
-        for slot in self.slots:
-            slot.store()
+        self.store()
 
     def push(self, rule: server.Optimizer) -> None:
         """Starts the round of this step. REQUIRES: all gradients are in phub's memory."""
@@ -137,8 +141,11 @@ class Bundle:
             slot.forget()
 
 
-def bundles_of(slots: list[Slot], rules: list[server.Optimizer]) -> Iterator[Bundle]:
+def bundles_of(
+    slots: list[Slot], rules: list[server.Optimizer], alone: bool
+) -> Iterator[Bundle]:
     """Large parameters alone, small ones with the next small ones of their group and type.
+    alone: no bundles.
 
     In the order of the parameters that come first in them. It depends only on groups, types and
     sizes, so it is the same on all ranks.
@@ -146,7 +153,7 @@ def bundles_of(slots: list[Slot], rules: list[server.Optimizer]) -> Iterator[Bun
     open_: dict[tuple[int, Any], list[Slot]] = {}
     plans: list[list[Slot]] = []
     for slot in slots:
-        if slot.bytes >= SMALL_BYTES:
+        if alone or slot.bytes >= SMALL_BYTES:
             plans.append([slot])
             continue
         place = (slot.group, slot.dtype)
@@ -160,7 +167,7 @@ def bundles_of(slots: list[Slot], rules: list[server.Optimizer]) -> Iterator[Bun
         yield Bundle(plan, rules[plan[0].group])
 
 
-def join_and_add(job: Job, bundles: list[Bundle], first: int, operation: str) -> None:
+def add_keys(job: Job, bundles: list[Bundle], first: int, operation: str) -> None:
     """Adds the bundles' keys to the job. Every rank calls it alike."""
     specs = [bundle.spec(first + index, operation) for index, bundle in enumerate(bundles)]
     for bundle, key in zip(bundles, job.add_keys(specs)):

@@ -122,7 +122,7 @@ def absent_gradients(slots: list[Slot]) -> Optional[str]:
         return (
             f"{listed(absent)} has no gradient: the backward passes since the last step did not "
             "use it. The daemon updates every parameter of the optimizer in every step: leave "
-            "unused parameters out, use an optimizer for each part of the model, or set the "
-            "gradient to zeros"
+            "unused parameters out, use an optimizer for each part of the model, set the gradient "
+            "to zeros, or pass skip_unused=True if all ranks use the same parameters"
         )
     return None

@@ -9,6 +9,7 @@ from typing import Any, Iterable, Iterator, Optional
 import torch
 import torch.distributed as dist
 
+from .._job import IterationOutcome
 from ._errors import NotServed, OptimizerError
 from ._group import ProcessGroup
 from ._membership import agreed, process
@@ -16,11 +17,8 @@ from ._notes import Notes
 from ._options import Options
 from ._replicate import register
 from ._rules import check_class
+from ._settings import Settings
 from ._updates import Updates
-
-_DEFAULT_TIMEOUT_S = 1800.0
-_OPERATIONS = ("mean", "sum")
-_PUSH = ("backward", "step")
 
 
 class _Distributed:
@@ -103,6 +101,11 @@ class _Distributed:
         self._phub.groups = self.param_groups  # torch has made new ones
         self._phub.store_state(states)
 
+    def last_iteration(self) -> IterationOutcome:
+        """Whether the last step was skipped, and the norm of its gradients before clipping, with
+        clip_norm, skip_nonfinite or apply="iteration". The same on all ranks."""
+        return self._phub.job.last_iteration()
+
     def save_checkpoint(self, folder: Any) -> int:
         """Writes parameters, state and hyper-parameters into a folder (docs/checkpoints.md). One
         rank calls it, between steps. Returns the number of steps."""
@@ -125,12 +128,9 @@ def DistributedOptimizer(
     optimizer: Any,
     named_parameters: Optional[Iterable[tuple[str, Any]]] = None,
     *,
-    backward_passes_per_step: int = 1,
-    op: str = "mean",
-    push: str = "backward",
     process_group: Any = None,
     options: Optional[Options] = None,
-    timeout: Optional[float] = None,
+    **settings: Any,
 ) -> Any:
     """Turns an optimizer of torch.optim into one that runs in the phub daemon, and returns it.
 
@@ -140,45 +140,38 @@ def DistributedOptimizer(
     are made later, work.
 
     named_parameters: model.named_parameters(); the names appear in errors.
+    process_group: of torch.distributed, with any backend; default: the default group.
+    options: where the daemon is; default: those of the group if its backend is phub, otherwise
+    PHUB_ENDPOINT or port 7700 of MASTER_ADDR.
+
+    Other settings, the same on all ranks:
     backward_passes_per_step: a gradient is pushed after this number of backward passes. The passes
     are summed; divide the loss by their number for a mean.
     op: "mean" or "sum" of the ranks' gradients.
     push: "backward" pushes gradients while the backward pass runs; then they must not be changed
     between backward() and step(). "step" pushes them in step().
-    process_group: of torch.distributed, with any backend; default: the default group.
-    options: where the daemon is; default: those of the group if its backend is phub, otherwise
-    PHUB_ENDPOINT or port 7700 of MASTER_ADDR.
-    timeout: seconds that a step waits for the other ranks; default: 1800.
+    clip_value: elements of the combined gradient are clamped to [-clip_value, clip_value].
+    clip_norm: the combined gradients are scaled if their 2-norm, over all parameters, is greater.
+    skip_nonfinite: a step whose combined gradients have NaN or infinity changes nothing.
+    apply: "chunk" updates each part of a parameter as soon as all ranks have pushed it. "iteration"
+    updates all or nothing, after the last gradient, and zero_grad() before step() can discard
+    gradients; clip_norm and skip_nonfinite imply it.
+    skip_unused: parameters that have no gradient on all ranks keep their values, as in torch. It
+    costs a small round in each step, and small parameters are not bundled.
+    timeout: seconds that a step waits for the other ranks (default: 1800).
 
     Raises NotServed for what the daemon does not do, OptimizerError for errors of a step.
     """
     check_class(optimizer)
     kind = type(optimizer)
-    if backward_passes_per_step < 1:
-        raise ValueError(
-            f"backward_passes_per_step is {backward_passes_per_step}; it must be at least 1"
-        )
-    for name, value, choices in (("op", op, _OPERATIONS), ("push", push, _PUSH)):
-        if value not in choices:
-            raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
+    chosen = Settings(**settings)
     if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
         raise NotServed(
             f"DistributedOptimizer needs torch 2.1 or newer; this is {torch.__version__}"
         )
     names = _names(optimizer, named_parameters)
-    seconds = _DEFAULT_TIMEOUT_S if timeout is None else timeout
-    job, notes = _join(process_group, options, seconds)
-    updates = Updates(
-        kind,
-        optimizer.param_groups,
-        names,
-        job,
-        notes,
-        passes=backward_passes_per_step,
-        operation=op,
-        in_backward=push == "backward",
-        timeout=seconds,
-    )
+    job, notes = _join(process_group, options, chosen)
+    updates = Updates(kind, optimizer.param_groups, names, job, notes, chosen)
     _convert(optimizer, kind, updates)
     register(updates)
     return optimizer
@@ -238,7 +231,7 @@ def _names(optimizer: Any, named_parameters: Optional[Iterable[Any]]) -> dict[An
     return names
 
 
-def _join(group: Any, options: Optional[Options], timeout: float) -> tuple[Any, Notes]:
+def _join(group: Any, options: Optional[Options], settings: Settings) -> tuple[Any, Notes]:
     """Joins the job of the next optimizer of the group."""
     if not dist.is_initialized():
         raise OptimizerError(
@@ -257,5 +250,14 @@ def _join(group: Any, options: Optional[Options], timeout: float) -> tuple[Any, 
     store = dist.PrefixStore(f"phub/optimizer/{number}", store)
     session = process().session(options)
     name, _ = agreed(options, store, rank, f"optimizer{number}", 0)
-    job = session.join(name, rank, size, transport=options.transport, join_timeout=timeout)
+    job = session.join(
+        name,
+        rank,
+        size,
+        transport=options.transport,
+        join_timeout=settings.timeout,
+        apply="iteration" if settings.whole else "chunk",
+        clip_norm=settings.clip_norm,
+        skip_nonfinite=settings.skip_nonfinite,
+    )
     return job, Notes(store, rank, size)

@@ -98,6 +98,9 @@ def rule_of(kind: Any, group: dict[str, Any], where: str) -> server.Optimizer:
 
 def check_parameter(parameter: Any, name: str) -> None:
     """Raises NotServed for a parameter that the daemon cannot update."""
+    if type(parameter.data) is not torch.Tensor:
+        kind = type(parameter.data).__name__
+        raise NotServed(f"parameter {name} is a {kind}; phub updates whole plain tensors")
     dtype = str(parameter.dtype).replace("torch.", "")
     if parameter.is_complex():
         raise NotServed(f"parameter {name} is complex ({dtype}), which phub does not serve")

@@ -12,17 +12,20 @@ guards slots and bundles.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 import warnings
 import weakref
-from typing import Any, Iterable, NoReturn, Optional
+from typing import Any, Callable, Iterable, NoReturn, Optional
 
 import torch
 
 from .. import _errors
 from .._job import Job
-from ._bundles import Bundle, Slot, bundles_of, join_and_add
+from .._rounds import Handle
+from ._agreement import Agreement
+from ._bundles import Bundle, Slot, add_keys, bundles_of
 from ._checks import (
     absent_gradients,
     changed_after_push,
@@ -34,6 +37,7 @@ from ._errors import OptimizerError
 from ._notes import Notes
 from ._rules import check_parameter, rule_of
 from ._saved_state import fetch, store
+from ._settings import Settings
 
 
 class Updates:
@@ -46,20 +50,15 @@ class Updates:
         names: dict[Any, str],
         job: Job,
         notes: Notes,
-        *,
-        passes: int,
-        operation: str,
-        in_backward: bool,
-        timeout: float,
+        settings: Settings,
     ) -> None:
         self.job = job
         self._kind = kind
         self.groups = groups
         self._notes = notes
-        self._passes = passes
-        self._operation = operation
-        self._in_backward = in_backward
-        self.timeout = timeout
+        self._settings = settings
+        self.timeout = settings.timeout
+        self._agreement = Agreement(job) if settings.skip_unused else None
         self._lock = threading.Lock()
         self._names = names
         self._slots: list[Slot] = []
@@ -70,6 +69,7 @@ class Updates:
         self._paused = False  # no_sync()
         self._steps = 0
         self._synchronized = False
+        self._failed = ""  # the error that ended the job
         for index in range(len(groups)):
             self._check_group(index)
         self.add_groups(0)
@@ -103,14 +103,16 @@ class Updates:
                 else:
                     self._frozen.append(parameter)
         rules = [self._rule(index) for index in range(len(self.groups))]
-        bundles = list(bundles_of(slots, rules))
+        bundles = list(bundles_of(slots, rules, alone=self._settings.skip_unused))
         if bundles:
-            join_and_add(self.job, bundles, len(self._bundles), self._operation)
+            if self._agreement is not None:
+                self._agreement.add(self._slots + slots)
+            add_keys(self.job, bundles, len(self._bundles), self._settings.op)
             self.replicate(bundles, 0)
         self._slots += slots
         self._bundles += bundles
         self._known += [list(group["params"]) for group in self.groups[first:]]
-        if self._in_backward:
+        if self._settings.push == "backward":
             hook = _hook_of(self)
             for slot in slots:
                 self._hooks.append(slot.parameter.register_post_accumulate_grad_hook(hook(slot)))
@@ -123,11 +125,8 @@ class Updates:
             for slot in bundle.slots:
                 slot.gradient.copy_(slot.parameter.detach())
             bundle.handle = bundle.key.broadcast(root, bundle.key.gradients)
-        end = time.monotonic() + self.timeout
+        self._wait_for(chosen, lambda bundle: bundle.store())
         for bundle in chosen:
-            self._wait(bundle, end)
-            for slot in bundle.slots:
-                slot.store()
             bundle.finish()
 
     def leave(self) -> None:
@@ -168,7 +167,10 @@ class Updates:
         ]
 
     def _rule(self, index: int) -> Any:
-        return rule_of(self._kind, self.groups[index], f"parameter group {index}")
+        rule = rule_of(self._kind, self.groups[index], f"parameter group {index}")
+        if self._settings.clip_value > 0.0:
+            rule = dataclasses.replace(rule, clip_value=self._settings.clip_value)
+        return rule
 
     # ---- Backward ----------------------------------------------------------------------------
 
@@ -176,13 +178,14 @@ class Updates:
         """A backward pass has added to the parameter's gradient."""
         if self._paused:
             return
+        self._check_usable()
         gradient = slot.parameter.grad
         with self._lock:
             if slot.pushed:
                 self._fail(
                     f"parameter {slot.name} was used in more backward passes before step() than "
-                    f"backward_passes_per_step={self._passes}, and its gradient was already "
-                    "pushed. Call step() after each of them, pass a larger "
+                    f"backward_passes_per_step={self._settings.backward_passes_per_step}, and its "
+                    "gradient was already pushed. Call step() after each of them, pass a larger "
                     "backward_passes_per_step, or run passes that need no step under "
                     "optimizer.no_sync()"
                 )
@@ -190,60 +193,73 @@ class Updates:
             # model.zero_grad().
             slot.passes = slot.passes + 1 if gradient is slot.seen else 1
             slot.seen = gradient
-            if slot.passes >= self._passes:
+            if slot.passes >= self._settings.backward_passes_per_step:
                 self._take(slot)
+                # While the first key is kept back, the daemon can still skip the iteration.
+                kept = self._settings.whole and slot.bundle is self._bundles[0]
+                if slot.bundle.missing == 0 and not kept:
+                    self._push(slot.bundle)
 
     def _take(self, slot: Slot) -> None:
-        """Copies the gradient into phub's memory, and pushes the key if it was the last one."""
+        """Copies the gradient into phub's memory."""
         gradient = slot.parameter.grad
         self._refuse(wrong_tensors(slot, gradient))
-        slot.gradient.copy_(gradient)
+        slot.gradient.copy_(gradient.detach())
         slot.seen, slot.seen_version = gradient, gradient._version
         slot.pushed = True
-        bundle = slot.bundle
-        bundle.missing -= 1
-        if bundle.missing == 0:
-            rule = self._rule(slot.group)
-            if type(rule) is not bundle.kind:
-                self._fail(
-                    f"parameter group {slot.group} was wrapped as {bundle.kind.__name__} and "
-                    f"has become {type(rule).__name__}, because momentum or nesterov changed: "
-                    "the daemon cannot change the kind of an optimizer"
-                )
-            try:
-                bundle.push(rule)
-            except _errors.Error as error:
-                self._report(bundle, error)
+        slot.bundle.missing -= 1
+
+    def _push(self, bundle: Bundle) -> None:
+        """Starts the round of a key whose gradients are in phub's memory."""
+        index = bundle.slots[0].group
+        rule = self._rule(index)
+        if type(rule) is not bundle.kind:
+            self._fail(
+                f"parameter group {index} was wrapped as {bundle.kind.__name__} and has become "
+                f"{type(rule).__name__}, because momentum or nesterov changed: the daemon cannot "
+                "change the kind of an optimizer"
+            )
+        try:
+            bundle.push(rule)
+        except _errors.Error as error:
+            self._report(bundle, error)
 
     # ---- Step --------------------------------------------------------------------------------
 
     def synchronize(self) -> None:
         """Pushes the gradients that no hook has pushed, and waits for all new parameters."""
         self._push_rest()
-        end = time.monotonic() + self.timeout
-        for bundle in self._bundles:
-            self._wait(bundle, end)
+        self._wait_for(self._bundles)
         self._synchronized = True
 
     def step(self) -> None:
         self._push_rest()
-        end = time.monotonic() + self.timeout
+        self._wait_for(self._bundles, lambda bundle: bundle.store())
+        self._next_step()
+
+    def _next_step(self) -> None:
         for bundle in self._bundles:
-            self._wait(bundle, end)
-            for slot in bundle.slots:
-                slot.store()
             bundle.finish()
         self._steps += 1
         self._synchronized = False
 
     def _push_rest(self) -> None:
+        self._check_usable()
         with self._lock:
             self._refuse(changed_groups(self.groups, self._known, self._frozen, self.name_of))
             self._refuse(changed_after_push(self._slots, self._rule))
             rest = [slot for slot in self._slots if not slot.pushed]
-            self._refuse(absent_gradients(rest))
-            for slot in rest:
-                self._take(slot)
+            if self._agreement is not None and not self._synchronized:
+                unused = self._agreement.unused(self._wait_for_agreement, self._fail)
+                rest = [slot for slot in rest if slot not in unused]
+            elif not self._synchronized:
+                self._refuse(absent_gradients(rest))
+            if not self._synchronized:
+                for slot in rest:
+                    self._take(slot)
+            for bundle in self._bundles:
+                if bundle.missing == 0 and bundle.handle is None:
+                    self._push(bundle)
 
     def require_synchronized(self) -> None:
         if not self._synchronized:
@@ -253,22 +269,39 @@ class Updates:
         """zero_grad() before step()."""
         with self._lock:
             pushed = [slot for slot in self._slots if slot.pushed]
+            if pushed and self._settings.whole and not self._synchronized:
+                self._skip()
+                return
             if pushed:
                 self._fail(
                     f"zero_grad() was called before step(), but the gradient of "
                     f"{listed(pushed)} was pushed during the backward pass, and the daemon "
                     "applies it. Run backward passes that need no step under optimizer.no_sync(), "
-                    'or pass push="step"'
+                    'or pass push="step" or apply="iteration"'
                 )
             partial = [slot for slot in self._slots if slot.passes > 0]
             if partial:
                 warnings.warn(
                     f"zero_grad() before step() discards the gradients of {partial[0].passes} of "
-                    f"{self._passes} backward passes, of {listed(partial)}",
+                    f"{self._settings.backward_passes_per_step} backward passes, of "
+                    f"{listed(partial)}",
                     stacklevel=3,
                 )
             for slot in partial:
                 slot.forget()
+
+    def _skip(self) -> None:
+        """Completes the iteration without an effect, on all ranks."""
+        warnings.warn(
+            "zero_grad() before step() discards the gradients that were pushed: the iteration is "
+            "skipped on all ranks",
+            stacklevel=4,
+        )
+        for bundle in self._bundles:
+            if bundle.handle is None:
+                bundle.handle = bundle.key.push_pull_to_skip()
+        self._wait_for(self._bundles)
+        self._next_step()
 
     def pause(self, paused: bool) -> bool:
         """Whether hooks do nothing. Returns the previous value."""
@@ -282,15 +315,37 @@ class Updates:
         if pushed:
             self._fail(f"{why}: {listed(pushed)} was pushed")
 
-    def _wait(self, bundle: Bundle, end: float) -> None:
-        assert bundle.handle is not None
+    def _wait_for(
+        self, bundles: list[Bundle], then: Callable[[Bundle], None] = lambda bundle: None
+    ) -> None:
+        """Waits for the rounds of all keys that were pushed; calls `then` after each."""
+        end = time.monotonic() + self.timeout
+        for bundle in bundles:
+            if bundle.handle is None:
+                continue
+            try:
+                bundle.handle.wait(max(0.0, end - time.monotonic()))
+            except _errors.Error as error:
+                self._report(bundle, error)
+            then(bundle)
+
+    def _wait_for_agreement(self, handle: Handle) -> None:
         try:
-            bundle.handle.wait(max(0.0, end - time.monotonic()))
+            handle.wait(self.timeout)
         except _errors.Error as error:
-            self._report(bundle, error)
+            self._report(None, error)
 
     def _place(self) -> str:
         return f"rank {self.job.rank} of job {self.job.name}, step {self._steps + 1}"
+
+    def _check_usable(self) -> None:
+        if self._failed:
+            raise OptimizerError(
+                f"{self._place()}: the optimizer cannot continue after an earlier error: "
+                f"{self._failed}",
+                job=self.job.name,
+                own_rank=self.job.rank,
+            )
 
     def _refuse(self, problem: Optional[str]) -> None:
         if problem is not None:
@@ -306,18 +361,20 @@ class Updates:
             own_rank=self.job.rank,
         )
 
-    def _report(self, bundle: Bundle, error: _errors.Error) -> NoReturn:
-        """The daemon reports an error, or another rank is late."""
-        text = str(error)
+    def _report(self, bundle: Optional[Bundle], error: _errors.Error) -> NoReturn:
+        """The daemon reports an error, or another rank is late. bundle: None for the agreement."""
+        self._failed = text = str(error)
         if isinstance(error, _errors.DeadlineExceeded):
             text = (
                 f"not all ranks have pushed it within {self.timeout:g} s, the timeout of "
                 "DistributedOptimizer"
             )
         notes = "".join(f". {note}" for note in self._notes.read(self._steps))
-        group = bundle.slots[0].group
+        what = "parameters without gradients"
+        if bundle is not None:
+            what = f"{bundle.names()} of parameter group {bundle.slots[0].group}"
         raise OptimizerError(
-            f"{self._place()}, {bundle.names()} of parameter group {group}: {text}{notes}",
+            f"{self._place()}, {what}: {text}{notes}",
             job=self.job.name,
             key=error.key,
             rank=self.job.rank if error.rank is None else error.rank,

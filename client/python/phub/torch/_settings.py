@@ -1,0 +1,47 @@
+"""The options of a DistributedOptimizer."""
+
+from __future__ import annotations
+
+import dataclasses
+
+_CHOICES = {
+    "op": ("mean", "sum"),
+    "push": ("backward", "step"),
+    "apply": ("chunk", "iteration"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """DistributedOptimizer() explains each."""
+
+    backward_passes_per_step: int = 1
+    op: str = "mean"
+    push: str = "backward"
+    apply: str = "chunk"
+    clip_norm: float = 0.0
+    clip_value: float = 0.0
+    skip_nonfinite: bool = False
+    skip_unused: bool = False
+    timeout: float = 1800.0  # seconds
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
+        if self.backward_passes_per_step < 1:
+            raise ValueError(
+                f"backward_passes_per_step is {self.backward_passes_per_step}; it must be at "
+                "least 1"
+            )
+        if self.whole and self.skip_unused:
+            raise ValueError(
+                "skip_unused cannot be combined with clip_norm, skip_nonfinite or "
+                'apply="iteration": an iteration has the gradients of all parameters'
+            )
+
+    @property
+    def whole(self) -> bool:
+        """The daemon applies a step to all parameters or to none."""
+        return self.apply == "iteration" or self.clip_norm > 0.0 or self.skip_nonfinite
