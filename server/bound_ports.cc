@@ -1,5 +1,7 @@
 #include "server/bound_ports.h"
 
+#include <fmt/format.h>
+
 #include "common/base/log.h"
 #include "server/config/setting_kind.h"
 
@@ -30,6 +32,15 @@ void WarnOfLoopbackAt(const char* setting, const std::string& value,
 
 BoundAddresses AddressesOf(const BoundPorts& ports) {
   return {TextsOf(ports.control), TextsOf(ports.data), TextsOf(ports.metrics)};
+}
+
+std::string MetricsUrls(const BoundPorts& ports) {
+  if (ports.metrics.empty()) return "off";
+  std::vector<std::string> urls;
+  for (const std::string& address : TextsOf(ports.metrics)) {
+    urls.push_back(fmt::format("http://{}/metrics", address));
+  }
+  return fmt::format("{}", fmt::join(urls, ","));
 }
 
 void WarnOfLoopback(const Settings& settings, const BoundPorts& ports) {

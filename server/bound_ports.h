@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "common/net/address.h"
 #include "server/config/settings.h"
@@ -18,6 +19,8 @@ struct BoundPorts {
 
 // As `phubctl server list` shows them.
 BoundAddresses AddressesOf(const BoundPorts& ports);
+// "http://127.0.0.1:7780/metrics", one for each address, separated by commas. "off" without a port.
+std::string MetricsUrls(const BoundPorts& ports);
 // Warns of each port that is bound to loopback addresses only, although its setting is another
 // name.
 void WarnOfLoopback(const Settings& settings, const BoundPorts& ports);

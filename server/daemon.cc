@@ -333,7 +333,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       started.plan.PinsText(), ToString(started.plan.waiting), simd::TargetName(),
       topology.cores().size(), ExactBytes(planned.memory_max), started.transports.Serves("shm"),
       started.transports.Serves("verbs"), !settings.tls_certificate.empty(), DataTlsOf(settings).on,
-      !settings.state_dir.empty(), daemon->metrics_url(), settings.daemons, settings.racks);
+      !settings.state_dir.empty(), MetricsUrls(started.Ports()), settings.daemons, settings.racks);
   WarnOfAuthorityKey(settings);
   WarnOfLoopback(settings, started.Ports());
   if (started.plan.loop_count() > topology.cores().size()) {
@@ -345,19 +345,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
 
 std::uint16_t Daemon::control_port() const { return parts_->grpc_server->port(); }
 std::uint16_t Daemon::data_port() const { return parts_->data_port->port(); }
-std::string Daemon::metrics_url() const {
-  if (parts_->metrics_server == nullptr) return "off";
-  return fmt::format(
-      "http://{}/metrics",
-      net::HostPort(Address(parts_->settings.metrics_listen).host, parts_->metrics_server->port()));
-}
 
 std::string Daemon::Summary() const {
   const Parts& parts = *parts_;
   return fmt::format(
       "phubd {} serves on {} (data lanes on {}, metrics {}); {} core loop{}, {}", BuildVersion(),
       net::ListText(parts.grpc_server->addresses()), net::ListText(parts.data_port->addresses()),
-      metrics_url(), parts.cores.size(), parts.cores.size() == 1 ? "" : "s",
+      MetricsUrls(parts.Ports()), parts.cores.size(), parts.cores.size() == 1 ? "" : "s",
       parts.plan.pinned() ? fmt::format("pinned to {}", parts.plan.PinsText()) : "not pinned");
 }
 

@@ -26,8 +26,7 @@ class Daemon {
 
   std::uint16_t control_port() const;
   std::uint16_t data_port() const;
-  std::string metrics_url() const;  // "http://127.0.0.1:7780/metrics", or "off"
-  std::string Summary() const;      // one line for people: addresses and cores
+  std::string Summary() const;  // one line for people: addresses and cores
 
   // The deadline of an administrator's drain that has none of its own.
   void SetDrainTimeout(DurationNs timeout);

@@ -52,7 +52,8 @@ TEST_F(PhubctlOnIdleDaemon, VersionNamesBothSides) {
 TEST(PhubctlServerList, ShowsWhereThePortsListen) {
   DaemonProcess daemon({"--listen", "localhost:0", "--metrics-listen", "localhost:0"});
   ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
-  const std::string metrics = daemon.Logged("metrics");  // http://localhost:PORT/metrics
+  const std::string metrics = daemon.Logged("metrics");  // http://127.0.0.1:PORT/metrics,...
+  EXPECT_THAT(metrics, Not(HasSubstr("localhost")));
   const std::string metrics_port = metrics.substr(0, metrics.rfind('/')).substr(metrics.rfind(':'));
   const Finished table = daemon.Ask({"server", "list"});
   EXPECT_EQ(table.exit, Exit::WithCode(0)) << table.error;
