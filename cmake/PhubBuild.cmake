@@ -120,17 +120,18 @@ if(PHUB_SANITIZE MATCHES "undefined")
 endif()
 
 # phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast|sanitized ...] [TIMEOUT seconds]
-#           [HEADERS target] [OPTIMIZED] [PURE])
+#           [HEADERS target] [OPTIMIZED] [SANITIZED_IF_LONG])
 # One GoogleTest program, one ctest entry.
 # LABELS: ./tests/run --fast runs the label "fast". Sanitizer builds run "fast" and "sanitized"; the
 # latter marks tests that are too slow for --fast. Sanitizer builds leave tests without a label out.
 # HEADERS: the target whose precompiled headers it uses (default: phub_test_headers); see
 # tests/support.
 # OPTIMIZED: compile the test like the product, because its own code computes for long.
-# PURE: the test searches or computes for long in code that other tests run under sanitizers too, or
-# reads the source tree. Sanitizer builds leave it out, except with PHUB_LONG_TESTS.
+# SANITIZED_IF_LONG: sanitizer builds leave the test out, except with PHUB_LONG_TESTS. It reads the
+# source tree, or computes or waits for long in code that other tests run under sanitizers too.
 function(phub_test name)
-  cmake_parse_arguments(arg "OPTIMIZED;PURE" "TIMEOUT;HEADERS" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMIZED;SANITIZED_IF_LONG" "TIMEOUT;HEADERS" "SOURCES;DEPENDS;LABELS"
+    ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS} phub_base GTest::gtest GTest::gmock GTest::gtest_main phub_warnings)
@@ -144,7 +145,7 @@ function(phub_test name)
     target_precompile_headers(${name} REUSE_FROM ${arg_HEADERS})
     set_target_properties(${name} PROPERTIES UNITY_BUILD ${PHUB_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   endif()
-  if(arg_PURE AND PHUB_SANITIZE AND NOT PHUB_LONG_TESTS)
+  if(arg_SANITIZED_IF_LONG AND PHUB_SANITIZE AND NOT PHUB_LONG_TESTS)
     set(arg_LABELS "")
   endif()
   if(PHUB_SANITIZE AND NOT arg_LABELS)

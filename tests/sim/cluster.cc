@@ -11,7 +11,6 @@
 namespace phub::sim {
 namespace {
 
-constexpr NodeId kNodesPerDaemon = 10;
 constexpr NodeId kFirstWorkerNode = 400;
 constexpr TimeNs kTimeLimit = 300 * kSecond;     // virtual; a longer run counts as hung
 constexpr DurationNs kTick = 20 * kMillisecond;  // virtual time advances at least this often

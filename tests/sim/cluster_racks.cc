@@ -13,7 +13,6 @@
 namespace phub::sim {
 namespace {
 
-constexpr NodeId kNodesPerDaemon = 10;
 constexpr std::uint64_t kRacksMax = 8;
 constexpr std::uint32_t kPlanesRacksMax = 6;  // several daemons per rack cost time
 

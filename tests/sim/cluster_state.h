@@ -18,6 +18,8 @@
 
 namespace phub::sim {
 
+constexpr NodeId kNodesPerDaemon = 10;
+
 class Cluster {
  public:
   Cluster(Layout layout, std::uint64_t seed, oracle::Order order);
