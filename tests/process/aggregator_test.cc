@@ -30,7 +30,7 @@ using ::testing::Not;
 
 constexpr DurationNs kAggregatorPatience = 20 * kSecond;
 
-void RunOver(const std::string& name, std::size_t aggregators, std::uint64_t seeds) {
+void RunOver(const std::string& name, std::size_t aggregators) {
   const auto topology = plan::Generate(name);
   ASSERT_TRUE(topology.ok()) << topology.status();
   const TemporaryFolder folder;
@@ -40,7 +40,7 @@ void RunOver(const std::string& name, std::size_t aggregators, std::uint64_t see
                           RackProcess::Kind::kManyRacks, aggregators);
   ASSERT_TRUE(racks.serving()) << racks.Outputs();
   for (const char* planner : {"in-switch", "sharded-star"}) {
-    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    for (std::uint64_t seed = 0; seed < RackJobsPerPlanner(); ++seed) {
       ASSERT_EQ(RunRanks(racks, DrawRackJob(500 + seed, *topology, planner)), "");
     }
   }
@@ -52,9 +52,9 @@ void RunOver(const std::string& name, std::size_t aggregators, std::uint64_t see
   EXPECT_GT(partials, 0u);
 }
 
-TEST(Aggregators, OneSwitchHasTheBitsOfTheSerialOracle) { RunOver("switch:3,aggregate", 1, 8); }
+TEST(Aggregators, OneSwitchHasTheBitsOfTheSerialOracle) { RunOver("switch:3,aggregate", 1); }
 TEST(Aggregators, SeveralSwitchesHaveTheBitsOfTheSerialOracle) {
-  RunOver("racks:2x2@2,aggregate", 3, 8);
+  RunOver("racks:2x2@2,aggregate", 3);
 }
 
 // Changes one direction of the plan: every rack sends straight to the home over the switch, or
@@ -93,7 +93,7 @@ TEST(Aggregators, MaySumAndNotPassOnOrPassOnAndNotSum) {
     const std::string text = plan::ForestToJson(*topology, straight);
     const auto partials = CountedAt(racks, 3, "phub_partials_total");
     const auto results = CountedAt(racks, 3, "phub_results_total");
-    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    for (std::uint64_t seed = 0; seed < RackJobsPerPlanner(); ++seed) {
       ASSERT_EQ(RunRanks(racks, DrawRackJob(700 + seed, *topology, straight, text)), "");
     }
     EXPECT_EQ(CountedAt(racks, 3, "phub_partials_total") > partials, !reduces);

@@ -61,7 +61,7 @@ Result<phub::Job> JoinAlone(Session& session, const std::string& name) {
 
 // Under sanitizers every key costs ten times as much.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kManyKeys = 15000;
+constexpr int kManyKeys = 6000;
 #else
 constexpr int kManyKeys = 60000;
 #endif

@@ -7,7 +7,6 @@
 #include <signal.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,7 +43,7 @@ void RunOver(const std::string& name, std::uint32_t daemons, std::size_t aggrega
   const std::size_t count = (topology->members().size() + aggregators) * daemons;
   const RackProcess racks(count, arguments, RackProcess::Kind::kManyRacks, aggregators, daemons);
   ASSERT_TRUE(racks.serving()) << racks.Outputs();
-  const std::uint64_t seeds = std::getenv("PHUB_TEST_LONG") != nullptr ? 100 : 6;
+  const std::uint64_t seeds = RackJobsPerPlanner();
   for (const std::string& planner : planners) {
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       ASSERT_EQ(RunRanks(racks, DrawRackJob(900 + seed, *topology, planner, daemons)), "");

@@ -8,7 +8,6 @@
 #include <signal.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,7 +39,7 @@ TEST_P(Racks, EveryPlanHasTheBitsOfTheSerialOracle) {
   ASSERT_TRUE(racks->serving()) << racks->Outputs();
   const auto topology = plan::Generate(fmt::format("switch:{}", count));
   ASSERT_TRUE(topology.ok());
-  const std::uint64_t seeds = std::getenv("PHUB_TEST_LONG") != nullptr ? 100 : 6;
+  const std::uint64_t seeds = RackJobsPerPlanner();
   std::size_t planners = 0;
   for (const plan::Planner& planner : plan::Planners()) {
     if (!planner.applies(*topology).ok()) continue;

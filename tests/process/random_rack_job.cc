@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "common/base/check.h"
 #include "common/base/element_type.h"
@@ -12,6 +13,15 @@
 #include "tests/support/rack_sum.h"
 
 namespace phub::process {
+
+std::uint64_t RackJobsPerPlanner() {
+  if (std::getenv("PHUB_TEST_LONG") != nullptr) return 100;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 2;
+#else
+  return 6;
+#endif
+}
 
 RandomJob DrawRackJob(std::uint64_t seed, std::uint32_t racks, const std::string& planner) {
   const auto topology = plan::Generate(fmt::format("switch:{}", racks));

@@ -12,6 +12,9 @@
 
 namespace phub::process {
 
+// The number of jobs to draw for each planner: more with PHUB_TEST_LONG=1, and fewer under
+// sanitizers.
+std::uint64_t RackJobsPerPlanner();
 // The racks are connected by a switch. REQUIRES: the planner applies to it.
 RandomJob DrawRackJob(std::uint64_t seed, std::uint32_t racks, const std::string& planner);
 // Draws a job over this topology (with a daemon for each aggregating switch), or for this plan,
