@@ -104,6 +104,14 @@ def case_what_an_optimizer_of_the_daemon_cannot_do(rank: int, size: int) -> None
     optimizer.step()  # it still works
 
 
+def case_scaled_gradients(rank: int, size: int) -> None:
+    model = layers()
+    optimizer = DistributedOptimizer(torch.optim.Adam(model.parameters(), fused=True))
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    fails(NotServed, ["GradScaler", "skip_nonfinite"], lambda: scaler.step(optimizer))
+
+
 def case_state_of_another_model(rank: int, size: int) -> None:
     model = layers()
     optimizer = wrapped(model, adam)

@@ -12,7 +12,7 @@ import torch
 import phub
 from optimizer_reference import Reference, adam, backward, gathered, wrapped
 from phub.torch import reference
-from training_cases import network
+from training_cases import BATCH, batch, network
 
 
 def momentum(parameters: Any) -> torch.optim.Optimizer:
@@ -92,6 +92,34 @@ def case_gradients_that_are_not_finite(rank: int, size: int) -> None:
         optimizer.step()
         assert optimizer.last_iteration().last_skipped == (step == 1)
         expected.check(model, "not finite")
+
+
+def case_scaled_gradients(rank: int, size: int) -> None:
+    model = network()
+    optimizer = wrapped(model, adam, push="step", skip_nonfinite=True)
+    plain = network()
+    expected = Reference(plain)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0 * (1 + rank))
+    for step in range(4):
+        optimizer.zero_grad()
+        plain.zero_grad()
+        plain.load_state_dict(model.state_dict())
+        x, y = batch(step, size)
+        own = slice(rank * BATCH, (rank + 1) * BATCH)
+        loss = torch.nn.functional.cross_entropy(model(x[own]), y[own])
+        scaler.scale(loss).backward()
+        if step == 1 and rank == size - 1:
+            model[0].weight.grad[0, 0] = math.inf
+        if step == 3:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        skipped = optimizer.last_iteration().last_skipped
+        assert skipped == (step == 1)
+        if not skipped:
+            backward(plain, step, rank, size)
+            expected.step(plain, phub.Adam(0.01), size)
+        expected.check(model, f"scaled {step}")
 
 
 class Heads(torch.nn.Module):

@@ -1,8 +1,34 @@
 """phub.torch.DistributedOptimizer, against a real daemon."""
 
-import unittest
+from __future__ import annotations
 
-from ranks import TorchTest, all_cases
+import unittest
+from typing import Any
+
+from ranks import CONTEXT, PATIENCE_S, TorchTest, all_cases, initialize
+
+
+def train_until_error(rank: int, size: int, started: Any) -> str:
+    """Steps without an end. Returns the error."""
+    import torch
+
+    from optimizer_reference import adam, backward, wrapped
+    from training_cases import network
+
+    torch.set_num_threads(1)
+    initialize()
+    model = network()
+    optimizer = wrapped(model, adam)
+    try:
+        for step in range(1_000_000):
+            optimizer.zero_grad()
+            backward(model, 0, rank, size)
+            optimizer.step()
+            if step == 3:
+                started.release()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
 
 
 def cases(rank: int, size: int, module: str) -> list[str]:
@@ -25,6 +51,16 @@ class Optimizer(TorchTest):
 
     def test_wrong_uses(self) -> None:
         self.check(2, "optimizer_failure_cases")
+
+    def test_a_killed_rank_is_named(self) -> None:
+        started = CONTEXT.Semaphore(0)
+        run = self.start(2, train_until_error, started)
+        for _ in range(2):
+            self.assertTrue(started.acquire(timeout=PATIENCE_S), run.errors())
+        run.kill(1)
+        error = run.result(0)
+        for word in ("OptimizerError: rank 0 of job torch-", "parameter", "rank 1", "died"):
+            self.assertIn(word, error)
 
 
 if __name__ == "__main__":

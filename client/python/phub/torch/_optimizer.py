@@ -31,6 +31,8 @@ class _Distributed:
     _phub: Updates
     param_groups: list[dict[str, Any]]
     state: dict[Any, Any]
+    # GradScaler sets grad_scale and found_inf, and always calls step().
+    _step_supports_amp_scaling = True
 
     def step(self, closure: Any = None) -> None:
         """Waits for the parameters that the daemon has computed, and copies them into the model's.
@@ -43,7 +45,10 @@ class _Distributed:
                 "step(closure) is not served: the daemon applies the gradients of one backward "
                 "pass and cannot evaluate the closure. Call backward(), then step()"
             )
-        self._phub.step()
+        found, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if found is not None:
+            self._phub.require_for_scaler()
+        self._phub.step(1.0 if scale is None else 1.0 / float(scale))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As in torch.optim. Between backward() and step() it warns, or raises OptimizerError if

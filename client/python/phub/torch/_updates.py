@@ -16,7 +16,6 @@ import dataclasses
 import threading
 import time
 import warnings
-import weakref
 from typing import Any, Callable, Iterable, NoReturn, Optional
 
 import torch
@@ -33,7 +32,8 @@ from ._checks import (
     listed,
     wrong_tensors,
 )
-from ._errors import OptimizerError
+from ._errors import NotServed, OptimizerError
+from ._hooks import add_hooks
 from ._notes import Notes
 from ._rules import check_parameter, rule_of
 from ._saved_state import fetch, store
@@ -69,6 +69,7 @@ class Updates:
         self._paused = False  # no_sync()
         self._steps = 0
         self._synchronized = False
+        self._factor = 1.0
         self._failed = ""  # the error that ended the job
         for index in range(len(groups)):
             self._check_group(index)
@@ -113,9 +114,7 @@ class Updates:
         self._bundles += bundles
         self._known += [list(group["params"]) for group in self.groups[first:]]
         if self._settings.push == "backward":
-            hook = _hook_of(self)
-            for slot in slots:
-                self._hooks.append(slot.parameter.register_post_accumulate_grad_hook(hook(slot)))
+            self._hooks += add_hooks(slots, self.on_gradient)
 
     def replicate(self, bundles: Iterable[Bundle], root: int) -> None:
         """Sends every rank, and the daemon, the parameters of rank `root`."""
@@ -205,6 +204,8 @@ class Updates:
         gradient = slot.parameter.grad
         self._refuse(wrong_tensors(slot, gradient))
         slot.gradient.copy_(gradient.detach())
+        if self._factor != 1.0:
+            slot.gradient.mul_(self._factor)
         slot.seen, slot.seen_version = gradient, gradient._version
         slot.pushed = True
         slot.bundle.missing -= 1
@@ -232,7 +233,9 @@ class Updates:
         self._wait_for(self._bundles)
         self._synchronized = True
 
-    def step(self) -> None:
+    def step(self, factor: float = 1.0) -> None:
+        """factor: gradients that are pushed now are multiplied by it first."""
+        self._factor = factor
         self._push_rest()
         self._wait_for(self._bundles, lambda bundle: bundle.store())
         self._next_step()
@@ -260,6 +263,15 @@ class Updates:
             for bundle in self._bundles:
                 if bundle.missing == 0 and bundle.handle is None:
                     self._push(bundle)
+
+    def require_for_scaler(self) -> None:
+        """A rank that has infinity cannot skip a step alone."""
+        if self._settings.push != "step" or not self._settings.skip_nonfinite:
+            raise NotServed(
+                'GradScaler needs DistributedOptimizer(..., push="step", skip_nonfinite=True): '
+                "gradients are divided by the scale before they are pushed, and a step with "
+                "infinity on any rank is skipped on all"
+            )
 
     def require_synchronized(self) -> None:
         if not self._synchronized:
@@ -380,18 +392,3 @@ class Updates:
             rank=self.job.rank if error.rank is None else error.rank,
             own_rank=self.job.rank,
         ) from error
-
-
-def _hook_of(updates: Updates) -> Any:
-    """Hooks that do not keep the optimizer alive."""
-    reference = weakref.ref(updates)
-
-    def hook(slot: Slot) -> Any:
-        def call(parameter: Any) -> None:
-            alive: Optional[Updates] = reference()
-            if alive is not None:
-                alive.on_gradient(slot)
-
-        return call
-
-    return hook
