@@ -351,8 +351,50 @@ def case_state_goes_to_torch_and_back(rank: int, size: int) -> None:
         optimizer.step()
         for mine, parameter in zip(expected, model.parameters()):
             assert torch.equal(mine, parameter)
+        stock.load_state_dict(copy.deepcopy(fresh))
+        stock.step()
         model.load_state_dict(network().state_dict())
         optimizer.load_state_dict(fresh)  # without a state
         train(model, optimizer, rank, size)
         for name, value in state.items():
             assert torch.equal(value, model.state_dict()[name])
+
+
+def case_state_from_before_wrapping(rank: int, size: int) -> None:
+    """As in Horovod's examples, where only rank 0 has loaded a checkpoint."""
+    for make, rule in (
+        (adam, phub.Adam(0.01)),
+        (lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), phub.Momentum(0.1, 0.9)),
+    ):
+        model = network()
+        optimizer = make(model.parameters())
+        expected = Reference(model)
+        if rank == 0:
+            for step in range(2):
+                optimizer.zero_grad()
+                backward(model, step, 0, 1)
+                optimizer.step()
+            for parameter, states in zip(model.parameters(), expected.states):
+                for name, value in optimizer.state[parameter].items():
+                    states[STATES.get(name, name)] = value.clone()
+        optimizer.zero_grad()
+        phub.torch.broadcast_parameters(model.state_dict(), root_rank=0)
+        phub.torch.broadcast_optimizer_state(optimizer, root_rank=0)
+        optimizer = DistributedOptimizer(optimizer, model.named_parameters())
+        expected.parameters = [each.detach().clone() for each in model.parameters()]
+        expected.count = 2
+        for states in expected.states:
+            box = [states]
+            dist.broadcast_object_list(box, 0)
+            states.update(box[0])
+        for step in range(2, 4):
+            optimizer.zero_grad()
+            backward(model, step, rank, size)
+            expected.step(model, rule, size)
+            optimizer.step()
+            expected.check(model, type(optimizer).__name__)
+
+
+STATES = {
+    "exp_avg": "first_moment", "exp_avg_sq": "second_moment", "momentum_buffer": "momentum"
+}

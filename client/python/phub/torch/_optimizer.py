@@ -9,14 +9,14 @@ from typing import Any, Iterable, Iterator, Optional
 import torch
 import torch.distributed as dist
 
-from .._job import IterationOutcome
+from .._job import IterationOutcome, Job
 from ._errors import NotServed, OptimizerError
 from ._group import ProcessGroup
 from ._membership import agreed, process
 from ._notes import Notes
 from ._options import Options
 from ._replicate import register
-from ._rules import check_class
+from ._rules import check_class, has_stepped
 from ._settings import Settings
 from ._updates import Updates
 
@@ -139,8 +139,8 @@ def DistributedOptimizer(
 ) -> Any:
     """Turns an optimizer of torch.optim into one that runs in the phub daemon, and returns it.
 
-    Every rank of the process group calls it with an equal optimizer (SGD, Adam, AdamW or Adagrad),
-    before the first step; optimizers in the same order. The parameters get rank 0's values. Each
+    Every rank of the process group calls it with an equal optimizer (SGD, Adam, AdamW or Adagrad);
+    optimizers in the same order. Parameters and state of earlier steps become rank 0's. Each
     optimizer is a job of its own. The result is the same object, so schedulers that have it, or
     are made later, work.
 
@@ -175,8 +175,13 @@ def DistributedOptimizer(
             f"DistributedOptimizer needs torch 2.1 or newer; this is {torch.__version__}"
         )
     names = _names(optimizer, named_parameters)
-    job, notes = _join(process_group, options, chosen)
+    job, store = _join(process_group, options, chosen)
+    notes = Notes(store, job.rank, job.world_size)
     updates = Updates(kind, optimizer.param_groups, names, job, notes, chosen)
+    if job.rank == 0:
+        store.set("state", "1" if has_stepped(optimizer) else "0")
+    if bytes(store.get("state")) == b"1":
+        updates.store_state(dict(optimizer.state))
     _convert(optimizer, kind, updates)
     register(updates)
     return optimizer
@@ -185,7 +190,7 @@ def DistributedOptimizer(
 def _convert(optimizer: Any, kind: Any, updates: Updates) -> None:
     """Changes the object's class, so that everyone who has the optimizer has the new one."""
     patched = optimizer.__dict__.pop("step", None)  # by a scheduler
-    optimizer.state.clear()  # Adagrad's, before its first step
+    optimizer.state.clear()  # the daemon has it
     optimizer._phub = updates
     optimizer.__class__ = type(
         kind.__name__, (_Distributed, kind), {"__module__": __name__, "__doc__": kind.__doc__}
@@ -236,8 +241,8 @@ def _names(optimizer: Any, named_parameters: Optional[Iterable[Any]]) -> dict[An
     return names
 
 
-def _join(group: Any, options: Optional[Options], settings: Settings) -> tuple[Any, Notes]:
-    """Joins the job of the next optimizer of the group."""
+def _join(group: Any, options: Optional[Options], settings: Settings) -> tuple[Job, Any]:
+    """Joins the job of the next optimizer of the group. Returns it, and a store of its own."""
     if not dist.is_initialized():
         raise OptimizerError(
             "DistributedOptimizer needs a process group: call "
@@ -265,4 +270,4 @@ def _join(group: Any, options: Optional[Options], settings: Settings) -> tuple[A
         clip_norm=settings.clip_norm,
         skip_nonfinite=settings.skip_nonfinite,
     )
-    return job, Notes(store, rank, size)
+    return job, store

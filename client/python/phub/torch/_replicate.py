@@ -8,6 +8,8 @@ from typing import Any, Iterable, Union
 import torch
 import torch.distributed as dist
 
+from ._errors import NotServed
+from ._rules import has_stepped
 from ._updates import Updates
 
 _wrapped: "weakref.WeakSet[Updates]" = weakref.WeakSet()
@@ -62,13 +64,14 @@ def broadcast_optimizer_state(
 ) -> None:
     """Gives every rank the hyper-parameters of one rank's parameter groups.
 
-    Every rank calls it, between steps. The state of a DistributedOptimizer is in the daemon, the
-    same for all ranks. State of an optimizer that is not wrapped is not broadcast: wrap it first.
+    Every rank calls it, between steps, before or after wrapping. The state of a
+    DistributedOptimizer is in the daemon, the same for all ranks. State of an optimizer that is not
+    wrapped is not broadcast: DistributedOptimizer() takes rank 0's.
     """
-    if not hasattr(optimizer, "_phub"):
-        raise TypeError(
-            f"broadcast_optimizer_state needs a DistributedOptimizer, not "
-            f"{type(optimizer).__name__}: wrap the optimizer first"
+    if root_rank != 0 and not hasattr(optimizer, "_phub") and has_stepped(optimizer):
+        raise NotServed(
+            f"broadcast_optimizer_state from rank {root_rank} is not served for an optimizer that "
+            "has state and is not wrapped: DistributedOptimizer() takes rank 0's state"
         )
     group = dist.group.WORLD if process_group is None else process_group
     values = [

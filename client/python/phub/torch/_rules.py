@@ -70,7 +70,7 @@ _RULES: dict[Any, Callable[[dict[str, Any], str], server.Optimizer]] = {
 
 
 def check_class(optimizer: Any) -> None:
-    """Raises TypeError or NotServed if the daemon has no such optimizer, or this one has run."""
+    """Raises TypeError or NotServed if the daemon has no such optimizer."""
     kind = type(optimizer)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"DistributedOptimizer wraps a torch.optim optimizer, not {kind.__name__}")
@@ -81,11 +81,17 @@ def check_class(optimizer: Any) -> None:
             f"the optimizer {kind.__module__}.{kind.__qualname__} is not served: {why}. phub "
             f"serves {names} of torch.optim, and no subclasses of them"
         )
-    if any(float(state.get("step", 1.0)) != 0.0 for state in optimizer.state.values()):
-        raise NotServed(
-            f"this {kind.__name__} has state from earlier steps, which phub cannot move to the "
-            "daemon: wrap the optimizer before its first step"
-        )
+
+
+def has_stepped(optimizer: Any) -> bool:
+    """Whether an optimizer of torch.optim has state of earlier steps. Adagrad has state before."""
+    for state in optimizer.state.values():
+        if "step" in state:
+            if float(state["step"]) > 0.0:
+                return True
+        elif any(value is not None for value in state.values()):
+            return True
+    return False
 
 
 def rule_of(kind: Any, group: dict[str, Any], where: str) -> server.Optimizer:

@@ -58,6 +58,13 @@ class _Files:
 
     def write(self) -> None:
         """Writes the changed data with new checksums."""
+        # The daemon counts a key's updates from an iteration of the job, which is not negative.
+        steps = [int(each["optimizer_steps"]) for each in self.keys.values()]
+        iteration = max([int(self._manifest["iteration"]), *steps])
+        for each in self.keys.values():
+            each["iteration"] = iteration
+        self._manifest["iteration"] = iteration
+        self._metadata["phub.iteration"] = str(iteration)
         self._metadata["phub.keys"] = _text(list(self.keys.values()))
         header = json.dumps(self._header, ensure_ascii=False, separators=(",", ":")).encode()
         header += b" " * (-len(header) % 8)
@@ -118,13 +125,14 @@ def fetch(job: Job, bundles: list[Bundle]) -> dict[Any, dict[str, Any]]:
             state: dict[str, Any] = {}
             if key["optimizer"] in _COUNTED:
                 state["step"] = torch.tensor(float(steps))
-            elif steps == 0:
-                continue
             for each in key["optimizer_tensors"] if steps else []:
                 name = f"phub:state/{each['name']}/{bundle.key.name}"
                 values = files.tensor(name)[place].view(slot.shape).clone()
                 state[_NAMES[each["name"]]] = values
-            if steps and state:
+            if steps == 0 and key["optimizer"] == "adagrad":  # torch has this before the first step
+                first = float(key["hyper_parameters"]["initial_accumulator"])
+                state["sum"] = torch.full_like(slot.parameter, first, requires_grad=False)
+            if len(state) > 1 or "momentum_buffer" in state:
                 states[slot.parameter] = state
     return states
 
