@@ -11,7 +11,19 @@
 namespace phub::client::cli {
 namespace {
 
+constexpr const char* kBestPieces = "the fastest number";
+
 using Run = int (*)(const PlanArguments&, const Options&);
+
+// For commands with NetworkOptions.
+template <Run kRun>
+int OnNetwork(const PlanArguments& arguments, const Options& options) {
+  if (arguments.topology.empty() && arguments.sketch.empty()) {
+    fmt::print(stderr, "phubctl: --topology or --sketch is required\nSee: phubctl plan --help\n");
+    return kUsage;
+  }
+  return kRun(arguments, options);
+}
 
 class Registrar {
  public:
@@ -25,13 +37,14 @@ class Registrar {
     return app;
   }
 
-  void TopologyOption(Subcommand app) {
-    app.AddOption("-t,--topology", arguments_->topology,
-                  "torus:4x4 mesh: ring: switch: fattree:4x8@2 racks:4x8@4 bigraph:4x8 random:, "
-                  "with ,bandwidth= ,latency= ,aggregate; or a .toml or .json file")
-        .TypeName("TOPOLOGY")
-        .Required();
+  Argument AddTopologyOption(Subcommand app) {
+    return app
+        .AddOption("-t,--topology", arguments_->topology,
+                   "torus:4x4 mesh: ring: switch: fattree:4x8@2 racks:4x8@4 bigraph:4x8 random:, "
+                   "with ,bandwidth= ,latency= ,aggregate; or a .toml or .json file")
+        .TypeName("TOPOLOGY");
   }
+  void TopologyOption(Subcommand app) { AddTopologyOption(app).Required(); }
   void PlanArgument(Subcommand app) {
     app.AddOption("plan", arguments_->plan, "Plan file (.json, or MSCCL .xml)").Required();
   }
@@ -59,10 +72,20 @@ class Registrar {
           return text == "json" || text == "table" ? std::string() : text;
         });
   }
-  void ProfileOptions(Subcommand app) {
-    app.AddOption("--profile", arguments_->profile, "Profile of a node, from TACCL (.json)")
-        .TypeName("FILE")
-        .Required();
+  // For commands that take a sketch or a topology, or both.
+  void NetworkOptions(Subcommand app) {
+    AddTopologyOption(app);
+    app.AddOption(
+           "--sketch", arguments_->sketch,
+           "Rules for plans: a sketch of TACCL (.json; instead of --topology), or phub's own "
+           "for any topology (.toml)")
+        .TypeName("FILE");
+    ProfileOptions(app);
+  }
+  Argument ProfileOptions(Subcommand app) {
+    const Argument profile = app.AddOption("--profile", arguments_->profile,
+                                           "Profile of a node of TACCL's sketch (.json)")
+                                 .TypeName("FILE");
     app.AddOption("--node", arguments_->node,
                   "Kind of node: NDv2, DGX2, HubAndSpoke or custom (default: by the profile)")
         .TypeName("KIND");
@@ -74,6 +97,7 @@ class Registrar {
            "Unit of the costs in the profile (default: 1us; 100ns if its name ends in _32KB, "
            "10ns for _1KB)")
         .TypeName("DURATION");
+    return profile;
   }
   void ProbeOptions(Subcommand app) {
     const auto duration = [](const std::string& text) {
@@ -148,7 +172,7 @@ void AddSketch(Registrar& registrar, Subcommand plan) {
   const Subcommand sketch = registrar.Add(
       plan, "sketch", "Expand a sketch of TACCL to a topology of all its GPUs", PlanSketch);
   sketch.AddOption("sketch", registrar.arguments().sketch, "Sketch file (.json)").Required();
-  registrar.ProfileOptions(sketch);
+  registrar.ProfileOptions(sketch).Required();
   registrar.OutOption(sketch);
   sketch.SetFooter(
       "A sketch describes one node with GPUs: which of them have switches, and which send to "
@@ -164,7 +188,37 @@ void AddSketch(Registrar& registrar, Subcommand plan) {
       "\n"
       "Example:\n"
       "  phubctl plan sketch sk1-ndv2-n2.json --profile topo-ndv2-1MB.json -o ndv2.toml\n"
-      "  phubctl plan compare -t ndv2.toml --size 16MiB");
+      "  phubctl plan compare -t ndv2.toml --size 16MiB\n"
+      "\n"
+      "A topology has no rules about members, such as whose data a GPU may send. For plans that "
+      "follow\n"
+      "them, pass the sketch itself: plan make --sketch sk1-ndv2-n2.json --profile ...");
+}
+
+void AddMake(Registrar& registrar, Subcommand plan) {
+  const Subcommand make =
+      registrar.Add(plan, "make", "Make a plan and print it as JSON", OnNetwork<PlanMake>);
+  registrar.NetworkOptions(make);
+  make.AddOption("-p,--planner", registrar.arguments().planner,
+                 "Name of a planner, or best for the fastest one at --size")
+      .ShowDefault();
+  make.AddFlag("--reorder", registrar.arguments().reorder, "Search for a better order of ranks");
+  make.SetFooter(
+      "--sketch restricts plans. A sketch of TACCL has its own topology and needs --profile. "
+      "phub's own\n"
+      "sketches are TOML, for any topology. This one lets only host 0 of each rack talk across:\n"
+      "  group_size = 8\n"
+      "  [between_groups]\n"
+      "  senders = [0]\n"
+      "  receivers = [0]\n\n"
+      "Only the planner greedy follows rules about members; all planners avoid forbidden links.\n\n"
+      "Examples:\n"
+      "  phubctl plan make -t torus:4x4 -p multitree -o plan.json\n"
+      "  phubctl plan make -t racks:4x8@4 --sketch gateways.toml -p greedy -o plan.json\n"
+      "  phubctl plan make --sketch sketch.json --profile profile.json -p greedy -o plan.json");
+  registrar.SizeOptions(make, kBestPieces);
+  registrar.SearchOptions(make);
+  registrar.OutOption(make);
 }
 
 void AddConversions(Registrar& registrar, Subcommand plan) {
@@ -187,44 +241,35 @@ void AddPlan(Subcommand parent, const Options& options, Command& command) {
   const Subcommand plan =
       parent.AddSubcommand("plan", "Plan exchanges between racks; only `probe` calls a daemon");
   Registrar registrar(options, command);
-  constexpr const char* kBest = "the fastest number";
 
   const Subcommand topology = plan.AddSubcommand("topology", "Show topologies");
   const Subcommand show =
       registrar.Add(topology, "show", "Show the nodes and links of a topology", TopologyShow);
   show.AddOption("topology", registrar.arguments().topology, "Name or file").Required();
 
-  const Subcommand make = registrar.Add(plan, "make", "Make a plan and print it as JSON", PlanMake);
-  registrar.TopologyOption(make);
-  make.AddOption("-p,--planner", registrar.arguments().planner,
-                 "Name of a planner, or best for the fastest one at --size")
-      .ShowDefault();
-  make.AddFlag("--reorder", registrar.arguments().reorder, "Search for a better order of ranks");
-  registrar.SizeOptions(make, kBest);
-  registrar.SearchOptions(make);
-  registrar.OutOption(make);
+  AddMake(registrar, plan);
 
-  const Subcommand verify =
-      registrar.Add(plan, "verify", "Verify a plan and show its load on links", PlanVerify);
+  const Subcommand verify = registrar.Add(
+      plan, "verify", "Verify a plan and show its load on links", OnNetwork<PlanVerify>);
   registrar.PlanArgument(verify);
-  registrar.TopologyOption(verify);
+  registrar.NetworkOptions(verify);
 
   const Subcommand bound =
       registrar.Add(plan, "bound", "Compute lower bounds for the time of plans", PlanBound);
   registrar.TopologyOption(bound);
   bound.AddOption("-s,--size", registrar.arguments().size, "Total size of the data").ShowDefault();
 
-  const Subcommand simulate =
-      registrar.Add(plan, "simulate", "Simulate a plan and print its time", PlanSimulate);
+  const Subcommand simulate = registrar.Add(plan, "simulate", "Simulate a plan and print its time",
+                                            OnNetwork<PlanSimulate>);
   registrar.PlanArgument(simulate);
-  registrar.TopologyOption(simulate);
+  registrar.NetworkOptions(simulate);
   registrar.SizeOptions(simulate, "1");
   simulate.AddOption("--trace", registrar.arguments().trace, "Write a Chrome trace to this file");
 
   const Subcommand compare =
-      registrar.Add(plan, "compare", "Compare the plans of all planners", PlanCompare);
-  registrar.TopologyOption(compare);
-  registrar.SizeOptions(compare, kBest);
+      registrar.Add(plan, "compare", "Compare the plans of all planners", OnNetwork<PlanCompare>);
+  registrar.NetworkOptions(compare);
+  registrar.SizeOptions(compare, kBestPieces);
   registrar.SearchOptions(compare);
 
   const Subcommand draw = registrar.Add(plan, "draw", "Draw the trees of a plan as SVG", PlanDraw);
@@ -243,6 +288,7 @@ void AddPlan(Subcommand parent, const Options& options, Command& command) {
       "  phubctl plan verify plan.json --topology torus:4x4\n"
       "  phubctl plan draw plan.json --topology torus:4x4 --home m5 -o plan.svg\n"
       "  phubctl plan sketch sketch.json --profile profile.json -o gpus.toml\n"
+      "  phubctl plan make -t racks:4x8@4 --sketch gateways.toml -p greedy -o plan.json\n"
       "  phubctl -e rack0:7700 plan probe");
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,7 @@
 #include "client/cli/cli.h"
 #include "common/plan/forest.h"
 #include "common/plan/simulator.h"
+#include "common/plan/sketches/sketch_rules.h"
 #include "common/plan/topology.h"
 
 namespace phub::client::cli {
@@ -18,8 +20,8 @@ namespace phub::client::cli {
 struct PlanArguments {
   std::string topology;  // "torus:4x4", or a file (.toml, .json)
   std::string plan;      // a plan file
-  std::string sketch;    // a sketch of TACCL (.json)
-  std::string profile;   // the profile of its nodes (.json)
+  std::string sketch;    // a sketch: TACCL's (.json) or phub's own (.toml)
+  std::string profile;   // the profile of the nodes of TACCL's sketch (.json)
   std::string node;      // the kind of its nodes; empty: by the profile
   std::string chunk;     // the size that the profile is for; empty: by its name
   std::string time_unit;
@@ -48,6 +50,14 @@ struct PlanArguments {
 int ReportPlanError(const absl::Status& status);
 
 absl::StatusOr<plan::Topology> LoadTopology(const std::string& name_or_file);
+// A topology, and the rules that plans on it must follow.
+struct PlanNetwork {
+  const plan::SketchRules* RulesOrNull() const { return rules ? &*rules : nullptr; }
+  plan::Topology topology;
+  std::optional<plan::SketchRules> rules;  // absent: none
+};
+// From --topology, or from --sketch with --profile or --topology.
+absl::StatusOr<PlanNetwork> LoadNetwork(const PlanArguments& arguments);
 // JSON or MSCCL XML; not verified.
 absl::StatusOr<plan::Forest> LoadPlan(const plan::Topology& topology, const std::string& file);
 absl::StatusOr<plan::SimulationOptions> SimulationOf(const PlanArguments& arguments);

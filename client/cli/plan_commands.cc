@@ -42,29 +42,28 @@ void ShowProgress(std::string_view what) {
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K{}", what);
 }
 
-plan::PlannerOptions SearchOf(const PlanArguments& arguments) {
+plan::PlannerOptions SearchOf(const PlanArguments& arguments, const PlanNetwork& network) {
   plan::PlannerOptions options{.seed = arguments.seed, .starts = arguments.starts};
+  options.rules = network.RulesOrNull();
   options.progress = [](std::size_t done, std::size_t total) {
     ShowProgress(fmt::format("searching: {} %", total == 0 ? 100 : 100 * done / total));
   };
   return options;
 }
 
-absl::StatusOr<plan::Choice> ChooseFor(const PlanArguments& arguments,
-                                       const plan::Topology& topology) {
+absl::StatusOr<plan::Choice> ChooseFor(const PlanArguments& arguments, const PlanNetwork& network) {
   const absl::StatusOr<plan::SimulationOptions> simulation = SimulationOf(arguments);
   if (!simulation.ok()) return simulation.status();
-  plan::ChooserOptions options{.simulation = *simulation, .planner = SearchOf(arguments)};
+  plan::ChooserOptions options{.simulation = *simulation, .planner = SearchOf(arguments, network)};
   options.progress = [](std::string_view planner) { ShowProgress(planner); };
-  absl::StatusOr<plan::Choice> choice = plan::Choose(topology, options);
+  absl::StatusOr<plan::Choice> choice = plan::Choose(network.topology, options);
   ShowProgress("");
   return choice;
 }
 
-absl::StatusOr<plan::Forest> MakeNamed(const PlanArguments& arguments,
-                                       const plan::Topology& topology) {
+absl::StatusOr<plan::Forest> MakeNamed(const PlanArguments& arguments, const PlanNetwork& network) {
   if (arguments.planner == "best") {
-    absl::StatusOr<plan::Choice> choice = ChooseFor(arguments, topology);
+    absl::StatusOr<plan::Choice> choice = ChooseFor(arguments, network);
     if (!choice.ok()) return choice.status();
     return std::move(choice->candidates[*choice->best].forest);
   }
@@ -78,29 +77,37 @@ absl::StatusOr<plan::Forest> MakeNamed(const PlanArguments& arguments,
   }
   const absl::StatusOr<plan::SimulationOptions> simulation = SimulationOf(arguments);
   if (!simulation.ok()) return simulation.status();
-  plan::PlannerOptions options = SearchOf(arguments);
+  plan::PlannerOptions options = SearchOf(arguments, network);
   options.size_bytes = simulation->size_bytes;
-  absl::StatusOr<plan::Forest> forest = plan::MakePlan(*planner, topology, options);
+  absl::StatusOr<plan::Forest> forest = plan::MakePlan(*planner, network.topology, options);
   ShowProgress("");
   if (!forest.ok())
-    return absl::Status(forest.status().code(),
-                        fmt::format("{} cannot plan {}: {}", arguments.planner, topology.name(),
-                                    std::string(forest.status().message())));
+    return absl::Status(
+        forest.status().code(),
+        fmt::format("{} cannot plan {}: {}", arguments.planner, network.topology.name(),
+                    std::string(forest.status().message())));
   return forest;
 }
 
 // Loads and verifies a plan, and runs `body` with it.
 template <typename Body>
 int WithPlan(const PlanArguments& arguments, Body body) {
-  const absl::StatusOr<plan::Topology> topology = LoadTopology(arguments.topology);
-  if (!topology.ok()) return ReportPlanError(topology.status());
-  const absl::StatusOr<plan::Forest> forest = LoadPlan(*topology, arguments.plan);
+  const absl::StatusOr<PlanNetwork> network = LoadNetwork(arguments);
+  if (!network.ok()) return ReportPlanError(network.status());
+  const plan::Topology& topology = network->topology;
+  const absl::StatusOr<plan::Forest> forest = LoadPlan(topology, arguments.plan);
   if (!forest.ok()) return ReportPlanError(forest.status());
-  const absl::StatusOr<plan::VerifyReport> report = plan::Verify(*topology, *forest);
+  const absl::StatusOr<plan::VerifyReport> report = plan::Verify(topology, *forest);
   if (!report.ok())
     return ReportPlanError(absl::InvalidArgumentError(fmt::format(
         "{}: the plan is not valid: {}", arguments.plan, std::string(report.status().message()))));
-  return body(*topology, *forest, *report);
+  if (network->rules)
+    if (const absl::Status status = plan::CheckRules(topology, *forest, *network->rules);
+        !status.ok())
+      return ReportPlanError(absl::InvalidArgumentError(
+          fmt::format("{}: the plan does not follow {}: {}", arguments.plan, arguments.sketch,
+                      std::string(status.message()))));
+  return body(topology, *forest, *report);
 }
 
 std::string InChunks(const plan::Topology& topology, const plan::Rational& time) {
@@ -131,25 +138,31 @@ int TopologyShow(const PlanArguments& arguments, const Options& options) {
 }
 
 int PlanMake(const PlanArguments& arguments, const Options&) {
-  const absl::StatusOr<plan::Topology> topology = LoadTopology(arguments.topology);
-  if (!topology.ok()) return ReportPlanError(topology.status());
-  absl::StatusOr<plan::Forest> forest = MakeNamed(arguments, *topology);
+  const absl::StatusOr<PlanNetwork> network = LoadNetwork(arguments);
+  if (!network.ok()) return ReportPlanError(network.status());
+  const plan::Topology& topology = network->topology;
+  absl::StatusOr<plan::Forest> forest = MakeNamed(arguments, *network);
   if (!forest.ok()) return ReportPlanError(forest.status());
   if (arguments.reorder) {
     const absl::StatusOr<plan::SimulationOptions> simulation = SimulationOf(arguments);
     if (!simulation.ok()) return ReportPlanError(simulation.status());
-    const absl::StatusOr<plan::CostMatrix> costs = plan::CostsOf(*topology, simulation->size_bytes);
+    const absl::StatusOr<plan::CostMatrix> costs = plan::CostsOf(topology, simulation->size_bytes);
     if (!costs.ok()) return ReportPlanError(costs.status());
     absl::StatusOr<plan::ReorderResult> better =
-        plan::Reorder(*topology, *forest, *costs, *simulation);
+        plan::Reorder(topology, *forest, *costs, *simulation);
     if (!better.ok()) return ReportPlanError(better.status());
     fmt::print(stderr, "reordered: {} -> {} in lockstep\n", HumanSeconds(better->seconds_before),
                HumanSeconds(better->seconds_after));
     forest = std::move(better->forest);
   }
-  if (const auto report = plan::Verify(*topology, *forest); !report.ok())
+  if (const auto report = plan::Verify(topology, *forest); !report.ok())
     return ReportPlanError(report.status());
-  return PrintText(arguments.out, plan::ForestToJson(*topology, *forest));
+  if (network->rules)
+    if (absl::Status status = plan::CheckRules(topology, *forest, *network->rules); !status.ok())
+      return ReportPlanError(absl::InvalidArgumentError(
+          fmt::format("--reorder: the new order of ranks breaks the sketch: {}",
+                      std::string(status.message()))));
+  return PrintText(arguments.out, plan::ForestToJson(topology, *forest));
 }
 
 int PlanVerify(const PlanArguments& arguments, const Options& options) {
@@ -270,9 +283,10 @@ int PlanSimulate(const PlanArguments& arguments, const Options& options) {
 }
 
 int PlanCompare(const PlanArguments& arguments, const Options& options) {
-  const absl::StatusOr<plan::Topology> topology = LoadTopology(arguments.topology);
-  if (!topology.ok()) return ReportPlanError(topology.status());
-  const absl::StatusOr<plan::Choice> choice = ChooseFor(arguments, *topology);
+  const absl::StatusOr<PlanNetwork> network = LoadNetwork(arguments);
+  if (!network.ok()) return ReportPlanError(network.status());
+  const plan::Topology& topology = network->topology;
+  const absl::StatusOr<plan::Choice> choice = ChooseFor(arguments, *network);
   if (!choice.ok()) return ReportPlanError(choice.status());
   OrderedJson rows = OrderedJson::array();
   Table table({{"PLANNER"},
@@ -311,13 +325,13 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
                                            : "in lockstep"});
   }
   if (options.output == Output::kJson)
-    return Print({{"topology", topology->name()},
+    return Print({{"topology", topology.name()},
                   {"size", arguments.size},
                   {"bound_seconds", choice->bound_seconds},
                   {"in_switch_bound_seconds", choice->in_switch_bound_seconds},
                   {"one_after_the_other_seconds", choice->one_after_the_other_seconds},
                   {"planners", rows}});
-  return PrintText("", fmt::format("{}\n{}", table.Text(), DescribeBounds(*topology, *choice)));
+  return PrintText("", fmt::format("{}\n{}", table.Text(), DescribeBounds(topology, *choice)));
 }
 
 int PlanDraw(const PlanArguments& arguments, const Options&) {

@@ -1,4 +1,4 @@
-// phubctl plan sketch: expands TACCL's sketches to topologies.
+// phubctl plan sketch, which expands TACCL's sketches to topologies, and the option --sketch.
 #include "client/cli/plan_sketch.h"
 
 #include <fmt/format.h>
@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "common/base/printable.h"
 #include "common/base/units.h"
+#include "common/plan/sketches/sketch_toml.h"
 #include "common/plan/topology_toml.h"
 
 namespace phub::client::cli {
@@ -84,6 +85,35 @@ absl::StatusOr<LoadedSketch> LoadTacclSketch(const PlanArguments& arguments) {
       InFile(arguments.sketch, plan::Expand(*sketch, *profile));
   if (!expanded.ok()) return expanded.status();
   return LoadedSketch{*std::move(sketch), *std::move(profile), *std::move(expanded)};
+}
+
+absl::StatusOr<PlanNetwork> LoadNetwork(const PlanArguments& arguments) {
+  const bool is_own = arguments.sketch.ends_with(".toml");
+  if (!arguments.sketch.empty() && !is_own) {
+    if (!arguments.topology.empty())
+      return absl::InvalidArgumentError(
+          "--topology: a sketch of TACCL (.json) has its own topology; use a .toml sketch");
+    if (arguments.profile.empty())
+      return absl::InvalidArgumentError(
+          "--profile is missing: a sketch of TACCL (.json) needs the profile of its nodes");
+    absl::StatusOr<LoadedSketch> loaded = LoadTacclSketch(arguments);
+    if (!loaded.ok()) return loaded.status();
+    return PlanNetwork{std::move(loaded->expanded.topology), std::move(loaded->expanded.rules)};
+  }
+  if (!arguments.profile.empty())
+    return absl::InvalidArgumentError(
+        "--profile is only for a sketch of TACCL (--sketch FILE.json)");
+  absl::StatusOr<plan::Topology> topology = LoadTopology(arguments.topology);
+  if (!topology.ok()) return topology.status();
+  if (!is_own) return PlanNetwork{*std::move(topology), std::nullopt};
+  const absl::StatusOr<std::string> text = ReadFile(arguments.sketch, plan::kSketchTextBytesMax);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<plan::TopologySketch> sketch =
+      InFile(arguments.sketch, plan::ParseSketchToml(*text, *topology));
+  if (!sketch.ok()) return sketch.status();
+  PlanNetwork network{std::move(sketch->topology), std::nullopt};
+  if (!sketch->rules.IsEmpty()) network.rules = std::move(sketch->rules);
+  return network;
 }
 
 int PlanSketch(const PlanArguments& arguments, const Options&) {

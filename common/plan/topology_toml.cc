@@ -1,7 +1,5 @@
 #include "common/plan/topology_toml.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -14,30 +12,12 @@
 #include "common/base/printable.h"
 #include "common/base/units.h"
 #include "common/plan/generators.h"
+#include "common/plan/toml_reader.h"
 #include "common/plan/topology_builder.h"
 #include "fmt/format.h"
 
 namespace phub::plan {
 namespace {
-
-absl::Status At(std::uint32_t line, std::string_view what) {
-  return absl::InvalidArgumentError(fmt::format("line {}: {}", line, what));
-}
-
-std::uint32_t LineOf(const toml::node& node) { return node.source().begin.line; }
-
-template <std::size_t kCount>
-absl::Status CheckKeys(const toml::table& table, const std::array<std::string_view, kCount>& known,
-                       std::string_view where) {
-  for (const auto& [key, value] : table) {
-    const std::string_view name = key.str();
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      return At(key.source().begin.line,
-                fmt::format("unknown key '{}' in {} (known: {})", Printable(name, 64), where,
-                            fmt::join(known, ", ")));
-  }
-  return absl::OkStatus();
-}
 
 class Reader {
  public:
@@ -67,13 +47,13 @@ absl::Status Reader::ReadHead(const toml::table& root) {
   if (const toml::node* node = root.get("name")) {
     const auto name = node->value_exact<std::string>();
     if (!name || name->size() > 200)
-      return At(LineOf(*node), "name must be a string of at most 200 bytes");
+      return TomlError(LineOf(*node), "name must be a string of at most 200 bytes");
     name_ = *name;
   }
   if (const toml::node* node = root.get("unit")) {
     const auto text = node->value_exact<std::string>();
     const auto unit = text ? ParseBandwidth(*text) : std::nullopt;
-    if (!unit) return At(LineOf(*node), "unit must be a bandwidth such as \"100Gbit/s\"");
+    if (!unit) return TomlError(LineOf(*node), "unit must be a bandwidth such as \"100Gbit/s\"");
     unit_bytes_per_s_ = *unit;
   }
   const absl::StatusOr<std::int64_t> latency = ReadLatency(root, kDefaultLatencyNs);
@@ -81,7 +61,7 @@ absl::Status Reader::ReadHead(const toml::table& root) {
   latency_ns_ = *latency;
   if (const toml::node* node = root.get("members_forward")) {
     const auto forwards = node->value_exact<bool>();
-    if (!forwards) return At(LineOf(*node), "members_forward must be true or false");
+    if (!forwards) return TomlError(LineOf(*node), "members_forward must be true or false");
     members_forward_ = *forwards;
   }
   return absl::OkStatus();
@@ -94,7 +74,8 @@ absl::StatusOr<std::int64_t> Reader::ReadLatency(const toml::table& table,
   const auto text = node->value_exact<std::string>();
   const auto latency = text ? ParseDuration(*text) : std::nullopt;
   if (!latency || *latency > kLatencyNsMax)
-    return At(LineOf(*node), "latency must be a duration of at most 1 minute, such as \"500ns\"");
+    return TomlError(LineOf(*node),
+                     "latency must be a duration of at most 1 minute, such as \"500ns\"");
   return *latency;
 }
 
@@ -102,29 +83,34 @@ absl::Status Reader::ReadNodes(const toml::table& root, std::string_view key, No
                                TopologyBuilder& builder) {
   const toml::node* list = root.get(key);
   if (list == nullptr) return absl::OkStatus();
-  if (!list->is_array()) return At(LineOf(*list), fmt::format("{} must be a list of names", key));
+  if (!list->is_array())
+    return TomlError(LineOf(*list), fmt::format("{} must be a list of names", key));
   for (const toml::node& element : *list->as_array()) {
     const auto name = element.value_exact<std::string>();
     if (!name || name->empty() || name->size() > 64)
-      return At(LineOf(element), fmt::format("{}: a name must be a string of 1 to 64 bytes", key));
+      return TomlError(LineOf(element),
+                       fmt::format("{}: a name must be a string of 1 to 64 bytes", key));
     if (nodes_.size() >= kNodesMax)
-      return At(LineOf(element), fmt::format("the topology has more than {} nodes", kNodesMax));
+      return TomlError(LineOf(element),
+                       fmt::format("the topology has more than {} nodes", kNodesMax));
     const NodeIndex index = builder.AddNode({*name, kind, std::nullopt});
     if (!nodes_.emplace(*name, index).second)
-      return At(LineOf(element), fmt::format("two nodes are named '{}'", *name));
+      return TomlError(LineOf(element), fmt::format("two nodes are named '{}'", *name));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<NodeIndex> Reader::ReadEnd(const toml::table& table, std::string_view key) const {
   const toml::node* node = table.get(key);
-  if (node == nullptr) return At(LineOf(table), fmt::format("link: '{}' is missing", key));
+  if (node == nullptr) return TomlError(LineOf(table), fmt::format("link: '{}' is missing", key));
   const auto name = node->value_exact<std::string>();
-  if (!name) return At(LineOf(*node), fmt::format("link: '{}' must be the name of a node", key));
+  if (!name)
+    return TomlError(LineOf(*node), fmt::format("link: '{}' must be the name of a node", key));
   const auto found = nodes_.find(*name);
   if (found == nodes_.end())
-    return At(LineOf(*node), fmt::format("link: no member, switch or aggregator is named '{}'",
-                                         Printable(*name, 64)));
+    return TomlError(
+        LineOf(*node),
+        fmt::format("link: no member, switch or aggregator is named '{}'", Printable(*name, 64)));
   return found->second;
 }
 
@@ -141,10 +127,11 @@ absl::StatusOr<Rational> Reader::ReadCapacity(const toml::table& table,
       capacity = Rational::Make(*bandwidth, unit_bytes_per_s_);
   }
   if (!capacity)
-    return At(LineOf(*node),
-              fmt::format("link {}: the bandwidth must be like 1, \"8/3\" or \"40Gbit/s\"", link));
+    return TomlError(
+        LineOf(*node),
+        fmt::format("link {}: the bandwidth must be like 1, \"8/3\" or \"40Gbit/s\"", link));
   if (capacity->numerator() <= 0)
-    return At(LineOf(*node), fmt::format("link {}: the bandwidth must be positive", link));
+    return TomlError(LineOf(*node), fmt::format("link {}: the bandwidth must be positive", link));
   return *capacity;
 }
 
@@ -153,8 +140,8 @@ absl::Status Reader::AddOnce(NodeIndex from, NodeIndex to, Rational capacity,
                              TopologyBuilder& builder) {
   const auto [earlier, is_new] = line_of_link_.emplace(std::pair(from, to), line);
   if (!is_new)
-    return At(line,
-              fmt::format("link: line {} defines the same link; define parallel cables as one "
+    return TomlError(
+        line, fmt::format("link: line {} defines the same link; define parallel cables as one "
                           "link with the sum of their bandwidths",
                           earlier->second));
   builder.AddLink(from, to, capacity, latency_ns);
@@ -172,7 +159,7 @@ absl::Status Reader::ReadLink(const toml::table& table, TopologyBuilder& builder
   const std::string link =
       fmt::format("{}->{}", *table["from"].value<std::string>(), *table["to"].value<std::string>());
   const std::uint32_t line = LineOf(table);
-  if (*from == *to) return At(line, fmt::format("link {} connects a node to itself", link));
+  if (*from == *to) return TomlError(line, fmt::format("link {} connects a node to itself", link));
   const absl::StatusOr<Rational> capacity = ReadCapacity(table, link);
   if (!capacity.ok()) return capacity.status();
   const absl::StatusOr<std::int64_t> latency = ReadLatency(table, latency_ns_);
@@ -181,7 +168,7 @@ absl::Status Reader::ReadLink(const toml::table& table, TopologyBuilder& builder
   if (const toml::node* node = table.get("one_way")) {
     const auto value = node->value_exact<bool>();
     if (!value)
-      return At(LineOf(*node), fmt::format("link {}: one_way must be true or false", link));
+      return TomlError(LineOf(*node), fmt::format("link {}: one_way must be true or false", link));
     one_way = *value;
   }
   absl::Status status = AddOnce(*from, *to, *capacity, *latency, line, builder);
@@ -192,11 +179,13 @@ absl::Status Reader::ReadLink(const toml::table& table, TopologyBuilder& builder
 absl::Status Reader::ReadLinks(const toml::table& root, TopologyBuilder& builder) {
   const toml::node* list = root.get("link");
   if (list == nullptr) return absl::InvalidArgumentError("the topology has no [[link]]");
-  if (!list->is_array()) return At(LineOf(*list), "write each link as a [[link]] table");
+  if (!list->is_array()) return TomlError(LineOf(*list), "write each link as a [[link]] table");
   for (const toml::node& element : *list->as_array()) {
-    if (!element.is_table()) return At(LineOf(element), "write each link as a [[link]] table");
+    if (!element.is_table())
+      return TomlError(LineOf(element), "write each link as a [[link]] table");
     if (line_of_link_.size() >= kLinksMax)
-      return At(LineOf(element), fmt::format("the topology has more than {} links", kLinksMax));
+      return TomlError(LineOf(element),
+                       fmt::format("the topology has more than {} links", kLinksMax));
     if (absl::Status status = ReadLink(*element.as_table(), builder); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -228,7 +217,7 @@ absl::StatusOr<Topology> ParseTopologyToml(std::string_view text) {
     const toml::table root = toml::parse(text);
     return Reader().Read(root);
   } catch (const toml::parse_error& error) {
-    return At(error.source().begin.line, error.description());
+    return TomlError(error.source().begin.line, error.description());
   }
 }
 

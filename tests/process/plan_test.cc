@@ -61,7 +61,7 @@ TEST_F(PhubctlPlan, HelpIsOnStandardOutputWithExamples) {
   for (const char* command : {"topology", "make", "verify", "bound", "simulate", "compare", "draw",
                               "export", "import", "Examples:"})
     EXPECT_THAT(help, HasSubstr(command));
-  EXPECT_THAT(Output({"make", "--help"}), HasSubstr("--topology TOPOLOGY REQUIRED"));
+  EXPECT_THAT(Output({"bound", "--help"}), HasSubstr("--topology TOPOLOGY REQUIRED"));
 }
 
 TEST_F(PhubctlPlan, WrongUsageIsExitCode2WithTheWayToHelp) {
@@ -239,6 +239,51 @@ TEST_F(PhubctlPlan, ErrorsInSketchesNameFileFieldAndReason) {
               HasSubstr("gpus_per_node: is 8, but a DGX2 has 16"));
   EXPECT_THAT(Error(1, {"sketch", sketch, "--profile", profile, "--time-unit", "1"}),
               HasSubstr("--time-unit: '1' is not a duration such as 1us"));
+}
+
+TEST_F(PhubctlPlan, PlansFollowSketchesOfTaccl) {
+  const std::string sketch = folder_.Write("sketch.json", kSketch);
+  const std::string profile = folder_.Write("profile.json", kProfile);
+  const std::vector<std::string> network = {"--sketch", sketch, "--profile", profile};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), network.begin(), network.end());
+    return arguments;
+  };
+  EXPECT_EQ(Output(with({"make", "-p", "greedy", "--starts", "8", "-o", In("plan.json")})), "");
+  EXPECT_THAT(Output(with({"verify", In("plan.json")})), HasSubstr("valid. 16 trees by greedy"));
+  EXPECT_THAT(Error(1, with({"make", "-p", "ring"})),
+              HasSubstr("ring cannot plan NDv2_1MB x 2: it does not follow the rules of a sketch"));
+  // Two trees for each member instead of one.
+  std::string other = kSketch;
+  other.replace(other.find("chunkup\": 1"), 11, "chunkup\": 2");
+  EXPECT_EQ(Error(1, {"verify", In("plan.json"), "--sketch", folder_.Write("two.json", other),
+                      "--profile", profile}),
+            "phubctl: " + In("plan.json") + ": the plan does not follow " + In("two.json") +
+                ": g0 is the home of 1 tree(s); the sketch demands 2 for each member\n");
+  EXPECT_THAT(Error(1, {"make", "--sketch", sketch}), HasSubstr("--profile is missing: "));
+  EXPECT_THAT(Error(1, with({"make", "-t", "ring:4"})), HasSubstr("has its own topology"));
+  EXPECT_EQ(Error(2, {"make"}),
+            "phubctl: --topology or --sketch is required\nSee: phubctl plan --help\n");
+}
+
+TEST_F(PhubctlPlan, PlansFollowSketchesInToml) {
+  const std::string sketch = folder_.Write(
+      "gateways.toml", "group_size = 4\n[between_groups]\nsenders = [0]\nreceivers = [0]\n");
+  const std::string racks = "racks:2x4@2";
+  EXPECT_EQ(Output({"make", "-t", racks, "--sketch", sketch, "-p", "greedy", "--starts", "8", "-o",
+                    In("plan.json")}),
+            "");
+  EXPECT_THAT(Output({"verify", In("plan.json"), "-t", racks, "--sketch", sketch}),
+              HasSubstr("valid. "));
+  const std::string free = Made("ring", racks);
+  EXPECT_THAT(Output({"verify", free, "-t", racks}), HasSubstr("valid. "));
+  EXPECT_THAT(Error(1, {"verify", free, "-t", racks, "--sketch", sketch}),
+              HasSubstr("the sketch forbids transfers between these members of different groups"));
+  EXPECT_THAT(Output({"compare", "-t", racks, "--sketch", sketch, "--starts", "8", "-s", "1MiB"}),
+              HasSubstr("it does not follow the rules of a sketch"));
+  EXPECT_EQ(Error(1, {"make", "-t", racks, "--sketch", folder_.Write("bad.toml", "group = 4\n")})
+                .substr(0, ("phubctl: " + In("bad.toml") + ": line 1: unknown key 'group'").size()),
+            "phubctl: " + In("bad.toml") + ": line 1: unknown key 'group'");
 }
 
 TEST_F(PhubctlPlan, ReorderingSaysWhatItGains) {

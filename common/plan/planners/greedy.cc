@@ -14,108 +14,50 @@
 // orbits. If several images share one link, the transfer takes that many times as long.
 //
 // A step is the place of a transfer in the order of its links and of its tree.
+//
+// Rules of a sketch (common/plan/sketches/sketch_rules.h): transfers that they forbid are no
+// candidates. A sender's own data come first on every path between groups, because they are ready
+// from the beginning and precede all other candidates that are ready. Among results that take
+// almost the same time, the preference of the sketch decides.
 #include <oneapi/tbb/parallel_for.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
 #include <optional>
 #include <queue>
 #include <utility>
 
 #include "common/base/random.h"
-#include "common/plan/planners/member_paths.h"
+#include "common/plan/planners/greedy_input.h"
 #include "common/plan/planners/out_forest.h"
 #include "common/plan/planners/planner.h"
+#include "common/plan/planners/preference.h"
 #include "common/plan/planners/rank_forest.h"
-#include "common/plan/planners/symmetry.h"
 #include "fmt/core.h"
 
 namespace phub::plan {
 namespace {
 
 constexpr std::uint32_t kTreesPerMemberMax = 4;
-constexpr std::size_t kPathsPerPair = 8;
 constexpr double kAlmostEqual = 1.001;
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
-constexpr std::size_t kPathsMax = std::size_t{1} << 18;
-// The limit of the candidates of one start with one tree per member.
-constexpr std::size_t kWorkMax = std::size_t{1} << 22;
 // The number of starts is chosen for this many candidates of all starts together. A single start
 // may have more.
 constexpr std::size_t kWorkOfAll = std::size_t{1} << 21;
 
-// Paths with the same cost over the same orbits of links. All wait for the same links.
-struct PathClass {
-  double seconds_per_byte = 0;
-  double latency_s = 0;
-  std::vector<std::uint32_t> orbits;
-  auto operator<=>(const PathClass&) const = default;
-};
-
-struct ClassedPath {
-  std::uint32_t to = 0;  // rank
-  std::uint32_t class_index = 0;
-  Path links;
-};
-
-struct GreedyInput {
-  GreedyInput(const Topology& direction, double bytes)
-      : topology(direction), size_bytes(bytes), symmetry(FindSymmetry(direction)) {
-    for (std::uint32_t from = 0; from < topology.members().size() && IsWithinLimits(); ++from) {
-      std::vector<ClassedPath>& classed = paths.emplace_back();
-      for (MemberPath& path : MemberPaths(topology, from, kPathsPerPair))
-        Add(std::move(path), classed);
-      path_count += classed.size();
-    }
-    classes.resize(known.size());
-    for (auto& [path_class, index] : known) classes[index] = path_class;
-  }
-
-  // Skips paths that use two links of one orbit: equivalent transfers would collide.
-  void Add(MemberPath path, std::vector<ClassedPath>& list) {
-    PathClass path_class;
-    for (const LinkIndex link : path.links) {
-      const std::uint32_t orbit = symmetry.orbit_of[link.value];
-      if (std::find(path_class.orbits.begin(), path_class.orbits.end(), orbit) !=
-          path_class.orbits.end())
-        return;
-      path_class.orbits.push_back(orbit);
-      path_class.seconds_per_byte = std::max(
-          path_class.seconds_per_byte, symmetry.uses[link.value] / topology.BytesPerSecond(link));
-      path_class.latency_s += static_cast<double>(topology.link(link).latency_ns) * 1e-9;
-    }
-    const auto index = static_cast<std::uint32_t>(known.size());
-    const auto found = known.try_emplace(std::move(path_class), index).first;
-    list.push_back({path.to, found->second, std::move(path.links)});
-  }
-
-  // Candidates of one start with one tree per member.
-  std::size_t Work() const { return symmetry.representatives.size() * path_count; }
-  // If not, some paths are missing.
-  bool IsWithinLimits() const { return path_count <= kPathsMax && Work() <= kWorkMax; }
-
-  const Topology& topology;
-  double size_bytes;
-  Symmetry symmetry;
-  std::vector<std::vector<ClassedPath>> paths;  // by rank of the sender
-  std::size_t path_count = 0;
-  std::map<PathClass, std::uint32_t> known;
-  std::vector<PathClass> classes;
-};
-
 // One run of the greedy construction.
 class GreedyGrowth {
  public:
-  GreedyGrowth(const GreedyInput& input, std::uint32_t trees_per_member, std::uint64_t seed)
+  GreedyGrowth(const GreedyInput& input, std::uint32_t trees_per_member, double size_bytes,
+               std::uint64_t seed)
       : input_(input),
         random_(seed),
         trees_per_member_(trees_per_member),
-        bytes_(input.size_bytes / static_cast<double>(Members()) / trees_per_member),
-        free_s_(input.topology.links().size(), 0),
-        next_step_(input.topology.links().size(), 0),
+        bytes_(size_bytes / static_cast<double>(Members()) / trees_per_member),
+        free_s_(input.topology->links().size(), 0),
+        next_step_(input.topology->links().size(), 0),
         queues_(input.classes.size()) {
     constexpr double kDepthWeights[] = {0, 0, 0.2, 0.5};
     depth_weight_ = kDepthWeights[random_.Below(4)];
@@ -207,7 +149,7 @@ class GreedyGrowth {
     std::vector<Grown> edges;
   };
 
-  std::size_t Members() const { return input_.topology.members().size(); }
+  std::size_t Members() const { return input_.topology->members().size(); }
   bool HasData(const Candidate& candidate) const {
     const std::uint32_t to = input_.paths[candidate.from][candidate.path].to;
     return trees_[candidate.tree].holders[to].since_s >= 0;
@@ -259,8 +201,11 @@ class GreedyGrowth {
       const ClassedPath& path = input_.paths[rank][i];
       if (trees_[tree].holders[path.to].since_s >= 0) continue;
       const double random = static_cast<double>(random_.Next() >> 11) * 0x1p-53;
-      queues_[path.class_index].waiting.push(
-          {holder.since_s, random + depth_weight_ * holder.depth, tree, rank, i});
+      const std::uint32_t home = trees_[tree].home;
+      if (!input_.MayCarry(home, rank, path.to)) continue;
+      double order = random + depth_weight_ * holder.depth;
+      if (input_.MustBeFirst(home, rank, path.to)) order = random - 1;
+      queues_[path.class_index].waiting.push({holder.since_s, order, tree, rank, i});
       Schedule(path.class_index);
     }
   }
@@ -282,7 +227,7 @@ class GreedyGrowth {
   }
 
   OutTree Image(const GrowingTree& tree, const Permutation& element) const {
-    const Topology& topology = input_.topology;
+    const Topology& topology = *input_.topology;
     const auto image_of = [&](std::uint32_t rank) {
       return element[topology.members()[rank].value];
     };
@@ -311,65 +256,113 @@ class GreedyGrowth {
   std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns_;
 };
 
-// Trees per member are tried from 1 to this number.
-std::uint32_t TreesMax(const GreedyInput& input) {
-  const std::size_t members = input.topology.members().size();
-  if (input.Work() > kWorkOfAll / kTreesPerMemberMax) return 1;
-  return static_cast<std::uint32_t>(
-      std::clamp<std::size_t>(kEdgesMax / (2 * members * (members - 1)), 1, kTreesPerMemberMax));
+// The numbers of trees per member that are tried.
+struct TreeCounts {
+  std::uint32_t least = 1;
+  std::uint32_t most = 1;
+  std::uint32_t Of(std::uint32_t start) const { return least + start % (most - least + 1); }
+};
+
+TreeCounts TreeCountsFor(const GreedyInput& input) {
+  const std::size_t members = input.topology->members().size();
+  if (input.rules != nullptr && input.rules->trees_per_member > 0)
+    return {input.rules->trees_per_member, input.rules->trees_per_member};
+  if (input.Work() > kWorkOfAll / kTreesPerMemberMax) return {};
+  return {1, static_cast<std::uint32_t>(std::clamp<std::size_t>(
+                 kEdgesMax / (2 * members * (members - 1)), 1, kTreesPerMemberMax))};
 }
 
 // As many as take about a second.
-std::uint32_t StartsFor(const GreedyInput& input, std::uint32_t starts) {
+std::uint32_t StartsFor(const GreedyInput& input, TreeCounts counts, std::uint32_t starts) {
   constexpr std::size_t kStartsMax = 100'000, kUsualMax = 256;
   if (starts > 0) return static_cast<std::uint32_t>(std::min<std::size_t>(starts, kStartsMax));
-  const std::size_t trees = TreesMax(input);
-  return static_cast<std::uint32_t>(
-      std::clamp<std::size_t>(kWorkOfAll / (input.Work() * trees), trees, kUsualMax));
+  const std::size_t least = counts.most - counts.least + 1;
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(
+      kWorkOfAll / std::max<std::size_t>(1, input.Work() * counts.most), least, kUsualMax));
 }
 
-// Returns a start with the fewest trees among almost equal results; the first of several.
-std::uint32_t BestOf(const std::vector<double>& ends_s, std::uint32_t trees_max) {
-  const double least_s = *std::min_element(ends_s.begin(), ends_s.end());
+struct StartResult {
+  double end_s = 0;
+  double regret = 0;
+};
+
+// Returns a start with the least regret among almost equal results, then with the fewest trees; the
+// first of several.
+std::uint32_t BestOf(const std::vector<StartResult>& results, TreeCounts counts) {
+  double least_s = results.front().end_s;
+  for (const StartResult& result : results) least_s = std::min(least_s, result.end_s);
+  const auto place_of = [&](std::uint32_t start) {
+    return std::pair(results[start].regret, counts.Of(start));
+  };
   std::uint32_t best = kNone;
-  for (std::uint32_t start = 0; start < ends_s.size(); ++start)
-    if (ends_s[start] <= least_s * kAlmostEqual &&
-        (best == kNone || start % trees_max < best % trees_max))
+  for (std::uint32_t start = 0; start < results.size(); ++start)
+    if (results[start].end_s <= least_s * kAlmostEqual &&
+        (best == kNone || place_of(start) < place_of(best)))
       best = start;
   return best;
 }
 
-absl::StatusOr<OutForest> GrowGreedy(const Topology& topology, const PlannerOptions& options) {
-  constexpr std::uint32_t kBatch = 16;
-  const GreedyInput input(topology, static_cast<double>(options.size_bytes));
-  if (!input.IsWithinLimits())
+absl::Status CheckLimits(const GreedyInput& input, TreeCounts counts) {
+  const std::size_t members = input.topology->members().size();
+  if (2 * members * (members - 1) * counts.least > kEdgesMax)
     return absl::FailedPreconditionError(
-        fmt::format("at least {} paths between {} members (limit {}), times {} members that are "
-                    "not equivalent, is {} (limit {})",
-                    input.path_count, topology.members().size(), kPathsMax,
-                    input.symmetry.representatives.size(), input.Work(), kWorkMax));
-  const std::uint32_t starts = StartsFor(input, options.starts);
-  const std::uint32_t trees_max = TreesMax(input);
+        fmt::format("{} members with {} tree(s) each need more than {} edges", members,
+                    counts.least, kEdgesMax));
+  if (input.IsWithinLimits() && input.Work() * counts.least <= kGreedyWorkMax)
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("at least {} paths between {} members (limit {}), times {} members that are "
+                  "not equivalent, is {} (limit {})",
+                  input.path_count, members, kGreedyPathsMax, input.symmetry.representatives.size(),
+                  input.Work(), kGreedyWorkMax));
+}
+
+// One phase: the trees grow away from their homes.
+absl::StatusOr<OutForest> GrowGreedy(const Topology& topology, const PlannerOptions& options,
+                                     bool reduces) {
+  constexpr std::uint32_t kBatch = 16;
+  const absl::StatusOr<GreedyInput> input = GreedyInput::Of(topology, options.rules, reduces);
+  if (!input.ok()) return input.status();
+  const TreeCounts counts = TreeCountsFor(*input);
+  if (absl::Status status = CheckLimits(*input, counts); !status.ok()) return status;
+  const std::uint32_t starts = StartsFor(*input, counts, options.starts);
+  const bool has_preference =
+      options.rules != nullptr && options.rules->preference != PlanPreference::kAny;
   const auto growth_of = [&](std::uint32_t start) {
-    return GreedyGrowth(input, 1 + start % trees_max, options.seed + start);
+    return GreedyGrowth(*input, counts.Of(start), static_cast<double>(options.size_bytes),
+                        options.seed + start);
   };
-  std::vector<double> ends_s(starts);
+  std::vector<StartResult> results(starts);
   for (std::uint32_t first = 0; first < starts; first += kBatch) {
     const std::uint32_t end = std::min(first + kBatch, starts);
-    oneapi::tbb::parallel_for(first, end,
-                              [&](std::uint32_t start) { ends_s[start] = growth_of(start).Run(); });
+    oneapi::tbb::parallel_for(first, end, [&](std::uint32_t start) {
+      GreedyGrowth growth = growth_of(start);
+      results[start].end_s = growth.Run();
+      if (has_preference) results[start].regret = RegretOf(topology, growth.Take(), *options.rules);
+    });
     if (options.progress) options.progress(end, starts);
   }
-  if (*std::min_element(ends_s.begin(), ends_s.end()) == std::numeric_limits<double>::infinity())
-    return absl::FailedPreconditionError("some member cannot be reached from another one");
-  GreedyGrowth growth = growth_of(BestOf(ends_s, trees_max));
+  const std::uint32_t best = BestOf(results, counts);
+  if (results[best].end_s == std::numeric_limits<double>::infinity())
+    return absl::FailedPreconditionError(
+        options.rules == nullptr
+            ? "some member cannot be reached from another one"
+            : "under the rules of the sketch, some member cannot be reached from another one");
+  GreedyGrowth growth = growth_of(best);
   growth.Run();
   return growth.Take();
 }
 
 absl::StatusOr<Forest> PlanGreedy(const Topology& topology, const PlannerOptions& options) {
-  return GrowBothPhases(topology, "greedy",
-                        [&](const Topology& direction) { return GrowGreedy(direction, options); });
+  if (options.rules == nullptr)
+    return GrowBothPhases(topology, "greedy", [&](const Topology& direction) {
+      return GrowGreedy(direction, options, false);
+    });
+  const absl::StatusOr<OutForest> down = GrowGreedy(topology, options, false);
+  if (!down.ok()) return down.status();
+  const absl::StatusOr<OutForest> up = GrowGreedy(topology.Reversed(), options, true);
+  if (!up.ok()) return up.status();
+  return PairPhases(topology, "greedy", *up, *down);
 }
 
 }  // namespace
@@ -377,7 +370,7 @@ absl::StatusOr<Forest> PlanGreedy(const Topology& topology, const PlannerOptions
 Planner GreedyPlanner() {
   return {"greedy",
           "one to four trees per member, grown in time; adds the transfer that arrives first",
-          CheckEdges, PlanGreedy};
+          CheckEdges, PlanGreedy, true};
 }
 
 }  // namespace phub::plan

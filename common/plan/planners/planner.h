@@ -17,6 +17,8 @@
 
 namespace phub::plan {
 
+struct SketchRules;
+
 struct PlannerOptions {
   std::uint64_t seed = 1;
   // Random starts of planners that search. 0: as many as take about a second.
@@ -26,6 +28,8 @@ struct PlannerOptions {
   // Called from time to time with the progress of a long search, by one thread at a time. May be
   // empty.
   std::function<void(std::size_t done, std::size_t total)> progress = {};
+  // Rules of a sketch (common/plan/sketches/sketch_rules.h); null: none.
+  const SketchRules* rules = nullptr;
 };
 
 struct Planner {
@@ -34,11 +38,13 @@ struct Planner {
   // OK, or why the planner does not support the topology. Much cheaper than `plan`.
   absl::Status (*applies)(const Topology& topology);
   absl::StatusOr<Forest> (*plan)(const Topology& topology, const PlannerOptions& options);
+  bool follows_sketches = false;  // whether `plan` follows PlannerOptions::rules
 };
 
 std::span<const Planner> Planners();
 const Planner* FindPlanner(std::string_view name);  // null if no planner has it
-// Calls `applies`, then `plan`.
+// Calls `applies`, then `plan`. With rules, planners that do not follow them are refused, and the
+// plan is checked.
 absl::StatusOr<Forest> MakePlan(const Planner& planner, const Topology& topology,
                                 const PlannerOptions& options);
 

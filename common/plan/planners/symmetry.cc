@@ -5,6 +5,11 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <span>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "fmt/core.h"
 
 namespace phub::plan {
 namespace {
@@ -53,12 +58,42 @@ class Extension {
     return std::all_of(out.begin(), out.end(), agree) && std::all_of(in.begin(), in.end(), agree);
   }
 
+  // The possible images, in the order of nodes. If neighbours have images, only neighbours of the
+  // image with the fewest.
+  std::vector<NodeIndex> CandidatesFor(NodeIndex node) const {
+    std::span<const LinkIndex> fewest;
+    bool is_outgoing = false, is_limited = false;
+    const auto consider = [&](NodeIndex neighbour, bool outgoing) {
+      const NodeIndex image = images_[neighbour.value];
+      if (image.value == kNone) return;
+      const auto links = outgoing ? topology_.OutLinks(image) : topology_.InLinks(image);
+      if (is_limited && links.size() >= fewest.size()) return;
+      fewest = links;
+      is_outgoing = outgoing;
+      is_limited = true;
+    };
+    for (const LinkIndex link : topology_.InLinks(node)) consider(topology_.link(link).from, true);
+    for (const LinkIndex link : topology_.OutLinks(node)) consider(topology_.link(link).to, false);
+    if (!is_limited) return switches_;
+    std::vector<NodeIndex> candidates;
+    for (const LinkIndex index : fewest) {
+      const Link& link = topology_.link(index);
+      const NodeIndex candidate = is_outgoing ? link.to : link.from;
+      if (!topology_.IsMember(candidate)) candidates.push_back(candidate);
+    }
+    std::sort(candidates.begin(), candidates.end());
+    return candidates;
+  }
+
   bool Place(std::size_t index) {
     if (index == switches_.size()) return true;
     const NodeIndex node = switches_[index];
-    for (std::size_t i = 0; i < switches_.size(); ++i) {
-      // Itself first, for switches that all members reach equally.
-      const NodeIndex image = switches_[(index + i) % switches_.size()];
+    const std::vector<NodeIndex> candidates = CandidatesFor(node);
+    // Itself first, for switches that all members reach equally.
+    const auto first = static_cast<std::size_t>(
+        std::lower_bound(candidates.begin(), candidates.end(), node) - candidates.begin());
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const NodeIndex image = candidates[(first + i) % candidates.size()];
       if (is_used_[image.value]) continue;
       if (++tries_ > kTriesMax) return false;
       images_[node.value] = image;
@@ -79,7 +114,8 @@ class Extension {
 
 class Finder {
  public:
-  explicit Finder(const Topology& topology) : topology_(topology) {
+  // `rules` may be null.
+  Finder(const Topology& topology, const SketchRules* rules) : topology_(topology), rules_(rules) {
     Permutation identity;
     for (std::uint32_t i = 0; i < topology.nodes().size(); ++i) identity.push_back(NodeIndex{i});
     group_ = {identity};
@@ -92,21 +128,41 @@ class Finder {
       if (count % offset != 0) continue;
       for (std::uint32_t block = 2 * offset; block <= count; block += offset) {
         if (count % block != 0 || group_.size() == count) continue;
-        const std::optional<Permutation> rotation = Rotation(offset, block);
-        if (rotation) Offer(*rotation);
+        const std::optional<Permutation> found = ExtensionOf({offset, block});
+        if (found) Offer(*found);
       }
     }
     return Result();
   }
 
+  absl::StatusOr<Symmetry> Declared(const std::vector<Rotation>& rotations) {
+    for (const Rotation& rotation : rotations) {
+      const auto fail = [&](std::string_view reason) {
+        return absl::InvalidArgumentError(fmt::format("the rotation by {} in blocks of {} ranks {}",
+                                                      rotation.offset, rotation.block, reason));
+      };
+      if (rotation.block == 0 || topology_.members().size() % rotation.block != 0)
+        return fail(fmt::format("does not fit to {} ranks", topology_.members().size()));
+      const std::optional<Permutation> found = ExtensionOf(rotation);
+      if (!found) return fail("changes links, bandwidths, latencies or the rules of the sketch");
+      if (!Offer(*found))
+        return fail(
+            "and the others move some member to itself in several ways; symmetries must "
+            "move every member to another one");
+    }
+    return Result();
+  }
+
  private:
-  std::optional<Permutation> Rotation(std::uint32_t offset, std::uint32_t block) const {
+  std::optional<Permutation> ExtensionOf(const Rotation& rotation) const {
     Permutation images(topology_.nodes().size(), NodeIndex{kNone});
+    std::vector<std::uint32_t> image_of;
     const auto members = topology_.members();
     for (std::uint32_t rank = 0; rank < members.size(); ++rank) {
-      const std::uint32_t begin = rank / block * block;
-      images[members[rank].value] = members[begin + (rank - begin + offset) % block];
+      image_of.push_back(Rotated(rotation, rank));
+      images[members[rank].value] = members[image_of.back()];
     }
+    if (rules_ != nullptr && !IsInvariant(*rules_, image_of)) return std::nullopt;
     return Extension(topology_, std::move(images)).Find();
   }
 
@@ -117,7 +173,8 @@ class Finder {
 
   // Adds the generator if the group that it generates with the others moves all members. Such a
   // group has at most one element for every member.
-  void Offer(const Permutation& generator) {
+  bool Offer(const Permutation& generator) {
+    if (std::find(group_.begin(), group_.end(), generator) != group_.end()) return true;
     std::vector<Permutation> generators = generators_;
     generators.push_back(generator);
     std::vector<Permutation> group = {group_.front()};
@@ -128,12 +185,13 @@ class Finder {
         product.reserve(next.size());
         for (const NodeIndex node : group[i]) product.push_back(next[node.value]);
         if (!known.insert(product).second) continue;
-        if (!MovesAllMembers(product) || group.size() == topology_.members().size()) return;
+        if (!MovesAllMembers(product) || group.size() == topology_.members().size()) return false;
         group.push_back(std::move(product));
       }
     }
     generators_ = std::move(generators);
     group_ = std::move(group);
+    return true;
   }
 
   Symmetry Result() {
@@ -164,12 +222,19 @@ class Finder {
   }
 
   const Topology& topology_;
+  const SketchRules* rules_;
   std::vector<Permutation> generators_;
   std::vector<Permutation> group_;
 };
 
 }  // namespace
 
-Symmetry FindSymmetry(const Topology& topology) { return Finder(topology).Find(); }
+Symmetry FindSymmetry(const Topology& topology) { return Finder(topology, nullptr).Find(); }
+
+absl::StatusOr<Symmetry> SymmetryUnder(const Topology& topology, const SketchRules& rules) {
+  Finder finder(topology, &rules);
+  if (rules.rotations.empty()) return finder.Find();
+  return finder.Declared(rules.rotations);
+}
 
 }  // namespace phub::plan

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "common/plan/sketches/sketch_rules.h"
 #include "common/plan/topology.h"
 
 namespace phub::plan {
@@ -27,5 +29,8 @@ struct Symmetry {
 };
 
 Symmetry FindSymmetry(const Topology& topology);
+// The group of the rotations that the sketch declares, or else the symmetries that also preserve
+// its rules about crossings. Fails if a declared rotation is not such a symmetry.
+absl::StatusOr<Symmetry> SymmetryUnder(const Topology& topology, const SketchRules& rules);
 
 }  // namespace phub::plan

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/plan/planners/symmetry.h"
 #include "common/plan/topology_builder.h"
 #include "fmt/format.h"
 
@@ -31,7 +32,12 @@ class Expander {
       if (absl::Status status = (this->*check)(); !status.ok()) return status;
     absl::StatusOr<Topology> topology = Build();
     if (!topology.ok()) return topology.status();
-    return ExpandedSketch{*std::move(topology), pairs_, pairs_across_, time_across_};
+    SketchRules rules = Rules();
+    if (!rules.rotations.empty())
+      if (const auto symmetry = SymmetryUnder(*topology, rules); !symmetry.ok())
+        return In("symmetry_offsets", std::string(symmetry.status().message()));
+    return ExpandedSketch{*std::move(topology), std::move(rules), pairs_, pairs_across_,
+                          time_across_};
   }
 
  private:
@@ -150,6 +156,24 @@ class Expander {
             fmt::format("symmetry_offsets[{}]", i),
             fmt::format("{} ranks are not a multiple of {}", ranks, sketch_.rotations[i].block));
     return absl::OkStatus();
+  }
+
+  SketchRules Rules() const {
+    SketchRules rules;
+    SetGroups(rules, sketch_.nodes * profile_.gpus, profile_.gpus);
+    if (sketch_.relay) {
+      rules.pairs.emplace(across_.begin(), across_.end());
+      rules.may_return = false;
+      rules.own_first = sketch_.relay->own_first;
+      if (sketch_.relay->carries)
+        for (const auto& [sender, homes] : *sketch_.relay->carries)
+          (rules.carries ? *rules.carries : rules.carries.emplace())[sender] = {homes.begin(),
+                                                                                homes.end()};
+    }
+    rules.rotations = sketch_.rotations;
+    rules.trees_per_member = sketch_.chunks_per_rank;
+    rules.preference = sketch_.preference;
+    return rules;
   }
 
   // The bandwidth of a link on which a chunk takes `beta`, in units of the fastest link.

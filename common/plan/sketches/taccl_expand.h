@@ -16,6 +16,7 @@
 #include <cstddef>
 
 #include "absl/status/statusor.h"
+#include "common/plan/sketches/sketch_rules.h"
 #include "common/plan/sketches/taccl_profile.h"
 #include "common/plan/sketches/taccl_sketch.h"
 #include "common/plan/topology.h"
@@ -24,6 +25,7 @@ namespace phub::plan {
 
 struct ExpandedSketch {
   Topology topology;
+  SketchRules rules;
   // TACCL's counts: ordered pairs of GPUs that exchange data without another GPU between them.
   std::size_t pairs = 0;         // in all
   std::size_t pairs_across = 0;  // on different nodes
