@@ -270,6 +270,34 @@ def case_frozen_parameters(rank: int, size: int) -> None:
     fails(OptimizerError, ["0.weight", "Wrap the optimizer after unfreezing"], optimizer.step)
 
 
+def case_ranks_that_wrap_different_optimizers(rank: int, size: int) -> None:
+    if size == 1:
+        return
+    first = rank == 0
+    model = layers()
+
+    def shapes() -> None:
+        wrapped(torch.nn.Linear(4, 9000 + rank), adam)
+
+    def kinds() -> None:
+        wrapped(model, adam if first else sgd)
+
+    def rates() -> None:
+        wrapped(model, lambda p: sgd(p, lr=0.1 if first else 0.2))
+
+    def options() -> None:
+        wrapped(model, adam, clip_norm=1.0 if first else 2.0)
+
+    for words, make in (
+        (["weight", "36000", "36004"], shapes),
+        (["adam", "sgd"], kinds),
+        (["learning_rate", "0.1", "0.2"], rates),
+        (["clip_norm", "1", "2"], options),
+    ):
+        fails(OptimizerError, ["rank 0", "rank 1", *words], make)
+        dist.barrier()
+
+
 def case_sparse_gradients(rank: int, size: int) -> None:
     model = torch.nn.Embedding(10, 3, sparse=True)
     optimizer = wrapped(model, sgd)

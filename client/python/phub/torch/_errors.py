@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Optional
+import contextlib
+from typing import Iterator, Optional
 
 from .. import _errors
 
@@ -65,3 +66,20 @@ class OptimizerError(RuntimeError, _errors.Error):
         self.key = key
         self.rank = rank
         self.own_rank = own_rank
+
+
+@contextlib.contextmanager
+def as_optimizer_error(place: str) -> Iterator[None]:
+    """Errors of phub become OptimizerErrors with `place` before the text."""
+    try:
+        yield
+    except OptimizerError:
+        raise
+    except _errors.Error as error:
+        raise OptimizerError(
+            f"{place}: {error}",
+            job=error.job,
+            key=error.key,
+            rank=error.rank,
+            own_rank=error.own_rank,
+        ) from error

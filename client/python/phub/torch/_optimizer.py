@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import json
 from typing import Any, Iterable, Iterator, Optional
 
 import torch
 import torch.distributed as dist
 
 from .._job import IterationOutcome, Job
-from ._errors import NotServed, OptimizerError
+from ._errors import NotServed, OptimizerError, as_optimizer_error
 from ._group import ProcessGroup
 from ._membership import agreed, process
 from ._notes import Notes
@@ -177,11 +179,16 @@ def DistributedOptimizer(
     names = _names(optimizer, named_parameters)
     job, store = _join(process_group, options, chosen)
     notes = Notes(store, job.rank, job.world_size)
-    updates = Updates(kind, optimizer.param_groups, names, job, notes, chosen)
-    if job.rank == 0:
-        store.set("state", "1" if has_stepped(optimizer) else "0")
-    if bytes(store.get("state")) == b"1":
-        updates.store_state(dict(optimizer.state))
+    try:
+        updates = Updates(kind, optimizer.param_groups, names, job, notes, chosen)
+        if job.rank == 0:
+            store.set("state", "1" if has_stepped(optimizer) else "0")
+        if bytes(store.get("state")) == b"1":
+            updates.store_state(dict(optimizer.state))
+    except Exception as error:
+        notes.write(0, str(error))
+        job._leave_quietly()  # the other ranks need not wait
+        raise
     _convert(optimizer, kind, updates)
     register(updates)
     return optimizer
@@ -260,14 +267,32 @@ def _join(group: Any, options: Optional[Options], settings: Settings) -> tuple[J
     store = dist.PrefixStore(f"phub/optimizer/{number}", store)
     session = process().session(options)
     name, _ = agreed(options, store, rank, f"optimizer{number}", 0)
-    job = session.join(
-        name,
-        rank,
-        size,
-        transport=options.transport,
-        join_timeout=settings.timeout,
-        apply="iteration" if settings.whole else "chunk",
-        clip_norm=settings.clip_norm,
-        skip_nonfinite=settings.skip_nonfinite,
-    )
+    _compare_settings(store, rank, size, settings)
+    with as_optimizer_error(f"rank {rank} cannot join job {name}"):
+        job = session.join(
+            name,
+            rank,
+            size,
+            transport=options.transport,
+            join_timeout=settings.timeout,
+            apply="iteration" if settings.whole else "chunk",
+            clip_norm=settings.clip_norm,
+            skip_nonfinite=settings.skip_nonfinite,
+        )
     return job, store
+
+
+def _compare_settings(store: Any, rank: int, size: int, settings: Settings) -> None:
+    """Raises on all ranks if they differ: a rank that is refused would be waited for."""
+    own = dataclasses.asdict(settings)
+    store.set(f"settings/{rank}", json.dumps(own))
+    for other in range(size):
+        theirs = json.loads(bytes(store.get(f"settings/{other}")))
+        for name, value in own.items():
+            if theirs.get(name) != value:
+                raise OptimizerError(
+                    f"DistributedOptimizer needs the same settings on all ranks, but rank {rank} "
+                    f"has {name}={value} and rank {other} has {name}={theirs.get(name)}",
+                    rank=other,
+                    own_rank=rank,
+                )

@@ -32,7 +32,7 @@ from ._checks import (
     listed,
     wrong_tensors,
 )
-from ._errors import NotServed, OptimizerError
+from ._errors import NotServed, OptimizerError, as_optimizer_error
 from ._hooks import add_hooks
 from ._notes import Notes
 from ._rules import check_parameter, rule_of
@@ -106,9 +106,10 @@ class Updates:
         rules = [self._rule(index) for index in range(len(self.groups))]
         bundles = list(bundles_of(slots, rules, alone=self._settings.skip_unused))
         if bundles:
-            if self._agreement is not None:
-                self._agreement.add(self._slots + slots)
-            add_keys(self.job, bundles, len(self._bundles), self._settings.op)
+            with as_optimizer_error(f"{self._place()}, when the parameters are added"):
+                if self._agreement is not None:
+                    self._agreement.add(self._slots + slots)
+                add_keys(self.job, bundles, len(self._bundles), self._settings.op)
             self.replicate(bundles, 0)
         self._slots += slots
         self._bundles += bundles
@@ -123,7 +124,8 @@ class Updates:
         for bundle in chosen:
             for slot in bundle.slots:
                 slot.gradient.copy_(slot.parameter.detach())
-            bundle.handle = bundle.key.broadcast(root, bundle.key.gradients)
+            with as_optimizer_error(f"{self._place()}, {bundle.names()}"):
+                bundle.handle = bundle.key.broadcast(root, bundle.key.gradients)
         self._wait_for(chosen, lambda bundle: bundle.store())
         for bundle in chosen:
             bundle.finish()
@@ -253,7 +255,8 @@ class Updates:
             self._refuse(changed_after_push(self._slots, self._rule))
             rest = [slot for slot in self._slots if not slot.pushed]
             if self._agreement is not None and not self._synchronized:
-                unused = self._agreement.unused(self._wait_for_agreement, self._fail)
+                with as_optimizer_error(self._place()):
+                    unused = self._agreement.unused(self._wait_for_agreement, self._fail)
                 rest = [slot for slot in rest if slot not in unused]
             elif not self._synchronized:
                 self._refuse(absent_gradients(rest))
@@ -311,7 +314,8 @@ class Updates:
         )
         for bundle in self._bundles:
             if bundle.handle is None:
-                bundle.handle = bundle.key.push_pull_to_skip()
+                with as_optimizer_error(f"{self._place()}, {bundle.names()}"):
+                    bundle.handle = bundle.key.push_pull_to_skip()
         self._wait_for(self._bundles)
         self._next_step()
 
