@@ -99,7 +99,7 @@ def case_scaled_gradients(rank: int, size: int) -> None:
     optimizer = wrapped(model, adam, push="step", skip_nonfinite=True)
     plain = network()
     expected = Reference(plain)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0 * (1 + rank))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0 * 2**rank)
     for step in range(4):
         optimizer.zero_grad()
         plain.zero_grad()
