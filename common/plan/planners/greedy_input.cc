@@ -4,6 +4,9 @@
 #include <map>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "fmt/core.h"
+
 namespace phub::plan {
 namespace {
 
@@ -52,10 +55,28 @@ absl::StatusOr<GreedyInput> GreedyInput::Of(const Topology& topology, const Sket
     for (MemberPath& path : MemberPaths(topology, from, kPathsPerPair))
       if (input.MaySend(from, path.to)) Add(input, std::move(path), known, classed);
     input.path_count += classed.size();
+    input.is_relay.push_back(
+        rules != nullptr &&
+        std::any_of(classed.begin(), classed.end(),
+                    [&](const ClassedPath& path) { return rules->IsCrossing(from, path.to); }));
   }
   input.classes.resize(known.size());
   for (const auto& [path_class, index] : known) input.classes[index] = path_class;
   return input;
+}
+
+absl::Status GreedyInput::CheckLimits(std::uint32_t trees_per_member) const {
+  const std::size_t members = topology->members().size();
+  if (2 * members * (members - 1) * trees_per_member > kEdgesMax)
+    return absl::FailedPreconditionError(
+        fmt::format("{} members with {} tree(s) each need more than {} edges", members,
+                    trees_per_member, kEdgesMax));
+  if (IsWithinLimits() && Work() * trees_per_member <= kGreedyWorkMax) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("at least {} paths between {} members (limit {}), times {} members that are "
+                  "not equivalent, is {} (limit {})",
+                  path_count, members, kGreedyPathsMax, symmetry.representatives.size(), Work(),
+                  kGreedyWorkMax));
 }
 
 }  // namespace phub::plan

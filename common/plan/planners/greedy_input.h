@@ -55,12 +55,14 @@ struct GreedyInput {
   std::size_t Work() const { return symmetry.representatives.size() * path_count; }
   // If not, some paths are missing.
   bool IsWithinLimits() const { return path_count <= kGreedyPathsMax && Work() <= kGreedyWorkMax; }
+  absl::Status CheckLimits(std::uint32_t trees_per_member) const;
 
   const Topology* topology = nullptr;
   const SketchRules* rules = nullptr;
   bool reduces = false;
   Symmetry symmetry;
   std::vector<std::vector<ClassedPath>> paths;  // by rank of the sender
+  std::vector<bool> is_relay;                   // by rank: it sends to other groups of the rules
   std::size_t path_count = 0;
   std::vector<PathClass> classes;
 };

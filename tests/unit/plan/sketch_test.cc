@@ -236,6 +236,22 @@ TEST(SketchToml, OnlyGatewaysOfRacksTalkAcross) {
               HasSubstr("the sketch forbids transfers between these members"));
 }
 
+// A gateway must send 24 results across, at least, and 24 that it receives into its rack. It leaves
+// the rest of its rack to others.
+TEST(SketchToml, GatewaysDoNotSendWhatOthersCan) {
+  const Topology racks = Named("racks:4x8@4");
+  const absl::StatusOr<TopologySketch> sketch =
+      ParseSketchToml("group_size = 8\n[between_groups]\nsenders = [0]\nreceivers = [0]\n", racks);
+  ASSERT_TRUE(sketch.ok()) << sketch.status();
+  PlannerOptions options;
+  options.starts = 8;
+  options.size_bytes = 64 << 20;
+  options.rules = &sketch->rules;
+  const absl::StatusOr<Forest> forest = MakePlan(*FindPlanner("greedy"), sketch->topology, options);
+  ASSERT_TRUE(forest.ok()) << forest.status();
+  EXPECT_LE(Verified(racks, *forest).gather_time.ToDouble() * 32, 1.25 * 48);
+}
+
 TEST(SketchToml, NoPlanUsesForbiddenLinks) {
   const Topology torus = Named("torus:4x4");
   const absl::StatusOr<TopologySketch> sketch =
