@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "absl/status/status.h"
+#include "client/cli/plan_bounds.h"
 #include "common/base/printable.h"
 #include "common/base/units.h"
 #include "common/plan/sketches/sketch_toml.h"
@@ -43,15 +44,13 @@ std::string Summary(const plan::TacclSketch& sketch, const plan::TacclProfile& p
       fmt::format("{}: {} ranks on {} node(s), {} links between GPUs, {} of them between nodes.\n",
                   Printable(topology.name()), topology.members().size(), sketch.nodes,
                   expanded.pairs, expanded.pairs_across);
-  const auto time_of = [&](const plan::Rational& time) {
-    return HumanDuration(
-        static_cast<DurationNs>(time.ToDouble() * static_cast<double>(profile.time_unit_ns)));
-  };
   text += fmt::format("A chunk is {}. A time unit of the profile is {}.\n",
                       HumanBytes(static_cast<std::uint64_t>(profile.chunk_bytes)),
                       HumanDuration(profile.time_unit_ns));
   if (expanded.pairs_across > 0)
-    text += fmt::format("A chunk takes {} between nodes.\n", time_of(expanded.chunk_time_across));
+    text += fmt::format("A chunk takes {} between nodes.\n",
+                        HumanSeconds(expanded.chunk_time_across.ToDouble() * 1e-9 *
+                                     static_cast<double>(profile.time_unit_ns)));
   text += fmt::format("With ports of switches: {} nodes, {} directed links.\n",
                       topology.nodes().size(), topology.links().size());
   return text;

@@ -20,6 +20,8 @@ absl::Status In(std::string_view field, std::string_view reason) {
   return absl::InvalidArgumentError(fmt::format("{}: {}", field, reason));
 }
 
+constexpr double kChunkNsMax = 86'400e9;
+
 class Expander {
  public:
   Expander(const TacclSketch& sketch, const TacclProfile& profile)
@@ -219,9 +221,12 @@ class Expander {
                 fmt::format("the latency is longer than {}", HumanDuration(kLatencyNsMax)));
     std::vector<Rational> betas = profile_.betas;
     betas.push_back(beta_across_);
-    for (const Rational& beta : betas)
+    for (const Rational& beta : betas) {
+      if (beta.ToDouble() * static_cast<double>(profile_.time_unit_ns) > kChunkNsMax)
+        return In("the profile", "a chunk takes longer than 1 day on a link; check the time unit");
       if (beta.numerator() > 0 && !CapacityFor(beta))
         return In("the profile", "the costs of links differ too much; round them");
+    }
     return absl::OkStatus();
   }
 

@@ -285,6 +285,10 @@ TEST(Taccl, NamesTheFieldThatContradictsTheProfile) {
           Ndv2Profile()),
       "internode_sketch.gpus_to_sender_rev_map: GPU 3 does not send to other nodes "
       "(internode_conn)");
+  EXPECT_EQ(Why(Expanded(SketchText(2, kDirectLinks, R"({"0": [1]})", "[]"),
+                         Replaced(Replaced(Ndv2Profile(), "105", "9e8"), "107", "900000002"),
+                         {.time_unit_ns = 1'000'000})),
+            "the profile: a chunk takes longer than 1 day on a link; check the time unit");
   EXPECT_EQ(why(SketchText(600, kDirectLinks, R"({"0": [1]})", "[]"), Ndv2Profile()),
             "nnodes: 600 node(s) with 8 GPU(s) each have 4800 ranks; there must be from 2 to 4096");
   EXPECT_EQ(why(SketchText(500, kDirectLinks, R"("fully-connected")", "[]"), Ndv2Profile()),
