@@ -1,4 +1,4 @@
-// phubctl job list, phubctl job get; the other commands of `job` are in stalls.cc and
+// phubctl job list, phubctl job get; the other commands of `job` are in stalls.cc, dump.cc and
 // job_changes.cc.
 #include <fmt/format.h>
 
@@ -210,6 +210,7 @@ void AddJob(Subcommand parent, const Options& options, Command& command) {
       "  phubctl job get digits --watch=5s\n"
       "  phubctl job get acme/digits\n"
       "  phubctl job stalls digits --watch\n"
+      "  phubctl job dump digits\n"
       "  phubctl job save digits /var/lib/phub/digits");
 
   const Subcommand list = job.AddSubcommand("list", "List running and recently ended jobs");
@@ -226,6 +227,7 @@ void AddJob(Subcommand parent, const Options& options, Command& command) {
   get.OnNamed([&, query] { command = [&, query] { return GetJob(options, *query); }; });
 
   AddStalls(job, options, command);
+  AddDump(job, options, command);
   AddJobEvict(job, options, command);
   AddJobSave(job, options, command);
 }

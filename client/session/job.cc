@@ -38,6 +38,9 @@ std::uint64_t Job::iteration() const { return InForkedChild() ? 0 : impl_->itera
 IterationOutcome Job::last_iteration() const { return impl_->last_iteration(); }
 Status Job::status() const { return InForkedChild() ? ForkedStatus() : impl_->status(); }
 Status Job::Barrier() { return InForkedChild() ? ForkedStatus() : impl_->Barrier(); }
+Status Job::SetRecorder(Recorder recorder) {
+  return InForkedChild() ? ForkedStatus() : impl_->SetRecorder(std::move(recorder));
+}
 Status Job::Leave() { return InForkedChild() ? ForkedStatus() : impl_->Leave(); }
 
 Result<std::vector<Key>> Job::AddKeys(std::span<const KeySpec> specs) {

@@ -181,6 +181,7 @@ void JobImpl::Shutdown(Status verdict) {
     first_verdict_.Await();
   }
   for (const std::unique_ptr<DaemonLink>& link : calls_.links()) link->channel->Close();
+  dump_answers_.Quit();
   if (engine_ != nullptr) {
     engine_->Quit();
     lanes_->Clear();

@@ -8,6 +8,7 @@
 //   rack_watch.h     detects failures and recovers from them where possible
 //   rack_batches.h   adds batches of keys
 //   rack_leave.h     leaves
+//   dump_answers.h   answers daemons that ask what this rank is doing
 //   first_verdict.h  agrees with the other ranks on the reason of the job's end
 //   engine_thread.h  moves the bytes
 // This object owns them and decides how the job ends. Its functions are in job_impl.cc (state,
@@ -45,6 +46,7 @@
 #include "client/layout.h"
 #include "client/session/connector.h"
 #include "client/session/daemon_link.h"
+#include "client/session/dump_answers.h"
 #include "client/session/endpoint.h"
 #include "client/session/engine_thread.h"
 #include "client/session/fault_text.h"
@@ -109,6 +111,7 @@ class JobImpl final : public EngineListener,
   Result<std::uint64_t> SaveCheckpoint(const std::string& directory);
   Result<std::uint64_t> LoadCheckpoint(const std::string& directory);
   Status Leave();
+  Status SetRecorder(Recorder recorder) { return dump_answers_.SetRecorder(std::move(recorder)); }
 
   // EngineListener, on the engine's thread.
   void OnLaneClosed(const LaneClosed& closed) override {
@@ -121,6 +124,9 @@ class JobImpl final : public EngineListener,
     first_verdict_.Offer({std::move(verdict), key, &from});
   }
   void OnSavedState(const v1::SavedState& state) override;
+  void OnDumpRequested(const v1::DumpRequested& request, const DaemonLink& from) override {
+    dump_answers_.Answer(request, from);
+  }
   DurationNs LaneSilence(std::uint32_t lane) const override { return engine_->Silence(lane); }
   void CloseSilentLane(std::uint32_t lane) override {
     Submit({.kind = Command::Kind::kCloseSilentLane, .lane = lane});
@@ -174,6 +180,7 @@ class JobImpl final : public EngineListener,
   const SystemClock clock_;
   RackCalls calls_;
   RackBatches rack_batches_;
+  DumpAnswers dump_answers_{calls_, clock_, [this] { return Keys(); }};
   FirstVerdict first_verdict_{
       calls_.links(), [this](FirstVerdict::Verdict verdict, const DaemonLink* anchor) {
         Fail(std::move(verdict.status), std::move(verdict.key), verdict.from, anchor);

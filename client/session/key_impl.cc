@@ -15,6 +15,17 @@ namespace {
 // as many as the engine's, or the two threads block alternately.
 constexpr int kYieldsBeforeBlocking = 16;
 
+const char* OperationText(const Command& command) {
+  if (command.kind == Command::Kind::kResume) return "resume";
+  switch (command.operation) {
+    case wire::RoundOperation::kReduce: return "reduce";
+    case wire::RoundOperation::kAssign: return "assign";
+    case wire::RoundOperation::kLoad: return "load";
+    case wire::RoundOperation::kGather: return "gather";
+  }
+  return "unknown";
+}
+
 }  // namespace
 
 KeyImpl::KeyImpl(std::shared_ptr<KeyOwner> job_in, KeyIndex index_in, KeyDefinition definition_in)
@@ -42,6 +53,13 @@ bool KeyImpl::Idle() const {
   return Done(last_ticket_);
 }
 
+std::optional<KeyImpl::OpenRound> KeyImpl::Open() const {
+  const std::lock_guard lock(mutex_);
+  if (Done(last_ticket_)) return std::nullopt;
+  return OpenRound{&definition.name, iteration.load(std::memory_order_relaxed) + 1, last_operation_,
+                   pushed_at_};
+}
+
 std::uint64_t KeyImpl::pushed_iteration() const {
   const std::lock_guard lock(mutex_);
   return job_iteration_after_;
@@ -58,6 +76,8 @@ Result<std::uint64_t> KeyImpl::Begin(Command command, std::uint64_t job_iteratio
   pushed_ticket_before_ = pushed_ticket_;
   pushed_ticket_ = ++last_ticket_;
   job_iteration_after_ = job_iteration_after;
+  last_operation_ = OperationText(command);
+  pushed_at_ = SystemClock().Now();
   command.key = index;
   command.ticket = last_ticket_;
   // Release the lock: Submit() may wait for the engine's thread, which may need it.

@@ -70,6 +70,14 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   std::uint64_t pushed_iteration() const;
   // True if no round is in flight.
   bool Idle() const;
+  struct OpenRound {
+    const std::string* key = nullptr;  // the definition's name
+    std::uint64_t iteration = 0;
+    const char* operation = nullptr;  // "reduce", "assign", ...; static storage
+    TimeNs since = 0;                 // the push, on the system clock
+  };
+  // The round in flight; nullopt: none is.
+  std::optional<OpenRound> Open() const;
 
   Status Wait(std::uint64_t ticket, const Deadline& deadline);
   bool Test(std::uint64_t ticket) const;
@@ -117,6 +125,8 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   // withdrawn, or by the engine's thread, which reads it without the lock.
   std::uint64_t job_iteration_after_;
   std::uint64_t last_ticket_ = 0;
+  const char* last_operation_ = nullptr;  // of last_ticket_; its push was at pushed_at_
+  TimeNs pushed_at_ = 0;
   std::uint64_t pushed_ticket_ = 0;  // for Key::Pull()
   std::uint64_t pushed_ticket_before_ = 0;
   std::uint64_t cancels_asked_ = 0;

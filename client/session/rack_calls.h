@@ -17,6 +17,7 @@
 #include "client/session/daemon_link.h"
 #include "client/session/fault_text.h"
 #include "client/session/key_owner.h"
+#include "client/session/waiting_calls.h"
 #include "common/base/backoff.h"
 #include "common/base/clock.h"
 #include "common/base/shortage.h"
@@ -29,11 +30,12 @@ class RackCalls {
  public:
   // `options` must outlive this object. call_timeout: timeout of one call.
   RackCalls(const JobOptions& options, std::chrono::milliseconds call_timeout, const Clock& clock)
-      : options_(options), call_timeout_(call_timeout), clock_(clock) {}
+      : options_(options), call_timeout_(call_timeout), clock_(clock), waiting_(clock) {}
 
   DaemonLinks& links() { return links_; }  // the anchor first
   const DaemonLinks& links() const { return links_; }
   CallWaiter& waiter() { return waiter_; }
+  const WaitingCalls& waiting() const { return waiting_; }
   std::vector<DaemonLink*> All() const;
 
   DurationNs timeout() const;
@@ -74,6 +76,7 @@ class RackCalls {
   const std::chrono::milliseconds call_timeout_;
   const Clock& clock_;
   mutable CallWaiter waiter_;
+  WaitingCalls waiting_;
   DaemonLinks links_;
 };
 
@@ -82,6 +85,7 @@ std::vector<absl::StatusOr<Response>> RackCalls::Each(
     const char* call, std::span<DaemonLink* const> links, Start start,
     const std::function<bool(const DaemonLink&)>& patient) {
   Outage outage(*this, call);
+  const WaitingCalls::Mark mark(waiting_, call);
   std::vector<absl::StatusOr<Response>> answers(links.size(), absl::UnavailableError("not asked"));
   std::vector<std::size_t> asked(links.size());
   std::iota(asked.begin(), asked.end(), 0);

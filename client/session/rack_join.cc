@@ -207,6 +207,7 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
   wanted.set_plan(options.plan);
   request.set_host(HostName());
   request.set_pid(static_cast<std::uint32_t>(getpid()));
+  request.set_dumps(true);
   request.set_configuration(rack_.configuration());
   request.set_daemon(link.position);
   if (link.position > 0) request.set_incarnation(links_.front()->joined.incarnation());

@@ -122,6 +122,8 @@ void RackWatch::OnEvent(Watched& watched, const v1::SessionEvent& event) {
     return;
   }
   if (event.event_case() == v1::SessionEvent::kSaved) return owner_.OnSavedState(event.saved());
+  if (event.event_case() == v1::SessionEvent::kDump)
+    return owner_.OnDumpRequested(event.dump(), watched.link);
   Log(watched, event);
 }
 
@@ -158,6 +160,7 @@ void RackWatch::Log(Watched& watched, const v1::SessionEvent& event) {
     case v1::SessionEvent::kJobFailed:
     case v1::SessionEvent::kHeartbeat:
     case v1::SessionEvent::kSaved:
+    case v1::SessionEvent::kDump:
     case v1::SessionEvent::EVENT_NOT_SET:  // an event of a newer daemon that this build lacks
       break;
   }

@@ -69,6 +69,8 @@ class RackWatch {
     virtual void OnVerdict(Status verdict, const std::string& key, const DaemonLink& from) = 0;
     // A daemon reports that a checkpoint of the job is on disk. The channels' threads.
     virtual void OnSavedState(const v1::SavedState& state) = 0;
+    // A daemon asks what this rank is doing. The channels' threads.
+    virtual void OnDumpRequested(const v1::DumpRequested& request, const DaemonLink& from) = 0;
     // See Engine::Silence. The heartbeat thread, like the next one.
     virtual DurationNs LaneSilence(std::uint32_t lane) const = 0;
     // Policy wait: the daemon is silent on the lane, which is to be closed and opened again.

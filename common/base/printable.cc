@@ -52,6 +52,18 @@ std::string Printable(std::string_view text, std::size_t bytes_max) {
   return printable;
 }
 
+std::string PrintableLines(std::string_view text) {
+  std::string lines;
+  lines.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of("\n\t"), text.size());
+    lines += Printable(text.substr(0, end));
+    if (end < text.size()) lines += text[end] == '\t' ? ' ' : '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
 bool IsName(std::string_view text) {
   return !text.empty() && text.size() <= kNameBytesMax && Printable(text) == text;
 }

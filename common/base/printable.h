@@ -15,6 +15,9 @@ namespace phub {
 std::string Printable(std::string_view text,
                       std::size_t bytes_max = std::numeric_limits<std::size_t>::max());
 
+// The same for text of several lines: line ends stay, tabs become blanks.
+std::string PrintableLines(std::string_view text);
+
 // Names of jobs, keys, tenants and hosts come from peers and appear in messages, logs and
 // terminals, so a name must have 1 to kNameBytesMax bytes, all of them printable: Printable()
 // changes nothing.

@@ -21,6 +21,7 @@ class CreateTenantRequest;
 class DeleteTenantRequest;
 class DeleteTenantResponse;
 class DrainServerRequest;
+class DumpJobRequest;
 class EvictJobRequest;
 class GetJobRequest;
 class GetJobVersionsRequest;
@@ -37,6 +38,7 @@ class Heartbeat;
 class Identity;
 class IssueTokenRequest;
 class IssuedToken;
+class JobDump;
 class JobInfo;
 class JoinRequest;
 class JoinResponse;
@@ -66,6 +68,8 @@ class ProbePairResponse;
 class Rack;
 class RacksInfo;
 class ReadSnapshotRequest;
+class ReportDumpRequest;
+class ReportDumpResponse;
 class ReportSavedStateRequest;
 class ReportSavedStateResponse;
 class RevokeTokenRequest;
@@ -105,10 +109,12 @@ struct LoadState : Rpc<"/phub.v1.Session/LoadState", v1::LoadStateRequest, v1::L
 struct GetLoadedState
     : Rpc<"/phub.v1.Session/GetLoadedState", v1::GetLoadedStateRequest, v1::LoadedState, kTenant> {
 };
+struct ReportDump
+    : Rpc<"/phub.v1.Session/ReportDump", v1::ReportDumpRequest, v1::ReportDumpResponse, kTenant> {};
 
 // The unary and client-streaming RPCs that a worker's channel calls: one response each.
 using SessionCalls = List<GetRack, Join, Commit, AddKeys, OpenLanes, Barrier, Leave, GetVersions,
-                          LoadState, GetLoadedState>;
+                          LoadState, GetLoadedState, ReportDump>;
 using Session = Joined<SessionCalls, List<Attend>>::Type;
 
 // ---- phub.v1.Peer: daemons of other racks ------------------------------------------------------
@@ -136,6 +142,7 @@ struct ListJobs
 struct GetJob : Rpc<"/phub.v1.Admin/GetJob", v1::GetJobRequest, v1::JobInfo, kReaders> {};
 struct ListStalls
     : Rpc<"/phub.v1.Admin/ListStalls", v1::ListStallsRequest, v1::ListStallsResponse, kReaders> {};
+struct DumpJob : Rpc<"/phub.v1.Admin/DumpJob", v1::DumpJobRequest, v1::JobDump, kReaders> {};
 struct GetStats
     : Rpc<"/phub.v1.Admin/GetStats", v1::GetStatsRequest, v1::GetStatsResponse, kReaders> {};
 struct DrainServer : Rpc<"/phub.v1.Admin/DrainServer", v1::DrainServerRequest, v1::ServerInfo,
@@ -157,8 +164,9 @@ struct ReadSnapshot : Rpc<"/phub.v1.Admin/ReadSnapshot", v1::ReadSnapshotRequest
 struct ReportSavedState
     : Rpc<"/phub.v1.Admin/ReportSavedState", v1::ReportSavedStateRequest,
           v1::ReportSavedStateResponse, kTenant | kAdmin | kServer, Audit::kYes> {};
-using Admin = List<GetServer, ListJobs, GetJob, ListStalls, GetStats, DrainServer, UndrainServer,
-                   EvictJob, GetJobVersions, BeginSnapshot, ReadSnapshot, ReportSavedState>;
+using Admin =
+    List<GetServer, ListJobs, GetJob, ListStalls, DumpJob, GetStats, DrainServer, UndrainServer,
+         EvictJob, GetJobVersions, BeginSnapshot, ReadSnapshot, ReportSavedState>;
 
 // ---- phub.v1.Tenants ----------------------------------------------------------------------------
 struct WhoAmI : Rpc<"/phub.v1.Tenants/WhoAmI", v1::WhoAmIRequest, v1::Identity, kEveryone> {};

@@ -7,6 +7,7 @@
 #include "common/base/owner_thread.h"
 #include "server/control/admin/admin.h"
 #include "server/control/admin/draining.h"
+#include "server/control/admin/job_dumps.h"
 #include "server/control/admin/metrics.h"
 #include "server/control/admin/stall_reports.h"
 #include "server/control/admin/tenants.h"
@@ -64,8 +65,8 @@ struct Control::Parts {
       : context(clock, random, std::move(handles), std::move(options)) {
     context.forgive_silence = [this](DurationNs duration) { liveness.ForgiveSilence(duration); };
     // They are notified in this order when a job ends or a new process takes over a rank.
-    for (JobObserver* observer :
-         std::initializer_list<JobObserver*>{&rack_jobs, &versions, &snapshots, &loads}) {
+    for (JobObserver* observer : std::initializer_list<JobObserver*>{
+             &rack_jobs, &versions, &snapshots, &loads, &job_dumps}) {
       jobs.AddObserver(*observer);
     }
   }
@@ -119,6 +120,7 @@ struct Control::Parts {
 
   Metrics metrics{context, jobs, totals};
   StallReports stall_reports{context, jobs, stall_queries};
+  JobDumps job_dumps{context, jobs, sessions, stall_reports};
   Admin admin{context, jobs, local_rack, metrics, plans, stall_reports, totals};
   Draining draining{context, jobs, ending, admin};
   Tenants tenants{context, jobs, sessions, snapshots, shares, totals};
@@ -137,6 +139,7 @@ Joins& Control::joins() { return parts_->joins; }
 Barriers& Control::barriers() { return parts_->barriers; }
 Draining& Control::draining() { return parts_->draining; }
 HostMemory& Control::host_memory() { return parts_->host_memory; }
+JobDumps& Control::job_dumps() { return parts_->job_dumps; }
 Keys& Control::keys() { return parts_->keys; }
 Lanes& Control::lanes() { return parts_->lanes; }
 Liveness& Control::liveness() { return parts_->liveness; }
@@ -256,6 +259,7 @@ void Control::Poll() {
   for (const auto& job : parts.jobs.jobs()) {
     if (!job->released()) PollJob(*job, now);
   }
+  parts.job_dumps.Check(now);
   parts.seats.CheckLeases(now);  // after PollJob: a lease begins when a join is answered
   parts.ending.ReapReleased();
   parts.joins.TryWaiting();
@@ -325,7 +329,8 @@ TimeNs Control::NextTimer(const Job& job) const {
 // Ignores calls that wait only for core loops.
 TimeNs Control::NoteTimers() {
   TimeNs timer = parts_->rack_messages.NextRackTimer(polled_at_);
-  timer = std::min({timer, parts_->joins.NextTimer(), parts_->host_memory.left().NextCheck()});
+  timer = std::min({timer, parts_->joins.NextTimer(), parts_->host_memory.left().NextCheck(),
+                    parts_->job_dumps.NextTimer()});
   for (const auto& job : parts_->jobs.jobs()) timer = std::min(timer, NextTimer(*job));
   // A timer that a call has just started may have expired already. That is not a late wake-up.
   wake_at_ = std::min(wake_at_, std::max(timer, parts_->context.clock.Now()));

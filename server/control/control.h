@@ -45,6 +45,7 @@ class Background;
 class Barriers;
 class Draining;
 class HostMemory;
+class JobDumps;
 class Keys;
 class Lanes;
 class Liveness;
@@ -96,6 +97,7 @@ class Control {
   Admin& admin();
   Snapshots& snapshots();
   StallReports& stall_reports();
+  JobDumps& job_dumps();  // ReportDump: a call of workers
   Metrics& metrics();
   Draining& draining();
   Tenants& tenants();

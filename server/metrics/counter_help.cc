@@ -129,6 +129,10 @@ constexpr Help kHelp[] = {
     {"topologies_applied", "Measured topologies that operators applied to new jobs."},
     {"topologies_refused", "Measured topologies from operators or from rack 0 that were refused."},
     // Control: reports and checkpoints.
+    {"dumps", "Dumps of jobs that were started (phubctl job dump)."},
+    {"dumps_refused", "Dumps of jobs that were refused."},
+    {"dump_records_refused",
+     "Records of ranks for a dump that nobody asked for or that were too large."},
     {"stall_reports", "Requests to core loops for a report of stalled rounds."},
     {"version_reports", "Requests to core loops for a report of parameter versions."},
     {"snapshots_begun", "Snapshots that were started."},

@@ -127,6 +127,7 @@ Outcome Cluster::Run() {
   ScheduleBreak();
   for (auto& job : jobs_) ScheduleCrashes(*job);
   StartSavers();
+  StartDumps();
   while (!Finished() && network_.clock().Now() < kTimeLimit && problem_.empty()) Advance();
   Outcome outcome;
   outcome.problem = problem_.empty() ? Judge() : problem_;

@@ -49,6 +49,9 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(rounds_without_control)       \
   X(long_works)                   \
   X(pages_listed)                 \
+  X(dumps_taken)                  \
+  X(dump_records)                 \
+  X(dump_silences)                \
   X(jobs_failed) X(daemons_lost) X(snapshots_taken) X(snapshots_missed) X(snapshots_cancelled)
 
 struct Coverage {

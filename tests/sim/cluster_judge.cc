@@ -26,6 +26,7 @@ std::string Cluster::Judge() const {
     if (!seat.worker().done()) problem = fmt::format("hangs: {}", seat.worker().Describe());
   });
   if (problem.empty()) problem = JudgeDaemons();
+  if (problem.empty()) problem = JudgeDumps();
   ForEachSeat([&](const Job& job, const Seat& seat) {
     if (problem.empty()) problem = JudgeWorker(job, seat.worker());
   });
@@ -150,6 +151,9 @@ std::string Cluster::JudgeNames(const Job& job, const SimWorker& worker) const {
 Coverage Cluster::Measure() const {
   using server::CoreCounter;
   Coverage coverage;
+  coverage.dumps_taken = dumps_taken_;
+  coverage.dump_records = dump_records_;
+  coverage.dump_silences = dump_silences_;
   std::uint64_t attached = 0, cores = 0;
   for (const auto& daemon : rack_) {
     coverage.rounds += daemon->Count(CoreCounter::rounds);

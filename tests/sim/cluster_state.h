@@ -62,6 +62,11 @@ class Cluster {
     }
   }
 
+  // Defined in cluster_dumps.cc.
+  void StartDumps();
+  void ScheduleDump();
+  std::string JudgeDumps() const;
+
   // Defined in cluster_outages.cc.
   void DrawOutages();
   bool AllTrain() const;
@@ -90,6 +95,12 @@ class Cluster {
   SimNetwork network_;
   SeededRandom control_random_;
   std::vector<std::unique_ptr<SimSaver>> savers_;  // outlive the daemons that send to them
+  struct Dumps {
+    std::uint64_t asked = 0, answered = 0;
+  };
+  std::vector<Dumps> dumps_;  // by daemon; they outlive the daemons, too
+  std::uint32_t dumps_left_ = 0;
+  std::uint64_t dumps_taken_ = 0, dump_records_ = 0, dump_silences_ = 0;
   SimRack rack_;  // all daemons; if there are several racks, those of rack 0 first
   std::vector<std::unique_ptr<SimPeerNetwork>> peer_networks_;
   std::string topology_;

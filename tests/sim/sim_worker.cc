@@ -284,6 +284,13 @@ void SimWorker::OnEvent(Link& link, const v1::SessionEvent& event) {
   link.lost_at = 0;
   link.silent_at = 0;
   link.refused_at = 0;
+  if (event.has_dump()) {
+    v1::ReportDumpRequest report;
+    report.set_session_id(link.joined.session_id());
+    report.set_number(event.dump().number());
+    report.mutable_record()->set_headline(Describe());
+    link.channel->Call<rpc::ReportDump>(report, kSecond, [](const auto&) {});
+  }
   if (event.has_job_failed()) Fail(client::FaultStatus(event.job_failed().fault()), &link);
 }
 

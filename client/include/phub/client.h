@@ -43,6 +43,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -220,6 +221,15 @@ class PHUB_API Key {
 
 // ---- Sessions and jobs -------------------------------------------------------------------------
 
+// What a program adds to the record of its rank when an administrator runs `phubctl job dump`.
+struct DumpRecord {
+  std::string headline = {};  // one line, what the program does: "waits in operation 7, all_reduce"
+  std::string text = {};      // lines for people, the most important first; cut if too long
+  std::string json = {};      // for programs; left out if too long
+};
+// bytes_max: text and json together should not be longer.
+using Recorder = std::function<DumpRecord(std::size_t bytes_max)>;
+
 // A worker's membership in a job. The destructor leaves the job, like Leave().
 class PHUB_API Job {
  public:
@@ -265,6 +275,13 @@ class PHUB_API Job {
 
   // Blocks until every rank has called it as often as this rank.
   Status Barrier();
+
+  // Sets what the program adds when an administrator asks what this rank is doing. phub calls
+  // `recorder` on a thread of its own, one call at a time, also while other threads wait in phub.
+  // If it blocks, only its own part of the record is missing. It must not wait for this job, and
+  // must not call SetRecorder() or Leave(). Null: no recorder. Returns after a call of the previous
+  // recorder has ended, as Leave() does.
+  Status SetRecorder(Recorder recorder);
 
   // Saves a checkpoint into a directory of this host, at an iteration boundary, while training
   // continues: parameters, masters, optimizer state and hyper-parameters of all keys. A checkpoint

@@ -106,6 +106,7 @@ struct Member {
   std::uint32_t restarts = 0;
   // The sessions of earlier processes that lost this seat, oldest first. Only the newest are kept.
   std::vector<std::string> former_sessions;
+  bool answers_dumps = false;  // its client knows DumpRequested
   std::uint32_t next_batch = 0;
   std::map<std::uint64_t, Answer<v1::BarrierResponse>> barriers;  // pending, by number
   std::vector<LanePlace> lanes;                                   // [core]

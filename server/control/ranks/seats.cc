@@ -126,6 +126,7 @@ void Seats::Seat(Job& job, const v1::JoinRequest& request, std::string_view peer
   member.address = std::string(peer_address);
   member.host = request.host().empty() ? "host unknown" : request.host();
   member.pid = request.pid();
+  member.answers_dumps = request.dumps();
   NoteHeard(member, context_.clock.Now());
   sessions_.Open(job, rank);
   job.nobody_since = 0;

@@ -8,6 +8,7 @@
 
 #include "common/rpc/rpcs.h"
 #include "server/control/admin/admin.h"
+#include "server/control/admin/job_dumps.h"
 #include "server/control/admin/stall_reports.h"
 #include "server/control/checkpoint/loads.h"
 #include "server/control/checkpoint/versions.h"
@@ -56,6 +57,9 @@ inline constexpr auto kControlMethod<rpc::GetVersions> =
 template <>
 inline constexpr auto kControlMethod<rpc::GetLoadedState> =
     PartMethod{&Control::loads, &Loads::GetLoadedState};
+template <>
+inline constexpr auto kControlMethod<rpc::ReportDump> =
+    PartMethod{&Control::job_dumps, &JobDumps::ReportDump};
 
 template <>
 inline constexpr auto kControlMethod<rpc::ListJobs> = PartMethod{&Control::admin, &Admin::ListJobs};
@@ -64,6 +68,9 @@ inline constexpr auto kControlMethod<rpc::GetJob> = PartMethod{&Control::admin, 
 template <>
 inline constexpr auto kControlMethod<rpc::ListStalls> =
     PartMethod{&Control::stall_reports, &StallReports::ListStalls};
+template <>
+inline constexpr auto kControlMethod<rpc::DumpJob> =
+    PartMethod{&Control::job_dumps, &JobDumps::DumpJob};
 
 template <>
 inline constexpr auto kControlMethod<rpc::Exchange> =

@@ -37,6 +37,7 @@ bool EventQueue::Push(const v1::SessionEvent& event) {
     case v1::SessionEvent::kMissing: return Replace(missing_, event.missing());
     case v1::SessionEvent::kRefused: return Replace(refused_, event.refused());
     case v1::SessionEvent::kLate: return Replace(late_, event.late());
+    case v1::SessionEvent::kDump: return Replace(dump_, event.dump());
     case v1::SessionEvent::kJobFailed:
       ranks_.clear();  // nobody waits for a rank any more
       return Replace(failed_, event.job_failed());
@@ -56,7 +57,8 @@ bool EventQueue::PushReturned(const v1::RankReturned& returned) {
 
 std::size_t EventQueue::size() const {
   return ranks_.size() + (saved_ ? 1 : 0) + (failed_ ? 1 : 0) + (draining_ ? 1 : 0) +
-         (missing_ ? 1 : 0) + (refused_ ? 1 : 0) + (late_ ? 1 : 0) + (heartbeat_ ? 1 : 0);
+         (missing_ ? 1 : 0) + (refused_ ? 1 : 0) + (late_ ? 1 : 0) + (dump_ ? 1 : 0) +
+         (heartbeat_ ? 1 : 0);
 }
 
 v1::SessionEvent EventQueue::Pop() {
@@ -74,6 +76,8 @@ v1::SessionEvent EventQueue::Pop() {
     *event.mutable_missing() = Take(missing_);
   } else if (late_) {
     *event.mutable_late() = Take(late_);
+  } else if (dump_) {
+    *event.mutable_dump() = Take(dump_);
   } else if (!ranks_.empty()) {
     auto next = ranks_.extract(ranks_.begin());
     RankNews& news = next.mapped();

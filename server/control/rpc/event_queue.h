@@ -40,6 +40,7 @@ class EventQueue {
   std::optional<v1::RanksMissing> missing_;
   std::optional<v1::RankRefused> refused_;
   std::optional<v1::RoundLate> late_;
+  std::optional<v1::DumpRequested> dump_;
   std::map<std::uint32_t, RankNews> ranks_;
   std::optional<v1::HeartbeatAnswer> heartbeat_;
 };

@@ -58,6 +58,10 @@ absl::Status Ask(rpc::GetLoadedState, FakeDaemon& daemon, const v1::GetLoadedSta
                  v1::LoadedState& response, const Cancelled&) {
   return daemon.HandleGetLoadedState(response);
 }
+absl::Status Ask(rpc::ReportDump, FakeDaemon& daemon, const v1::ReportDumpRequest& request,
+                 v1::ReportDumpResponse&, const Cancelled&) {
+  return daemon.HandleReportDump(request);
+}
 
 }  // namespace
 

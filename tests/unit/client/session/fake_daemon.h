@@ -109,6 +109,10 @@ class FakeDaemon final : public transport::LaneGate {
   std::string last_verdict() const;                            // the verdict in Leave
   bool said_run_is_over() const { return said_run_is_over_; }  // in the same call
   std::vector<v1::LoadStateRequest> load_requests() const;
+  std::vector<v1::ReportDumpRequest> dump_reports() const {
+    const std::lock_guard lock(mutex_);
+    return dump_reports_;
+  }
   v1::JoinRequest join_request() const;
   std::vector<v1::AddKeysRequest> add_keys_requests() const;
   std::vector<wire::HyperParameters> records() const;
@@ -127,6 +131,11 @@ class FakeDaemon final : public transport::LaneGate {
   absl::Status HandleGetVersions(v1::GetVersionsResponse& response);
   absl::Status HandleLoadState(const v1::LoadStateRequest& request);
   absl::Status HandleGetLoadedState(v1::LoadedState& response);
+  absl::Status HandleReportDump(const v1::ReportDumpRequest& request) {
+    const std::lock_guard lock(mutex_);
+    dump_reports_.push_back(request);
+    return absl::OkStatus();
+  }
   void HandleHeartbeat(const v1::Heartbeat& heartbeat);
   // The single stream: both functions are called under a lock, never after StreamClosed().
   absl::Status StreamOpened(std::function<void(const v1::SessionEvent&)> write,
@@ -185,6 +194,7 @@ class FakeDaemon final : public transport::LaneGate {
   std::vector<wire::MessageHeader> messages_;
   std::vector<std::uint64_t> barriers_;
   std::vector<v1::LoadStateRequest> load_requests_;
+  std::vector<v1::ReportDumpRequest> dump_reports_;
   std::string last_verdict_;
   std::string recorded_verdict_;
   std::atomic<bool> said_run_is_over_{false};

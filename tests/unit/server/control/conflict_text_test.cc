@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/core/job_shard.h"
+
 namespace phub::server {
 namespace {
 
