@@ -44,6 +44,7 @@ from ._key import Key
 from ._library import version
 from ._logs import LogLevel, log_to, set_log_level
 from ._optimizers import Adagrad, Adam, AdamW, Momentum, Nesterov, Optimizer, Sgd
+from ._record import DumpRecord
 from ._rounds import CompletionQueue, Handle, as_completed, wait_all
 from ._session import Session, connect
 from ._types import bfloat16
@@ -59,6 +60,7 @@ __all__ = [
     "Cancelled",
     "CompletionQueue",
     "DeadlineExceeded",
+    "DumpRecord",
     "Error",
     "FailedPrecondition",
     "Handle",

@@ -6,7 +6,7 @@ import ctypes
 import dataclasses
 import os
 import types
-from typing import Any, Iterable, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Optional, Sequence, Union
 
 from . import _library, _types
 from ._blocking import run_interruptibly
@@ -14,6 +14,7 @@ from ._errors import InvalidArgument, check
 from ._key import Key, Layout
 from ._library import lib
 from ._optimizers import Optimizer, to_c
+from ._record import NO_RECORDER, DumpRecord, c_recorder
 
 _MOVEMENTS = {None: 0, "all_reduce": 0, "gather": 1, "reduce_scatter": 2}
 _OPERATIONS = {None: 0, "sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
@@ -62,6 +63,7 @@ class Job:
         self.rank = rank
         self.world_size = world_size
         self._process = os.getpid()
+        self._recorder: Any = None  # libphub has its address
 
     def __enter__(self) -> "Job":
         return self
@@ -188,6 +190,18 @@ class Job:
     def barrier(self) -> None:
         """Blocks until every rank has called it as often as this rank."""
         run_interruptibly(lambda: check(lib.phub_job_barrier, self._pointer))
+
+    def set_recorder(self, recorder: Optional[Callable[[int], DumpRecord]]) -> None:
+        """Sets what the program adds when an administrator runs `phubctl job dump`; None: nothing.
+
+        `recorder` gets the largest useful size of text and json together in bytes. It is called in
+        a thread of libphub, also while other threads wait in phub, and needs the interpreter lock:
+        while the program holds that, only the program's part of the record is missing. It must not
+        wait for this job. Returns after a call of the previous recorder has ended.
+        """
+        function = NO_RECORDER if recorder is None else c_recorder(recorder)
+        check(lib.phub_job_set_recorder, self._pointer, function, None)
+        self._recorder = function
 
     def save_checkpoint(self, directory: Union[str, "os.PathLike[str]"]) -> int:
         """Saves a checkpoint while training continues; one rank calls it. Returns the iteration."""

@@ -1,4 +1,4 @@
-"""libphub and the declarations of phub/phub.h."""
+"""libphub and the declarations of phub/phub.h and phub/recorder.h."""
 
 from __future__ import annotations
 
@@ -113,6 +113,8 @@ class KeySpec(ctypes.Structure):
     ]
 
 
+# void (*phub_recorder)(void* context, phub_record* record, size_t bytes_max)
+RECORDER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 LOG_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
 
 _OBJECT = ctypes.c_void_p
@@ -148,6 +150,10 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "phub_job_status": (_RESULT, [_OBJECT, _ERROR]),
     "phub_job_last_iteration": (_RESULT, [_OBJECT, ctypes.POINTER(IterationOutcome), _ERROR]),
     "phub_job_barrier": (_RESULT, [_OBJECT, _ERROR]),
+    "phub_record_set_headline": (None, [_OBJECT, _TEXT]),
+    "phub_record_set_text": (None, [_OBJECT, _TEXT]),
+    "phub_record_set_json": (None, [_OBJECT, _TEXT]),
+    "phub_job_set_recorder": (_RESULT, [_OBJECT, RECORDER, ctypes.c_void_p, _ERROR]),
     "phub_job_save_checkpoint": (_RESULT, [_OBJECT, _TEXT, _COUNT_OUT, _ERROR]),
     "phub_job_load_checkpoint": (_RESULT, [_OBJECT, _TEXT, _COUNT_OUT, _ERROR]),
     "phub_optimizer_init": (

@@ -17,6 +17,7 @@ from ._errors import CollectiveError
 from ._exchange import Engine, Exchange
 from ._operation import Operation
 from ._options import Options
+from ._recorder import dump_record
 from ._watch import Watch
 
 LEAVE_S = 5.0  # for collectives that other ranks have called, too
@@ -150,6 +151,7 @@ class Membership:
         )
         exchange = Exchange(self._process.engine, job, timeout, self._bucket_bytes)
         self._process.watch.add(exchange, self._store, prefix)
+        _record(exchange)
         return exchange
 
     def send(self, tensor: Any, peer: int, tag: int) -> Operation:
@@ -195,6 +197,12 @@ class Membership:
             leave(exchange, LEAVE_S if patience is None else patience)
             self._process.watch.remove(exchange)
         self._store = None
+
+
+def _record(exchange: Exchange) -> None:
+    """Adds the group's last collectives to what `phubctl job dump` shows of this rank."""
+    recorder, lock = exchange.recorder, exchange.lock  # not the exchange: it refers to the job
+    exchange.job.set_recorder(lambda bytes_max: dump_record(recorder, lock, bytes_max))
 
 
 def leave(exchange: Exchange, patience: float) -> None:

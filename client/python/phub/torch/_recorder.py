@@ -16,11 +16,14 @@ import sys
 import time
 from typing import Any, Iterable, Optional
 
+from .._record import DumpRecord
+
 RECORDS_MAX = 256  # of each group
 PUBLISHED = 64  # that other ranks can read, to explain mismatches
 FOLDER = "PHUB_FLIGHT_FOLDER"
 _LINES = 6  # collectives on standard error
 _RANKS = 16  # on standard error
+_LOCK_S = 0.5
 
 Published = dict[int, Optional[dict[str, Any]]]  # what the other ranks have published
 
@@ -91,6 +94,42 @@ class Recorder:
 
     def values(self) -> list[dict[str, Any]]:
         return [each.values() for each in self.records]
+
+
+def dump_record(recorder: Recorder, lock: Any, bytes_max: int) -> DumpRecord:
+    """For `phubctl job dump`: the last collectives of the group, the newest first. lock: that of
+    its exchange. A thread that starts a collective may hold it for long."""
+    if not lock.acquire(timeout=_LOCK_S):
+        return DumpRecord("starts a collective, and has waited for the daemon meanwhile")
+    try:
+        records = list(recorder.records)
+        waits_in = recorder.waits_in()
+        values = [each.values() for each in reversed(records)]
+    finally:
+        lock.release()
+    waiting = next((each for each in records if each.sequence == waits_in), None)
+    if waiting is not None:
+        headline = f"waits in operation {waiting.sequence}, {waiting.text}"
+    elif records:
+        last = records[-1]
+        headline = f"last called operation {last.sequence}, {last.text}; waits in none"
+    else:
+        headline = "has called no collective"
+    lines = _that_fit(_operation_lines(values), bytes_max // 2)
+    texts = _that_fit([json.dumps(each) for each in values], bytes_max // 2 - 64)
+    text = json.dumps({"waits_in": waits_in})[:-1] + f', "operations": [{", ".join(texts)}]}}'
+    return DumpRecord(headline, "\n".join(["last operations, the newest first:", *lines]), text)
+
+
+def _that_fit(texts: list[str], bytes_max: int) -> list[str]:
+    """The first ones that have at most bytes_max bytes together."""
+    kept = []
+    for text in texts:
+        bytes_max -= len(text.encode()) + 2
+        if bytes_max < 0:
+            break
+        kept.append(text)
+    return kept
 
 
 def ranks_of(own_rank: int, own: dict[str, Any], others: Published) -> list[dict[str, Any]]:
