@@ -9,8 +9,7 @@
 //                                                   node; or "fully-connected", "direct-map"
 //        "gpus_to_sender_rev_map": {"0": [0, 1]},   optional: GPU 0 sends only data of GPUs 0 and 1
 //        "enforce_ordering": true},                 optional: and its own first
-//     "symmetry_offsets": [[2, 16]],                rank r is equivalent to (r + 2) mod 16, in
-//     every
+//     "symmetry_offsets": [[2, 16]],                rank r is like (r + 2) mod 16, in every
 //                                                   block of 16 ranks
 //     "hyperparameters": {"input_chunkup": 1} }     chunks of each rank
 //
