@@ -73,8 +73,9 @@ void DumpAnswers::Answer(const v1::DumpRequested& request, const DaemonLink& lin
 
 v1::RankRecord DumpAnswers::OwnRecord(std::size_t bytes_max) const {
   const TimeNs now = clock_.Now();
+  const std::vector<std::shared_ptr<KeyImpl>> keys = keys_();  // rounds refer to their names
   std::vector<KeyImpl::OpenRound> open;
-  for (const std::shared_ptr<KeyImpl>& key : keys_())
+  for (const std::shared_ptr<KeyImpl>& key : keys)
     if (const std::optional<KeyImpl::OpenRound> round = key->Open()) open.push_back(*round);
   std::ranges::stable_sort(open, {}, &KeyImpl::OpenRound::since);
   v1::RankRecord record;
