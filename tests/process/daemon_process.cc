@@ -32,7 +32,9 @@ DaemonProcess::DaemonProcess(std::vector<std::string> arguments,
   endpoint_ = fmt::format("127.0.0.1:{}", port);
 }
 
-std::string DaemonProcess::Logged(const std::string& field) const {
+std::string DaemonProcess::Logged(const std::string& field) {
+  // Another thread writes the log, so its line may come after the one on standard output.
+  if (!process_.WaitForOutput("event=serving ", kStartPatience)) return {};
   const std::string log = process_.Outputs();
   const std::size_t line = log.find("event=serving ");
   if (line == std::string::npos) return {};

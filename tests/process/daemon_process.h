@@ -28,7 +28,7 @@ class DaemonProcess {
   Process& process() { return process_; }
   const std::string& endpoint() const { return endpoint_; }  // "127.0.0.1:40123"
   // A field of the line that it logged when it began to serve: Logged("data_listen").
-  std::string Logged(const std::string& field) const;
+  std::string Logged(const std::string& field);
   // Runs phubctl against this daemon.
   Finished Ask(std::vector<std::string> arguments) const;
 
