@@ -56,7 +56,8 @@ void SimWorker::End(const phub::Status& verdict, const Link* from,
 }
 
 void SimWorker::Refused(const char* what, const Link& link, const absl::Status& status) {
-  if (script_.fate == Fate::kCompletes) {
+  const bool run_is_over = script_.restart && absl::IsAborted(status);  // left to the judge
+  if (script_.fate == Fate::kCompletes && !run_is_over) {
     mistake_ = fmt::format("{} rank {}: {}: {}", script_.name, rank_, what, status.ToString());
   }
   End(client::CallStatus(what, EndpointOf(link), status), &link, nullptr);
