@@ -175,24 +175,22 @@ void AddSketch(Registrar& registrar, Subcommand plan) {
   registrar.ProfileOptions(sketch).Required();
   registrar.OutOption(sketch);
   sketch.SetFooter(
-      "A sketch describes one node with GPUs: which of them have switches, and which send to "
-      "other\n"
-      "nodes. A profile has the costs of their links. Writes a topology (.toml), and prints how "
-      "many\n"
-      "ranks and links it has. GPUs are named g0, g1, ..., node by node. A switch becomes a node "
-      "with\n"
-      "one port per GPU, so that a GPU's bandwidth is limited over all links of the switch "
-      "together.\n"
+      "A sketch describes one node with GPUs: which of them have switches, and which send\n"
+      "to other nodes. A profile has the costs of their links. This command writes a\n"
+      "topology (.toml) and prints how many ranks and links it has. GPUs are named g0, g1,\n"
+      "..., node by node. A switch becomes a node with one port per GPU, so that a GPU's\n"
+      "bandwidth is limited over all links of the switch together.\n"
       "\n"
-      "Both files are read as TACCL publishes them. A field that is not supported is an error.\n"
+      "Both files are read as TACCL publishes them. A field that is not supported is an\n"
+      "error.\n"
       "\n"
       "Example:\n"
       "  phubctl plan sketch sk1-ndv2-n2.json --profile topo-ndv2-1MB.json -o ndv2.toml\n"
       "  phubctl plan compare -t ndv2.toml --size 16MiB\n"
       "\n"
-      "A topology has no rules about members, such as whose data a GPU may send. For plans that "
-      "follow\n"
-      "them, pass the sketch itself: plan make --sketch sk1-ndv2-n2.json --profile ...");
+      "A topology has no rules about members, such as whose data a GPU may send. For plans\n"
+      "that follow them, pass the sketch itself: plan make --sketch sk1-ndv2-n2.json\n"
+      "--profile ...");
 }
 
 void AddMake(Registrar& registrar, Subcommand plan) {
@@ -204,14 +202,17 @@ void AddMake(Registrar& registrar, Subcommand plan) {
       .ShowDefault();
   make.AddFlag("--reorder", registrar.arguments().reorder, "Search for a better order of ranks");
   make.SetFooter(
-      "--sketch restricts plans. A sketch of TACCL has its own topology and needs --profile. "
-      "phub's own\n"
-      "sketches are TOML, for any topology. This one lets only host 0 of each rack talk across:\n"
+      "--sketch restricts plans. A sketch of TACCL has its own topology and needs\n"
+      "--profile. phub's own sketches are TOML, for any topology. This one lets only host 0\n"
+      "of each rack talk across:\n"
       "  group_size = 8\n"
       "  [between_groups]\n"
       "  senders = [0]\n"
-      "  receivers = [0]\n\n"
-      "Only the planner greedy follows rules about members; all planners avoid forbidden links.\n\n"
+      "  receivers = [0]\n"
+      "\n"
+      "Only the planner greedy follows rules about members; all planners avoid forbidden\n"
+      "links.\n"
+      "\n"
       "Examples:\n"
       "  phubctl plan make -t torus:4x4 -p multitree -o plan.json\n"
       "  phubctl plan make -t racks:4x8@4 --sketch gateways.toml -p greedy -o plan.json\n"

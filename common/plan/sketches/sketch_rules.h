@@ -8,9 +8,8 @@
 //  - `carries` has the place of the tree's home in the list of the sender's place;
 //  - with `may_return` false: it does not take a result back into the home's group, and no partial
 //    sum out of it;
-//  - with `own_first`: among the transfers on a path, results of trees whose home is the sender
-//  come
-//    before all others, and partial sums for the receiver as the home come after all others.
+//  - with `own_first`: on every path, results of trees whose home is the sender come before all
+//    others, and partial sums for the receiver as the home come after all others.
 // Both phases follow the same rules: a plan that only mirrors its gather phase remains correct if
 // `pairs` is symmetric.
 #pragma once

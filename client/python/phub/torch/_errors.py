@@ -8,7 +8,7 @@ from typing import Iterator, Optional
 from .. import _errors
 
 
-class CollectiveError(RuntimeError, _errors.Error):
+class CollectiveError(_errors.Error, RuntimeError):
     """A collective failed: a rank died or left, or the daemon cannot be reached.
 
     It is a RuntimeError, as torch.distributed's own errors are. ``rank`` is the rank that the error
@@ -24,12 +24,7 @@ class CollectiveError(RuntimeError, _errors.Error):
         own_rank: Optional[int] = None,
         operation: Optional[str] = None,
     ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.job = job
-        self.key = None
-        self.rank = rank
-        self.own_rank = own_rank
+        super().__init__(message, job=job, rank=rank, own_rank=own_rank)
         self.operation = operation
 
 
@@ -45,27 +40,11 @@ class NotServed(CollectiveError, NotImplementedError):
     """phub, or a backend in Python, cannot do this. docs/pytorch.md has the list."""
 
 
-class OptimizerError(RuntimeError, _errors.Error):
+class OptimizerError(_errors.Error, RuntimeError):
     """A step of a DistributedOptimizer is wrong on this rank, or failed on any rank.
 
     The text names the parameter. ``rank`` is the rank that the error is about.
     """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        job: Optional[str] = None,
-        key: Optional[str] = None,
-        rank: Optional[int] = None,
-        own_rank: Optional[int] = None,
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.job = job
-        self.key = key
-        self.rank = rank
-        self.own_rank = own_rank
 
 
 @contextlib.contextmanager

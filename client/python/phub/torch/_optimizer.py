@@ -137,7 +137,15 @@ def DistributedOptimizer(
     *,
     process_group: Any = None,
     options: Optional[Options] = None,
-    **settings: Any,
+    backward_passes_per_step: int = 1,
+    op: str = "mean",
+    push: str = "backward",
+    clip_value: float = 0.0,
+    clip_norm: float = 0.0,
+    skip_nonfinite: bool = False,
+    apply: str = "chunk",
+    skip_unused: bool = False,
+    timeout: float = 1800.0,
 ) -> Any:
     """Turns an optimizer of torch.optim into one that runs in the phub daemon, and returns it.
 
@@ -151,7 +159,7 @@ def DistributedOptimizer(
     options: where the daemon is; default: those of the group if its backend is phub, otherwise
     PHUB_ENDPOINT or port 7700 of MASTER_ADDR.
 
-    Other settings, the same on all ranks:
+    The settings after these are the same on all ranks:
     backward_passes_per_step: a gradient is pushed after this number of backward passes. The passes
     are summed; divide the loss by their number for a mean.
     op: "mean" or "sum" of the ranks' gradients.
@@ -165,22 +173,32 @@ def DistributedOptimizer(
     gradients; clip_norm and skip_nonfinite imply it.
     skip_unused: parameters that have no gradient on all ranks keep their values, as in torch. It
     costs a small round in each step, and small parameters are not bundled.
-    timeout: seconds that a step waits for the other ranks (default: 1800).
+    timeout: seconds that a step waits for the other ranks.
 
     Raises NotServed for what the daemon does not do, OptimizerError for errors of a step.
     """
     check_class(optimizer)
     kind = type(optimizer)
-    chosen = Settings(**settings)
+    settings = Settings(
+        backward_passes_per_step=backward_passes_per_step,
+        op=op,
+        push=push,
+        clip_value=clip_value,
+        clip_norm=clip_norm,
+        skip_nonfinite=skip_nonfinite,
+        apply=apply,
+        skip_unused=skip_unused,
+        timeout=timeout,
+    )
     if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
         raise NotServed(
             f"DistributedOptimizer needs torch 2.1 or newer; this is {torch.__version__}"
         )
     names = _names(optimizer, named_parameters)
-    job, store = _join(process_group, options, chosen)
+    job, store = _join(process_group, options, settings)
     notes = Notes(store, job.rank, job.world_size)
     try:
-        updates = Updates(kind, optimizer.param_groups, names, job, notes, chosen)
+        updates = Updates(kind, optimizer.param_groups, names, job, notes, settings)
         if job.rank == 0:
             store.set("state", "1" if has_stepped(optimizer) else "0")
         if bytes(store.get("state")) == b"1":

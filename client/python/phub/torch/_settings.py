@@ -15,15 +15,15 @@ _CHOICES = {
 class Settings:
     """DistributedOptimizer() explains each."""
 
-    backward_passes_per_step: int = 1
-    op: str = "mean"
-    push: str = "backward"
-    apply: str = "chunk"
-    clip_norm: float = 0.0
-    clip_value: float = 0.0
-    skip_nonfinite: bool = False
-    skip_unused: bool = False
-    timeout: float = 1800.0  # seconds
+    backward_passes_per_step: int
+    op: str
+    push: str
+    apply: str
+    clip_norm: float
+    clip_value: float
+    skip_nonfinite: bool
+    skip_unused: bool
+    timeout: float  # seconds
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
