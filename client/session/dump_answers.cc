@@ -63,12 +63,17 @@ void DumpAnswers::Answer(const v1::DumpRequested& request, const DaemonLink& lin
     const std::lock_guard lock(state_->mutex);
     has_recorder = state_->recorder != nullptr && !state_->quit;
   }
-  Report(question, OwnRecord(question.bytes_max / kOwnShare), has_recorder);
-  if (!has_recorder) return;
-  const std::lock_guard lock(state_->mutex);
-  std::erase_if(state_->questions, [&](const Question& each) { return each.link == &link; });
-  state_->questions.push_back(question);
-  state_->changed.notify_all();
+  Report(question, OwnRecord(question.bytes_max / kOwnShare), has_recorder,
+         // Calls can overtake each other, and the recorder's report is the last that the daemon
+         // takes: the recorder runs when the daemon has this one.
+         [has_recorder, question, state = state_] {
+           const std::lock_guard lock(state->mutex);
+           if (!has_recorder || state->recorder == nullptr) return;
+           std::erase_if(state->questions,
+                         [&](const Question& each) { return each.link == question.link; });
+           state->questions.push_back(question);
+           state->changed.notify_all();
+         });
 }
 
 v1::RankRecord DumpAnswers::OwnRecord(std::size_t bytes_max) const {
@@ -101,18 +106,19 @@ v1::RankRecord DumpAnswers::OwnRecord(std::size_t bytes_max) const {
   return record;
 }
 
-void DumpAnswers::Report(const Question& question, v1::RankRecord record, bool more) const {
+void DumpAnswers::Report(const Question& question, v1::RankRecord record, bool more,
+                         std::function<void()> then) const {
   v1::ReportDumpRequest request;
   request.set_session_id(question.link->joined.session_id());
   request.set_number(question.number);
   *request.mutable_record() = std::move(record);
   request.set_more(more);
   question.link->channel->Call<rpc::ReportDump>(
-      request, calls_.timeout(), [](const absl::StatusOr<v1::ReportDumpResponse>& response) {
+      request, calls_.timeout(),
+      [then = std::move(then)](const absl::StatusOr<v1::ReportDumpResponse>& response) {
+        if (response.ok()) return then();
         // The dump is over, or control is out: an administrator can ask again.
-        if (!response.ok())
-          LogDebug("event=dump_not_answered error=\"{}\"",
-                   std::string(response.status().message()));
+        LogDebug("event=dump_not_answered error=\"{}\"", std::string(response.status().message()));
       });
 }
 
@@ -138,7 +144,7 @@ void DumpAnswers::Run(std::shared_ptr<State> state) {
     state->changed.notify_all();
     if (state->quit) return;  // this object may be gone
     lock.unlock();
-    Report(question, std::move(record), /*more=*/false);
+    Report(question, std::move(record), /*more=*/false, [] {});
     lock.lock();
   }
 }

@@ -62,7 +62,9 @@ class DumpAnswers {
   };
 
   v1::RankRecord OwnRecord(std::size_t bytes_max) const;
-  void Report(const Question& question, v1::RankRecord record, bool more) const;
+  // `then` runs when the daemon has the report, in a channel's thread; it may outlive this object.
+  void Report(const Question& question, v1::RankRecord record, bool more,
+              std::function<void()> then) const;
   void Run(std::shared_ptr<State> state);
   bool IsOwnThread() const { return std::this_thread::get_id() == thread_id_.load(); }
 
