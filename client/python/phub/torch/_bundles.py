@@ -29,7 +29,7 @@ class Slot:
 
     __slots__ = (
         "name", "parameter", "group", "bundle", "shape", "dtype", "gradient", "values",
-        "version", "passes", "seen", "seen_version", "pushed",
+        "version", "passes", "seen", "seen_version", "pushed", "turn",
     )
 
     def __init__(self, name: str, parameter: Any, group: int) -> None:
@@ -46,6 +46,7 @@ class Slot:
         self.seen: Any = None  # the gradient tensor after the last of them
         self.seen_version = 0
         self.pushed = False  # `seen` is in phub's memory
+        self.turn = 0  # the place of its gradient among those of the last backward passes
 
     @property
     def bytes(self) -> int:
@@ -75,6 +76,8 @@ class Bundle:
         self.key: Any = None
         self.missing = len(slots)  # gradients that are not in phub's memory yet
         self.handle: Optional[Handle] = None  # of the round of this step
+        # Of the last step's round, until a module waits for it. Then the parameters are old.
+        self.late: Optional[Handle] = None
         for slot in slots:
             slot.bundle = self
 
@@ -167,6 +170,12 @@ def bundles_of(
             del open_[place]
     for plan in plans:
         yield Bundle(plan, rules[plan[0].group])
+
+
+def in_forward_order(bundles: list[Bundle]) -> list[Bundle]:
+    """The order in which a forward pass needs them: a backward pass has the opposite one. Keys
+    whose gradients no hook has seen keep the order of the parameters."""
+    return sorted(bundles, key=lambda bundle: -max(slot.turn for slot in bundle.slots))
 
 
 def add_keys(job: Job, bundles: list[Bundle], first: int, operation: str) -> None:

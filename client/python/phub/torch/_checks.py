@@ -6,7 +6,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from ._bundles import Slot
+from ._bundles import Bundle, Slot
 
 _LISTED = 5
 
@@ -45,6 +45,29 @@ def wrong_tensors(slot: Slot, gradient: Any) -> Optional[str]:
             "model.state_dict(), root_rank=0) on all ranks after load_state_dict() or other "
             "changes of parameters"
         )
+    return None
+
+
+def used_before_arrival(slot: Slot) -> Optional[str]:
+    """A backward pass has added to the parameter's gradient."""
+    if slot.bundle.late is None:
+        return None
+    return (
+        f"a backward pass reached parameter {slot.name}, but its new values have not been copied "
+        "yet, because no module that has it was called after step(): the forward pass used old "
+        "values. Call optimizer.wait_for_parameters() before it"
+    )
+
+
+def written_before_arrival(bundle: Bundle) -> Optional[str]:
+    """The parameters of a key whose new values have not been copied yet."""
+    for slot in bundle.slots:
+        if slot.parameter._version != slot.version:
+            return (
+                f"parameter {slot.name} was written by this process between step() and the "
+                "arrival of its new values, which are copied in the next forward pass. Call "
+                "optimizer.wait_for_parameters() before writing parameters"
+            )
     return None
 
 

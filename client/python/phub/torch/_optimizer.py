@@ -39,8 +39,8 @@ class _Distributed:
     def step(self, closure: Any = None) -> None:
         """Waits for the parameters that the daemon has computed, and copies them into the model's.
 
-        Gradients that no hook has pushed are pushed first. The order of waiting is that of the
-        parameters, which the next forward pass usually needs in this order.
+        Gradients that no hook has pushed are pushed first. The order of waiting is that in which
+        the next forward pass needs the parameters. With wait_in_forward, modules wait instead.
         """
         if closure is not None:
             raise NotServed(
@@ -64,6 +64,11 @@ class _Distributed:
         Unlike in Horovod, gradients are not averaged in place: the daemon keeps the averages.
         """
         self._phub.synchronize()
+
+    def wait_for_parameters(self) -> None:
+        """With wait_in_forward: blocks until the parameters have the values of the last step(). For
+        programs that read or write parameters before the next forward pass."""
+        self._phub.wait_for_all()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -111,6 +116,7 @@ class _Distributed:
     def last_iteration(self) -> IterationOutcome:
         """Whether the last step was skipped, and the norm of its gradients before clipping, with
         clip_norm, skip_nonfinite or apply="iteration". The same on all ranks."""
+        self._phub.wait_for_all()
         return self._phub.job.last_iteration()
 
     def save_checkpoint(self, folder: Any) -> int:
@@ -145,6 +151,7 @@ def DistributedOptimizer(
     skip_nonfinite: bool = False,
     apply: str = "chunk",
     skip_unused: bool = False,
+    wait_in_forward: Optional[torch.nn.Module] = None,
     timeout: float = 1800.0,
 ) -> Any:
     """Turns an optimizer of torch.optim into one that runs in the phub daemon, and returns it.
@@ -159,7 +166,11 @@ def DistributedOptimizer(
     options: where the daemon is; default: those of the group if its backend is phub, otherwise
     PHUB_ENDPOINT or port 7700 of MASTER_ADDR.
 
-    The settings after these are the same on all ranks:
+    wait_in_forward: the model. step() returns without waiting for new parameters; each module waits
+    for its own before its forward pass. Until then the parameters have old values: call
+    wait_for_parameters() before they are used in another way. state_dict() of the model waits.
+
+    The other settings are the same on all ranks:
     backward_passes_per_step: a gradient is pushed after this number of backward passes. The passes
     are summed; divide the loss by their number for a mean.
     op: "mean" or "sum" of the ranks' gradients.
@@ -198,7 +209,9 @@ def DistributedOptimizer(
     job, store = _join(process_group, options, settings)
     notes = Notes(store, job.rank, job.world_size)
     try:
-        updates = Updates(kind, optimizer.param_groups, names, job, notes, settings)
+        updates = Updates(
+            kind, optimizer.param_groups, names, job, notes, settings, wait_in_forward
+        )
         if job.rank == 0:
             store.set("state", "1" if has_stepped(optimizer) else "0")
         if bytes(store.get("state")) == b"1":

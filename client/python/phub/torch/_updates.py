@@ -3,11 +3,12 @@
 A step of a parameter:
     backward   the hook counts the pass; after the last one it copies the gradient into phub's
                memory, and the key is pushed when all its gradients are there
-    step()     pushes what no hook has pushed, waits for the keys in the order of the parameters,
-               and copies the new values into the parameters
+    step()     pushes what no hook has pushed, waits for the keys in the order in which the next
+               forward pass needs them, and copies the new values into the parameters. With
+               wait_in_forward, modules wait for their keys in the forward pass instead
 
 Hooks run on the threads of backward passes, everything else on the thread of the caller. `_lock`
-guards slots and bundles.
+guards slots and bundles, `_late_lock` the keys that modules wait for.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import dataclasses
 import threading
 import time
 import warnings
-from typing import Any, Callable, Iterable, NoReturn, Optional
+from typing import Any, Callable, Iterable, Optional
 
 import torch
 
@@ -24,17 +25,21 @@ from .. import _errors
 from .._job import Job
 from .._rounds import Handle
 from ._agreement import Agreement
-from ._bundles import Bundle, Slot, add_keys, bundles_of
+from ._bundles import Bundle, Slot, add_keys, bundles_of, in_forward_order
 from ._checks import (
     absent_gradients,
     changed_after_push,
     changed_groups,
     listed,
+    used_before_arrival,
+    written_before_arrival,
     wrong_tensors,
 )
-from ._errors import NotServed, OptimizerError, as_optimizer_error
+from ._errors import NotServed, as_optimizer_error
+from ._forward import ForwardWaits
 from ._hooks import add_hooks
 from ._notes import Notes
+from ._reports import Reports
 from ._rules import check_parameter, rule_of
 from ._saved_state import fetch, store
 from ._settings import Settings
@@ -51,11 +56,13 @@ class Updates:
         job: Job,
         notes: Notes,
         settings: Settings,
+        model: Any = None,
     ) -> None:
+        """model: modules of it wait for new parameters. None: step() waits."""
         self.job = job
         self._kind = kind
         self.groups = groups
-        self._notes = notes
+        self._reports = Reports(job, notes)
         self._settings = settings
         self.timeout = settings.timeout
         self._agreement = Agreement(job) if settings.skip_unused else None
@@ -67,10 +74,13 @@ class Updates:
         self._bundles: list[Bundle] = []
         self._hooks: list[Any] = []
         self._paused = False  # no_sync()
-        self._steps = 0
         self._synchronized = False
         self._factor = 1.0
-        self._failed = ""  # the error that ended the job
+        self._passes = 0  # gradients that hooks have seen
+        self._late_lock = threading.Lock()
+        self._forward: Optional[ForwardWaits] = None
+        if model is not None:
+            self._forward = ForwardWaits(model, self.wait_for_late, self.wait_for_all)
         for index in range(len(groups)):
             self._check_group(index)
         self.add_groups(0)
@@ -106,7 +116,7 @@ class Updates:
         rules = [self._rule(index) for index in range(len(self.groups))]
         bundles = list(bundles_of(slots, rules, alone=self._settings.skip_unused))
         if bundles:
-            with as_optimizer_error(f"{self._place()}, when the parameters are added"):
+            with as_optimizer_error(f"{self._reports.place()}, when the parameters are added"):
                 if self._agreement is not None:
                     self._agreement.add(self._slots + slots)
                 add_keys(self.job, bundles, len(self._bundles), self._settings.op)
@@ -114,8 +124,10 @@ class Updates:
         self._slots += slots
         self._bundles += bundles
         self._known += [list(group["params"]) for group in self.groups[first:]]
-        if self._settings.push == "backward":
+        if self._settings.push == "backward" or self._forward is not None:
             self._hooks += add_hooks(slots, self.on_gradient)
+        if self._forward is not None:
+            self._forward.scan()
 
     def replicate(self, bundles: Iterable[Bundle], root: int) -> None:
         """Sends every rank, and the daemon, the parameters of rank `root`."""
@@ -124,16 +136,20 @@ class Updates:
         for bundle in chosen:
             for slot in bundle.slots:
                 slot.gradient.copy_(slot.parameter.detach())
-            with as_optimizer_error(f"{self._place()}, {bundle.names()}"):
+            with as_optimizer_error(f"{self._reports.place()}, {bundle.names()}"):
                 bundle.handle = bundle.key.broadcast(root, bundle.key.gradients)
         self._wait_for(chosen, lambda bundle: bundle.store())
         for bundle in chosen:
             bundle.finish()
 
     def leave(self) -> None:
+        if not self._reports.failed:
+            self.wait_for_all()
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+        if self._forward is not None:
+            self._forward.remove()
         self.job._leave_quietly()  # if the job has failed, the step's error said so
 
     def fetch_state(self) -> dict[Any, dict[str, Any]]:
@@ -146,7 +162,7 @@ class Updates:
         self._refuse_in_flight("the state cannot be replaced between backward() and step()")
         for index in range(len(self.groups)):
             self._rule(index)
-        store(self.job, self._bundles, states, self._fail)
+        store(self.job, self._bundles, states, self._reports.fail)
         for bundle in self._bundles:
             bundle.replaced()
 
@@ -177,13 +193,16 @@ class Updates:
 
     def on_gradient(self, slot: Slot) -> None:
         """A backward pass has added to the parameter's gradient."""
-        if self._paused:
+        self._reports.refuse(used_before_arrival(slot))
+        self._passes += 1
+        slot.turn = self._passes
+        if self._paused or self._settings.push == "step":
             return
-        self._check_usable()
+        self._reports.check_usable()
         gradient = slot.parameter.grad
         with self._lock:
             if slot.pushed:
-                self._fail(
+                self._reports.fail(
                     f"parameter {slot.name} was used in more backward passes before step() than "
                     f"backward_passes_per_step={self._settings.backward_passes_per_step}, and its "
                     "gradient was already pushed. Call step() after each of them, pass a larger "
@@ -204,7 +223,7 @@ class Updates:
     def _take(self, slot: Slot) -> None:
         """Copies the gradient into phub's memory."""
         gradient = slot.parameter.grad
-        self._refuse(wrong_tensors(slot, gradient))
+        self._reports.refuse(wrong_tensors(slot, gradient))
         slot.gradient.copy_(gradient.detach())
         if self._factor != 1.0:
             slot.gradient.mul_(self._factor)
@@ -217,7 +236,7 @@ class Updates:
         index = bundle.slots[0].group
         rule = self._rule(index)
         if type(rule) is not bundle.kind:
-            self._fail(
+            self._reports.fail(
                 f"parameter group {index} was wrapped as {bundle.kind.__name__} and has become "
                 f"{type(rule).__name__}, because momentum or nesterov changed: the daemon cannot "
                 "change the kind of an optimizer"
@@ -225,7 +244,7 @@ class Updates:
         try:
             bundle.push(rule)
         except _errors.Error as error:
-            self._report(bundle, error)
+            self._reports.report(bundle, error, self.timeout)
 
     # ---- Step --------------------------------------------------------------------------------
 
@@ -239,27 +258,34 @@ class Updates:
         """factor: gradients that are pushed now are multiplied by it first."""
         self._factor = factor
         self._push_rest()
-        self._wait_for(self._bundles, lambda bundle: bundle.store())
+        deferred = set() if self._forward is None else self._forward.deferred(self._bundles)
+        now = [bundle for bundle in self._bundles if bundle not in deferred]
+        self._wait_for(in_forward_order(now), lambda bundle: bundle.store())
+        for bundle in deferred:
+            bundle.late = bundle.handle
         self._next_step()
 
     def _next_step(self) -> None:
         for bundle in self._bundles:
             bundle.finish()
-        self._steps += 1
+        self._reports.steps += 1
         self._synchronized = False
 
     def _push_rest(self) -> None:
-        self._check_usable()
+        self.wait_for_all()
+        self._reports.check_usable()
         with self._lock:
-            self._refuse(changed_groups(self.groups, self._known, self._frozen, self.name_of))
-            self._refuse(changed_after_push(self._slots, self._rule))
+            self._reports.refuse(
+                changed_groups(self.groups, self._known, self._frozen, self.name_of)
+            )
+            self._reports.refuse(changed_after_push(self._slots, self._rule))
             rest = [slot for slot in self._slots if not slot.pushed]
             if self._agreement is not None and not self._synchronized:
-                with as_optimizer_error(self._place()):
-                    unused = self._agreement.unused(self._wait_for_agreement, self._fail)
+                with as_optimizer_error(self._reports.place()):
+                    unused = self._agreement.unused(self._wait_for_agreement, self._reports.fail)
                 rest = [slot for slot in rest if slot not in unused]
             elif not self._synchronized:
-                self._refuse(absent_gradients(rest))
+                self._reports.refuse(absent_gradients(rest))
             if not self._synchronized:
                 for slot in rest:
                     self._take(slot)
@@ -278,7 +304,7 @@ class Updates:
 
     def require_synchronized(self) -> None:
         if not self._synchronized:
-            self._fail("skip_synchronize() needs a call of synchronize() before step()")
+            self._reports.fail("skip_synchronize() needs a call of synchronize() before step()")
 
     def discard(self) -> None:
         """zero_grad() before step()."""
@@ -288,7 +314,7 @@ class Updates:
                 self._skip()
                 return
             if pushed:
-                self._fail(
+                self._reports.fail(
                     f"zero_grad() was called before step(), but the gradient of "
                     f"{listed(pushed)} was pushed during the backward pass, and the daemon "
                     "applies it. Run backward passes that need no step under optimizer.no_sync(), "
@@ -314,10 +340,30 @@ class Updates:
         )
         for bundle in self._bundles:
             if bundle.handle is None:
-                with as_optimizer_error(f"{self._place()}, {bundle.names()}"):
+                with as_optimizer_error(f"{self._reports.place()}, {bundle.names()}"):
                     bundle.handle = bundle.key.push_pull_to_skip()
         self._wait_for(self._bundles)
         self._next_step()
+
+    def wait_for_late(self, bundles: Iterable[Bundle]) -> None:
+        """Waits for the parameters of these keys, and copies them, if step() has not."""
+        for bundle in bundles:
+            if bundle.late is None:
+                continue
+            with self._late_lock:  # two threads may run one module
+                if bundle.late is None:
+                    continue
+                self._reports.check_usable()
+                self._reports.refuse(written_before_arrival(bundle))
+                try:
+                    bundle.late.wait(self.timeout)
+                except _errors.Error as error:
+                    self._reports.report(bundle, error, self.timeout, self._reports.steps)
+                bundle.store()
+                bundle.late = None
+
+    def wait_for_all(self) -> None:
+        self.wait_for_late(self._bundles)
 
     def pause(self, paused: bool) -> bool:
         """Whether hooks do nothing. Returns the previous value."""
@@ -327,9 +373,10 @@ class Updates:
     # ---- Errors ------------------------------------------------------------------------------
 
     def _refuse_in_flight(self, why: str) -> None:
+        self.wait_for_all()
         pushed = [slot for slot in self._slots if slot.pushed]
         if pushed:
-            self._fail(f"{why}: {listed(pushed)} was pushed")
+            self._reports.fail(f"{why}: {listed(pushed)} was pushed")
 
     def _wait_for(
         self, bundles: list[Bundle], then: Callable[[Bundle], None] = lambda bundle: None
@@ -342,57 +389,11 @@ class Updates:
             try:
                 bundle.handle.wait(max(0.0, end - time.monotonic()))
             except _errors.Error as error:
-                self._report(bundle, error)
+                self._reports.report(bundle, error, self.timeout)
             then(bundle)
 
     def _wait_for_agreement(self, handle: Handle) -> None:
         try:
             handle.wait(self.timeout)
         except _errors.Error as error:
-            self._report(None, error)
-
-    def _place(self) -> str:
-        return f"rank {self.job.rank} of job {self.job.name}, step {self._steps + 1}"
-
-    def _check_usable(self) -> None:
-        if self._failed:
-            raise OptimizerError(
-                f"{self._place()}: the optimizer cannot continue after an earlier error: "
-                f"{self._failed}",
-                job=self.job.name,
-                own_rank=self.job.rank,
-            )
-
-    def _refuse(self, problem: Optional[str]) -> None:
-        if problem is not None:
-            self._fail(problem)
-
-    def _fail(self, text: str) -> NoReturn:
-        """An error of this rank, which the other ranks will want to know."""
-        self._notes.write(self._steps, text)
-        raise OptimizerError(
-            f"{self._place()}: {text}",
-            job=self.job.name,
-            rank=self.job.rank,
-            own_rank=self.job.rank,
-        )
-
-    def _report(self, bundle: Optional[Bundle], error: _errors.Error) -> NoReturn:
-        """The daemon reports an error, or another rank is late. bundle: None for the agreement."""
-        self._failed = text = str(error)
-        if isinstance(error, _errors.DeadlineExceeded):
-            text = (
-                f"not all ranks have pushed it within {self.timeout:g} s, the timeout of "
-                "DistributedOptimizer"
-            )
-        notes = "".join(f". {note}" for note in self._notes.read(self._steps))
-        what = "parameters without gradients"
-        if bundle is not None:
-            what = f"{bundle.names()} of parameter group {bundle.slots[0].group}"
-        raise OptimizerError(
-            f"{self._place()}, {what}: {text}{notes}",
-            job=self.job.name,
-            key=error.key,
-            rank=self.job.rank if error.rank is None else error.rank,
-            own_rank=self.job.rank,
-        ) from error
+            self._reports.report(None, error, self.timeout)
