@@ -9,7 +9,8 @@
 // by a shortest path. Members join one by one, over the path with the least loaded links from the
 // nearest vertices of the tree, so that a tree uses few links (Takahashi and Matsuyama 1980). If
 // there are more equal paths than homes, for instance spines, one tree per home leaves some of them
-// idle. Each home therefore gets several trees with equal shares, as few as balance the load.
+// idle. Each home therefore gets several trees with equal shares, as few as balance the load. If
+// bandwidths up and down differ, the trees of both phases are grown in turns.
 #include <algorithm>
 #include <limits>
 #include <queue>
@@ -32,67 +33,57 @@ constexpr double kWorthwhile = 0.99;
 using NextLink = std::pair<double, LinkIndex>;
 constexpr NextLink kUnreached{std::numeric_limits<double>::infinity(), LinkIndex{kNone}};
 
-class Grower {
+// How many trees use each link. The reversed topology has the same link indices, so both phases can
+// share it.
+class Loads {
  public:
-  explicit Grower(const Topology& topology)
-      : topology_(topology),
-        load_(topology.links().size(), 0),
-        next_(topology.nodes().size(), kUnreached) {}
+  explicit Loads(const Topology& topology)
+      : topology_(topology), trees_(topology.links().size(), 0) {}
 
-  absl::StatusOr<OutForest> Grow() {
-    OutForest forest;
-    const std::size_t homes = topology_.members().size();
-    const std::size_t trees_max = std::min(kTreesMax, kEdgesMax / (2 * topology_.nodes().size()));
-    const std::size_t rounds_max = std::clamp<std::size_t>(trees_max / homes, 1, kRoundsMax);
-    const double least = LeastTime();
-    double best = std::numeric_limits<double>::infinity();
-    std::size_t best_rounds = 0;
-    for (std::size_t round = 1; round <= rounds_max && best > least * (2 - kWorthwhile); ++round) {
-      for (const NodeIndex home : topology_.members()) {
-        if (!Spread(home))
-          return absl::FailedPreconditionError(
-              "some members can be reached only through other members");
-        forest.trees.push_back(TreeOf(home));
-      }
-      const double time = BusiestTime() / static_cast<double>(round * homes);
-      if (time > best * kWorthwhile) continue;
-      best = time;
-      best_rounds = round;
-    }
-    forest.trees.resize(best_rounds * homes);
-    forest.share_unit = static_cast<std::int64_t>(best_rounds * homes);
-    return forest;
-  }
+  void Add(LinkIndex link) { ++trees_[link.value]; }
 
- private:
-  // Trees over the link, in both phases if the reduce phase uses the mirrors of the gather phase.
-  double LoadOf(LinkIndex link) const {
-    std::int64_t load = load_[link.value];
-    if (topology_.IsSymmetric()) load += load_[topology_.MirrorOf(link)->value];
-    return static_cast<double>(load);
-  }
-  double CapacityOf(LinkIndex link) const {
-    return static_cast<double>(topology_.link(link).capacity);
+  // Trees over the link in both phases. If every link has a mirror, only the gather phase is grown,
+  // and the reduce phase uses the mirrors.
+  double TreesOver(LinkIndex link) const {
+    std::int64_t trees = trees_[link.value];
+    if (topology_.IsSymmetric()) trees += trees_[topology_.MirrorOf(link)->value];
+    return static_cast<double>(trees);
   }
 
   double BusiestTime() const {
     double busiest = 0;
-    for (std::uint32_t i = 0; i < load_.size(); ++i)
-      busiest = std::max(busiest, LoadOf(LinkIndex{i}) / CapacityOf(LinkIndex{i}));
+    for (std::uint32_t i = 0; i < trees_.size(); ++i)
+      busiest = std::max(busiest, TreesOver(LinkIndex{i}) /
+                                      static_cast<double>(topology_.link(LinkIndex{i}).capacity));
     return busiest;
   }
 
-  // All data leave every member over its own links.
-  double LeastTime() const {
-    double least = 0;
-    for (const NodeIndex member : topology_.members()) {
-      double capacity = 0;
-      for (const LinkIndex link : topology_.OutLinks(member)) capacity += CapacityOf(link);
-      least = std::max(least, 1 / capacity);
-    }
-    return least;
+ private:
+  const Topology& topology_;
+  std::vector<std::int64_t> trees_;
+};
+
+// Grows out-trees for one phase.
+class Grower {
+ public:
+  Grower(const Topology& topology, Loads& loads)
+      : topology_(topology), loads_(loads), next_(topology.nodes().size(), kUnreached) {}
+
+  // Returns whether the home reaches all members.
+  bool GrowTree(NodeIndex home) {
+    if (!Spread(home)) return false;
+    forest_.trees.push_back(TreeOf(home));
+    return true;
   }
 
+  // The first `count` trees, with equal shares.
+  OutForest Take(std::size_t count) {
+    forest_.trees.resize(count);
+    forest_.share_unit = static_cast<std::int64_t>(count);
+    return std::move(forest_);
+  }
+
+ private:
   // Members are leaves unless they forward.
   bool IsInner(NodeIndex node) const {
     return node == home_ || !topology_.IsMember(node) || topology_.members_forward();
@@ -133,9 +124,10 @@ class Grower {
   // The cost of one more tree on the link: a high power of its load, so that the busiest link of a
   // path decides. Only multiplications: equal on every platform.
   double CostOf(LinkIndex link) const {
-    const double time = (LoadOf(link) + 1) / CapacityOf(link);
-    const double square = time * time;
-    return square * square * square / CapacityOf(link);
+    const auto capacity = static_cast<double>(topology_.link(link).capacity);
+    const double time = (loads_.TreesOver(link) + 1) / capacity;
+    const double cube = time * time * time;
+    return cube * cube * cube * cube / capacity;
   }
 
   // Searches backwards from the member along shortest paths to the cheapest node of the tree that
@@ -174,7 +166,7 @@ class Grower {
     while (node != member) {
       const LinkIndex link = next_[node.value].second;
       segment.push_back(link);
-      ++load_[link.value];
+      loads_.Add(link);
       node = topology_.link(link).to;
       if (topology_.node(node).kind == NodeKind::kSwitch) continue;
       is_joined_[node.value] = true;
@@ -202,7 +194,8 @@ class Grower {
   }
 
   const Topology& topology_;
-  std::vector<std::int64_t> load_;  // by link: trees that use it
+  Loads& loads_;
+  OutForest forest_;
   // For the current tree, by node:
   NodeIndex home_;
   std::vector<std::uint32_t> depth_;  // distance from the home
@@ -213,6 +206,42 @@ class Grower {
   // While a member joins, by node: the cost to the member, and the next link.
   std::vector<NextLink> next_;
 };
+
+// All data leave and enter every member over its own links.
+double LeastTime(const Topology& topology) {
+  double least = 0;
+  for (const NodeIndex member : topology.members()) {
+    for (const auto& links : {topology.OutLinks(member), topology.InLinks(member)}) {
+      double capacity = 0;
+      for (const LinkIndex link : links)
+        capacity += static_cast<double>(topology.link(link).capacity);
+      least = std::max(least, 1 / capacity);
+    }
+  }
+  return least;
+}
+
+// Gives every home a tree per grower and round. Returns the number of rounds to use, or 0 if some
+// members cannot be reached.
+std::size_t GrowRounds(const Topology& topology, const std::vector<Grower*>& growers,
+                       const Loads& loads) {
+  const std::size_t homes = topology.members().size();
+  const std::size_t trees_max = std::min(kTreesMax, kEdgesMax / (2 * topology.nodes().size()));
+  const std::size_t rounds_max = std::clamp<std::size_t>(trees_max / homes, 1, kRoundsMax);
+  const double least = LeastTime(topology);
+  double best = std::numeric_limits<double>::infinity();
+  std::size_t best_rounds = 0;
+  for (std::size_t round = 1; round <= rounds_max && best > least * (2 - kWorthwhile); ++round) {
+    for (const NodeIndex home : topology.members())
+      for (Grower* grower : growers)
+        if (!grower->GrowTree(home)) return 0;
+    const double time = loads.BusiestTime() / static_cast<double>(round * homes);
+    if (time > best * kWorthwhile) continue;
+    best = time;
+    best_rounds = round;
+  }
+  return best_rounds;
+}
 
 absl::Status InSwitchApplies(const Topology& topology) {
   if (!topology.HasAggregators())
@@ -226,8 +255,20 @@ absl::Status InSwitchApplies(const Topology& topology) {
 }
 
 absl::StatusOr<Forest> PlanInSwitch(const Topology& topology, const PlannerOptions&) {
-  return GrowBothPhases(topology, "in-switch",
-                        [](const Topology& direction) { return Grower(direction).Grow(); });
+  const Topology reversed = topology.Reversed();
+  Loads loads(topology);
+  Grower down(topology, loads), up(reversed, loads);
+  // Both phases are grown together if they differ: a member's data for other homes and the results
+  // of its own share leave over the same links.
+  const bool is_mirrored = topology.IsSymmetric();
+  const std::vector<Grower*> growers = is_mirrored ? std::vector{&down} : std::vector{&up, &down};
+  const std::size_t rounds = GrowRounds(topology, growers, loads);
+  if (rounds == 0)
+    return absl::FailedPreconditionError("some members can be reached only through other members");
+  const std::size_t count = rounds * topology.members().size();
+  const OutForest gather = down.Take(count);
+  return is_mirrored ? MirrorPhase(topology, "in-switch", gather)
+                     : PairPhases(topology, "in-switch", up.Take(count), gather);
 }
 
 }  // namespace

@@ -108,12 +108,17 @@ absl::StatusOr<Forest> PairPhases(const Topology& topology, std::string_view pla
   return Builder(topology, planner).Pair(reversed_reduce, false, gather);
 }
 
+absl::StatusOr<Forest> MirrorPhase(const Topology& topology, std::string_view planner,
+                                   const OutForest& gather) {
+  return Builder(topology, planner).Pair(gather, true, gather);
+}
+
 absl::StatusOr<Forest> GrowBothPhases(
     const Topology& topology, std::string_view planner,
     const std::function<absl::StatusOr<OutForest>(const Topology&)>& grow) {
   const absl::StatusOr<OutForest> down = grow(topology);
   if (!down.ok()) return down.status();
-  if (topology.IsSymmetric()) return Builder(topology, planner).Pair(*down, true, *down);
+  if (topology.IsSymmetric()) return MirrorPhase(topology, planner, *down);
   const absl::StatusOr<OutForest> up = grow(topology.Reversed());
   if (!up.ok()) return up.status();
   return PairPhases(topology, planner, *up, *down);

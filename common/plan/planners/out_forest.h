@@ -38,6 +38,11 @@ void StepsByDepth(OutTree& tree);
 absl::StatusOr<Forest> PairPhases(const Topology& topology, std::string_view planner,
                                   const OutForest& reversed_reduce, const OutForest& gather);
 
+// The reduce phase is the reversed gather phase over the mirrors of its links. REQUIRES: every link
+// has a mirror.
+absl::StatusOr<Forest> MirrorPhase(const Topology& topology, std::string_view planner,
+                                   const OutForest& gather);
+
 // Grows the gather phase on the topology. If every link has a mirror, the reduce phase is the
 // reversed gather phase over the mirrors. Otherwise the reduce phase is grown on the reversed
 // topology, and the trees of each home are split into common shares and paired.

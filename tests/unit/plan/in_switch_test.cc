@@ -12,21 +12,26 @@
 namespace phub::plan {
 namespace {
 
-// Racks with a link to each of several aggregating spines.
-Topology Spines(std::uint32_t racks, const std::vector<std::int64_t>& capacities,
-                std::int64_t unit) {
+// Racks with links to and from each of several aggregating spines.
+Topology Spines(std::uint32_t racks, const std::vector<std::int64_t>& to_spines,
+                const std::vector<std::int64_t>& from_spines, std::int64_t unit) {
   TopologyParts parts;
   parts.name = "spines";
   parts.unit_capacity = unit;
   for (std::uint32_t i = 0; i < racks; ++i) parts.nodes.push_back({"r" + std::to_string(i)});
-  for (std::uint32_t spine = 0; spine < capacities.size(); ++spine) {
+  for (std::uint32_t spine = 0; spine < to_spines.size(); ++spine) {
     parts.nodes.push_back({"s" + std::to_string(spine), NodeKind::kAggregator});
     for (std::uint32_t i = 0; i < racks; ++i)
       for (const bool up : {true, false})
         parts.links.push_back({NodeIndex{up ? i : racks + spine}, NodeIndex{up ? racks + spine : i},
-                               capacities[spine], 500});
+                               up ? to_spines[spine] : from_spines[spine], 500});
   }
   return *Topology::Create(parts);
+}
+
+Topology Spines(std::uint32_t racks, const std::vector<std::int64_t>& capacities,
+                std::int64_t unit) {
+  return Spines(racks, capacities, capacities, unit);
 }
 
 // The busiest link's time by the plan file, as a multiple of the bound for plans that sum in
@@ -49,6 +54,15 @@ TEST(InSwitch, UsesAllSpines) {
 TEST(InSwitch, UsesUnequalSpinesByTheirBandwidth) {
   EXPECT_LT(OfBound(Spines(4, {1, 2}, 3)), 1.02);
   EXPECT_LT(OfBound(Spines(5, {3, 1, 1}, 5)), 1.02);
+}
+
+TEST(InSwitch, UsesSpinesWhoseBandwidthsUpAndDownDiffer) {
+  EXPECT_LT(OfBound(Spines(4, {1, 2}, {2, 1}, 3)), 1.02);
+  EXPECT_LT(OfBound(Spines(3, {2, 2}, {1, 1}, 4)), 1.02);
+  EXPECT_LT(OfBound(Spines(2, {1, 2}, {2, 1}, 3)), 1.02);
+  EXPECT_LT(OfBound(Spines(6, {1, 2, 3}, {3, 2, 1}, 6)), 1.1);
+  EXPECT_LT(OfBound(Spines(8, {1, 2, 3, 4}, {4, 3, 2, 1}, 10)), 1.1);
+  EXPECT_LT(OfBound(Spines(16, {1, 2, 2}, {2, 1, 2}, 5)), 1.05);
 }
 
 TEST(InSwitch, TakesNoMoreTreesThanItNeeds) {
