@@ -1,8 +1,7 @@
 // How much work is done in one turn under control's lock, counted in units: keys, pieces of
 // training state, jobs that are described. The bounds do not depend on the number of ranks, keys or
 // jobs. The simulation asserts them in every turn (tests/sim/sim_daemon.h). Not counted: work that
-// takes a few nanoseconds for each key or job, and batches of keys and the beginning of loads in
-// jobs that span racks, which are handled at once.
+// takes a few nanoseconds for each key or job.
 #pragma once
 
 #include <algorithm>

@@ -160,7 +160,7 @@ void Cluster::StartSavers() {
     savers_.push_back(std::make_unique<SimSaver>(
         network_, daemons, random_, job->script, [this, &rank0](std::size_t position) {
           const bool trains = rank0.state() == SimWorker::State::kTraining;
-          return layout_ == Layout::kOneRack && trains ? rank0.SessionAt(position) : "";
+          return trains ? rank0.SessionAt(position) : "";
         }));
     network_.Schedule(static_cast<TimeNs>(random_.Below(200)) * kMillisecond,
                       [saver = savers_.back().get()] { saver->Start(); });

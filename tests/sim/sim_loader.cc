@@ -22,12 +22,20 @@ void SimLoader::Later(Step step) {
 
 void SimLoader::Start() { Later(&SimLoader::Begin); }
 
-// The first message has some of the keys.
+const std::string& SimLoader::mistake() const {
+  for (const auto& [rack, relay] : relays_) {
+    if (!relay->mistake().empty()) return relay->mistake();
+  }
+  return mistake_;
+}
+
+// The first message has some of the keys; all of them if the job spans racks.
 void SimLoader::Begin(server::Control& control) {
   v1::LoadStateRequest first;
   first.set_session_id(checkpoint_.session_id);
-  for (const std::uint64_t count = 1 + random_.Below(checkpoint_.keys.size()); keys_sent_ < count;)
-    *first.add_keys() = checkpoint_.keys[keys_sent_++];
+  std::uint64_t count = checkpoint_.keys.size();
+  if (checkpoint_.plane.empty()) count = 1 + random_.Below(count);
+  while (keys_sent_ < count) *first.add_keys() = checkpoint_.keys[keys_sent_++];
   const auto load = control.loads().BeginLoad(std::move(first));
   if (!load.ok()) return;
   load_ = *load;
@@ -47,10 +55,20 @@ void SimLoader::TakePart(server::Control& control) {
     return control.loads().Later(
         load_, [self = shared_from_this(), &control] { self->TakePart(control); });
   }
+  PassOn(control);
   if (keys_sent_ == checkpoint_.keys.size() && pieces_sent_ + 1 == checkpoint_.pieces.size())
     return Later(&SimLoader::Finish);
   DrawMessage();
   Later(&SimLoader::TakePart);
+}
+
+void SimLoader::PassOn(server::Control& control) {
+  for (auto& [rack, part] : control.loads().PartsForRacks(load_)) {
+    std::shared_ptr<SimLoadRelay>& relay = relays_[rack];
+    if (relay == nullptr)
+      relay = std::make_shared<SimLoadRelay>(network_, *checkpoint_.plane[rack], random_);
+    relay->Send(std::move(part));
+  }
 }
 
 // Keys come before pieces.
@@ -68,7 +86,9 @@ void SimLoader::DrawMessage() {
 
 void SimLoader::Finish(server::Control& control) {
   checked_ = true;
-  if (random_.Chance(1, 2)) return control.loads().CancelLoad(load_);
+  for (const auto& [rack, relay] : relays_) relay->Cancel();
+  // The last piece may be another rack's, so that nothing is missing here.
+  if (!checkpoint_.plane.empty() || random_.Chance(1, 2)) return control.loads().CancelLoad(load_);
   control.loads().FinishLoad(
       load_, [self = shared_from_this()](const absl::Status& status, const v1::LoadStateResponse&) {
         if (status.ok()) self->mistake_ = "control loaded a checkpoint whose last piece is missing";

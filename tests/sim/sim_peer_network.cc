@@ -36,7 +36,7 @@ void SimPeerNetwork::After(DurationNs delay, std::function<void()> what) {
 }
 
 server::DroppedMessages SimPeerNetwork::Send(server::RackIndex to, const server::PeerSender& sender,
-                                             v1::PeerMessage message) {
+                                             server::SharedPeerMessage message) {
   Link& link = links_[to.value];
   const bool was_empty = link.queue.empty();
   server::DroppedMessages dropped = link.queue.Push(sender, std::move(message));

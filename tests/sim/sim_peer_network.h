@@ -25,7 +25,7 @@ class SimPeerNetwork final : public server::PeerNetwork {
   void Start();  // starts heartbeats
 
   server::DroppedMessages Send(server::RackIndex to, const server::PeerSender& sender,
-                               v1::PeerMessage message) override;
+                               server::SharedPeerMessage message) override;
   void DialLane(server::PeerLaneCall call) override;
 
   // Envelopes sent again because there was no receipt.

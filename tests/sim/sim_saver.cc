@@ -249,11 +249,18 @@ void SimSaver::Check() {
   LoadBack();
 }
 
-// Each daemon gets its own chunks.
+// Each daemon of rank 0's rack gets its own chunks, and those of its plane.
 void SimSaver::LoadBack() {
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
+  const std::size_t per_rack = parts_.size() / script_.racks;
+  for (std::size_t i = 0; i < per_rack; ++i) {
     const Part& part = parts_[i];
-    SimLoader::Checkpoint checkpoint{session_at_(i), {}, part.pieces};
+    SimLoader::Checkpoint checkpoint{session_at_(i), {}, part.pieces, {}};
+    for (std::size_t other = i + per_rack; other < parts_.size(); other += per_rack) {
+      const auto& pieces = parts_[other].pieces;
+      checkpoint.pieces.insert(checkpoint.pieces.end(), pieces.begin(), pieces.end());
+    }
+    for (std::size_t other = i; script_.racks > 1 && other < parts_.size(); other += per_rack)
+      checkpoint.plane.push_back(daemons_[other].get());
     if (checkpoint.session_id.empty() || part.pieces.empty()) continue;
     for (const v1::SnapshotKey& key : part.keys) {
       v1::KeyStateInfo& info = checkpoint.keys.emplace_back();

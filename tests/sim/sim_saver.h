@@ -2,8 +2,8 @@
 // daemons of its rack or of all racks that it spans. Like client/checkpoint over gRPC, it chooses a
 // boundary, makes every daemon begin, and reads what they send. If the job was already past the
 // boundary, it begins again. The result is compared with the script's expected parameters and
-// optimizer state. In one rack, it is then sent back to the daemons (sim_loader.h). Jobs are listed
-// page by page, too.
+// optimizer state. It is then sent back to the daemons of rank 0's rack (sim_loader.h). Jobs are
+// listed page by page, too.
 #pragma once
 
 #include <cstdint>

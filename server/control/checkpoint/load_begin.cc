@@ -40,7 +40,6 @@ absl::StatusOr<LoadId> Loads::BeginLoad(v1::LoadStateRequest first) {
 }
 
 // Another thread maps the images and checks which keys the load names, in an arrival of its own.
-// For a job that spans racks, that is done at once, since its parts are relayed at once.
 void Loads::MapArrival(Job& job, v1::LoadStateRequest first) {
   struct Draft {
     ChunkSource source;
@@ -49,11 +48,18 @@ void Loads::MapArrival(Job& job, v1::LoadStateRequest first) {
     std::vector<std::shared_ptr<CheckpointImage>> images;
     CheckpointArrival arrival;
     absl::Status status;
+    bool spans_racks = false;
+    std::uint32_t racks_to_deal = 0;  // 0: this daemon loads only its own chunks
+    std::uint64_t number = 0;         // the load's, for the other racks
   };
   const auto draft = std::make_shared<Draft>();
   draft->source = SourceOf(job);
   draft->keys = job.keys;
   draft->job = job.name();
+  draft->spans_racks = job.rack_run != nullptr;
+  if (draft->spans_racks && !first.session_id().empty())
+    draft->racks_to_deal = context_.options.racks_with_ranks();
+  draft->number = job.checkpoints->newest_load;
   draft->arrival.state = std::make_unique<DeliveredCheckpoint>();
   v1::LoadedState& description = *draft->arrival.state->description;
   description.set_iteration(first.iteration());
@@ -61,7 +67,7 @@ void Loads::MapArrival(Job& job, v1::LoadStateRequest first) {
   v1::SavedState& source = *description.mutable_source();
   source = SaveAt(first.iteration(), first.source().directory(), first.source().host());
   source.set_loaded(true);
-  const auto work = [draft] {
+  const auto work = [draft, self = RackIndex{context_.options.rack_index}] {
     draft->images = MapImages(draft->source);
     if (draft->images.empty()) return;
     CheckpointArrival& arrival = draft->arrival;
@@ -71,25 +77,28 @@ void Loads::MapArrival(Job& job, v1::LoadStateRequest first) {
     draft->status =
         NameKeys(draft->job, draft->keys,
                  std::span(named.data(), static_cast<std::size_t>(named.size())), arrival);
+    if (!draft->status.ok() || !draft->spans_racks) return;
+    const std::vector<ChunkRef> chunks = ChunksOf(draft->source);
+    CountReductionsElsewhere(chunks, draft->keys.size(), arrival);
+    if (draft->racks_to_deal == 0) return;
+    DealOut(draft->racks_to_deal, self, chunks, *arrival.state->description, arrival);
+    for (auto& [rack, part] : arrival.for_racks) part.set_number(draft->number);
   };
-  const auto then = [this, &job, draft, id = job.checkpoints->arrival->id,
-                     is_own = !first.session_id().empty()] {
+  const auto then = [this, &job, draft, id = job.checkpoints->arrival->id] {
     CheckpointArrival* const arrival = job.checkpoints->arrival.get();
     if (!job.running() || arrival == nullptr || arrival->id != id || arrival->state == nullptr) {
       (void)host_memory_.FreeLater(draft);
       return;
     }
-    EnterArrival(job, std::move(draft->arrival), std::move(draft->images), draft->status, is_own);
+    EnterArrival(job, std::move(draft->arrival), std::move(draft->images), draft->status);
   };
-  if (job.rack_run == nullptr) return RunLongOn(context_, job, work, then);
-  work();
-  then();
+  RunLongOn(context_, job, work, then);
 }
 
 // The images are mapped and the keys are named: charges the images, and gets their pages.
 void Loads::EnterArrival(Job& job, CheckpointArrival draft,
                          std::vector<std::shared_ptr<CheckpointImage>> mapped,
-                         const absl::Status& named, bool is_own) {
+                         const absl::Status& named) {
   CheckpointArrival& arrival = *job.checkpoints->arrival;
   arrival.state->description = std::move(draft.state->description);
   arrival.state->first_iterations = std::move(draft.state->first_iterations);
@@ -97,18 +106,14 @@ void Loads::EnterArrival(Job& job, CheckpointArrival draft,
   arrival.parts = std::move(draft.parts);
   arrival.first_parts = std::move(draft.first_parts);
   arrival.elements_left = draft.elements_left;
+  arrival.dealt = std::move(draft.dealt);
+  arrival.for_racks = std::move(draft.for_racks);
   auto images = AdmitImages(context_, host_memory_, job, std::move(mapped));
   if (!images.ok()) {
     return FailArrival(job, context_.Refuse(ControlCounter::loads_refused, images.status()));
   }
   arrival.state->images = *std::move(images);
   arrival.mapped = true;
-  if (named.ok() && job.rack_run != nullptr) CountReductionsElsewhere(job, arrival);
-  if (named.ok() && job.rack_run != nullptr && is_own) {
-    DealOut(context_.options.racks_with_ranks(), RackIndex{context_.options.rack_index},
-            ChunksOf(SourceOf(job)), *arrival.state->description, arrival);
-    for (auto& [rack, part] : arrival.for_racks) part.set_number(job.checkpoints->newest_load);
-  }
   if (!named.ok()) return FailArrival(job, named);
   context_.counters.Add(ControlCounter::loads_begun);
   NotePages(job);

@@ -56,11 +56,12 @@ void Loads::PrepareParts(const ChunkSource& source, std::size_t key_count,
 }
 
 // Chunks whose home is another daemon get no elements here, only the count of reductions.
-void Loads::CountReductionsElsewhere(const Job& job, CheckpointArrival& arrival) {
-  std::vector<std::uint64_t> reductions(job.keys.size(), 0);
+void Loads::CountReductionsElsewhere(std::span<const ChunkRef> chunks, std::size_t key_count,
+                                     CheckpointArrival& arrival) {
+  std::vector<std::uint64_t> reductions(key_count, 0);
   for (const v1::KeyStateInfo& info : arrival.state->description->keys())
     reductions[info.key_index()] = info.reductions();
-  for (const ChunkRef& place : ChunksOf(SourceOf(job))) {
+  for (const ChunkRef& place : chunks) {
     const std::uint32_t key = place.chunk->key->key.value;
     if (place.chunk->is_home || !arrival.named[key]) continue;
     auto& image = arrival.state->images.of_cores[place.core.value]->chunks[place.index];

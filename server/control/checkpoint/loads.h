@@ -68,11 +68,12 @@ class Loads final : public JobObserver {
   using KeyInfos = google::protobuf::RepeatedPtrField<v1::KeyStateInfo>;
   void MapArrival(Job& job, v1::LoadStateRequest first);
   void EnterArrival(Job& job, CheckpointArrival draft,
-                    std::vector<std::shared_ptr<CheckpointImage>> mapped, const absl::Status& named,
-                    bool is_own);
+                    std::vector<std::shared_ptr<CheckpointImage>> mapped,
+                    const absl::Status& named);
   static void PrepareParts(const ChunkSource& source, std::size_t key_count,
                            CheckpointArrival& arrival);
-  static void CountReductionsElsewhere(const Job& job, CheckpointArrival& arrival);
+  static void CountReductionsElsewhere(std::span<const ChunkRef> chunks, std::size_t key_count,
+                                       CheckpointArrival& arrival);
   static absl::Status NameKeys(const std::string& job, const KeyTable& job_keys,
                                std::span<const v1::KeyStateInfo* const> keys,
                                CheckpointArrival& arrival);

@@ -3,6 +3,7 @@
 // is missing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "server/control/answers.h"
 #include "server/control/jobs/job.h"
+#include "server/control/jobs/peer_message.h"
 
 namespace phub::server {
 
@@ -24,9 +26,10 @@ class PeerRacks {
   // Whether every rack is connected and has the first `batches` batches of the job's keys, so that
   // ranks may use them.
   virtual bool HaveKeys(const Job& job, std::uint32_t batches) const = 0;
-  // INVALID_ARGUMENT if the batch does not fit in one message to another rack.
-  virtual absl::Status CheckKeys(const Job& job, const KeySpecs& keys) const = 0;
-  virtual void TellOfKeys(const Job& job, std::uint32_t batch) = 0;
+  // How large a message with a batch of keys may be; 0: the job does not span racks.
+  virtual std::size_t KeysBytesMax(const Job& job) const = 0;
+  // A message with the newest batch of keys.
+  virtual void TellOfKeys(const Job& job, const SharedPeerMessage& message) = 0;
 
   // Every rank of this rack has reached the job's next barrier. Returns whether the ranks of all
   // racks have.

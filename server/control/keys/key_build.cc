@@ -55,6 +55,36 @@ std::vector<std::vector<BinIndex>> Place(KeyBuild& build) {
   return placement;
 }
 
+// A message that another daemon cannot receive would block all later messages.
+absl::Status DescribeForRacks(KeyBuild& build) {
+  if (build.message_bytes_max == 0) return absl::OkStatus();
+  v1::PeerMessage message;
+  message.set_incarnation(build.incarnation.value);
+  v1::PeerKeys& keys = *message.mutable_keys();
+  keys.set_batch(build.batch);
+  keys.set_rank(build.rank.value + build.config.rank_base);
+  *keys.mutable_keys() = build.keys;
+  build.for_racks.emplace(std::move(message));
+  if (build.for_racks->bytes <= build.message_bytes_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("job {}: a batch of {} keys has {} bytes, and at most {} can be sent to other "
+                  "racks; add the keys in several batches",
+                  build.job, build.keys.size(), build.for_racks->bytes, build.message_bytes_max));
+}
+
+// Maps the landing memory for partial sums of other racks, on every core loop.
+absl::Status BuildExchangeParts(KeyBuild& build) {
+  for (std::size_t core = 0; core < build.exchange_shards.size(); ++core) {
+    const exchange::ShardExchange& shard = *build.exchange_shards[core];
+    build.exchange_batches.push_back(
+        exchange::MakeExchangeBatch(shard, build.parts[core], build.choosers[core]));
+    if (build.exchange_batches.back() == nullptr)
+      return absl::ResourceExhaustedError("out of memory");
+    exchange::AddExchange(shard, *build.exchange_batches.back(), *build.record.parts[core]);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMemory& host_memory) {
@@ -72,15 +102,22 @@ std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMem
   build->chunk_counts = job.chunk_counts;
   build->names = job.key_names;
   build->rank = rank;
+  build->batch = static_cast<std::uint32_t>(job.batches.size());
+  build->incarnation = job.account.incarnation;
+  if (job.exchange != nullptr) {
+    build->exchange_shards = job.exchange->shards;
+    build->choosers = job.exchange->choosers;
+  }
   return build;
 }
 
 void PlanKeys(KeyBuild& build) {
-  if (build.given != nullptr) build.keys = build.given->keys();
   build.refusal = ControlCounter::keys_refused_invalid;
-  build.status = CheckKeys(build, build.keys);
+  build.status = CheckKeys(build, *build.given);
   if (!build.status.ok()) return;
-  build.keys = FillInDefaults(build.keys);
+  build.keys = FillInDefaults(*build.given);
+  build.status = DescribeForRacks(build);
+  if (!build.status.ok()) return;
   for (const v1::KeySpec& key : build.keys) build.parameter_bytes += KeyBytes(key);
   build.placement = Place(build);
   for (const std::vector<BinIndex>& key : build.placement) {
@@ -95,6 +132,10 @@ void PlanKeys(KeyBuild& build) {
       LayOutParameters(build.keys, build.parts, build.config.versions(), build.share);
   build.bytes = build.record.layout.memory_bytes;
   for (const auto& part : build.parts) build.bytes += KeyBatchBytes(build.config, part);
+  for (std::size_t core = 0; core < build.exchange_shards.size(); ++core) {
+    build.bytes += exchange::ExchangeBatchBytes(build.exchange_shards[core]->plan,
+                                                build.parts[core], build.choosers[core]);
+  }
 }
 
 void BuildKeys(KeyBuild& build) {
@@ -108,6 +149,7 @@ void BuildKeys(KeyBuild& build) {
     if (record.parts.back() == nullptr)
       build.status = absl::ResourceExhaustedError("out of memory");
   }
+  if (build.status.ok()) build.status = BuildExchangeParts(build);
   if (!build.status.ok()) return;
   record.parameters = *std::move(parameters);
   record.first = build.rank;

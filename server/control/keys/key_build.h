@@ -3,8 +3,10 @@
 // for a job; nothing here reads the job.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "server/control/counters.h"
 #include "server/control/jobs/host_memory.h"
 #include "server/control/jobs/job.h"
+#include "server/control/jobs/peer_message.h"
 
 namespace phub::server {
 
@@ -26,10 +29,17 @@ struct KeyBuild {
   bool share = false;                      // keys may be in shared memory
   SharedMemory::ReleaseHook release_hook;  // of shared memory; may be empty
   std::vector<PlacementBin> bins;
-  std::vector<std::uint32_t> chunk_counts;          // [bin]
-  std::shared_ptr<std::set<std::string>> names;     // the job's; only builds use it
-  std::shared_ptr<const v1::AddKeysRequest> given;  // null: `keys` is set already
+  std::vector<std::uint32_t> chunk_counts;       // [bin]
+  std::shared_ptr<std::set<std::string>> names;  // the job's; only builds use it
+  std::shared_ptr<const KeySpecs> given;
   Rank rank{};
+  // Only for jobs that span racks.
+  std::vector<std::shared_ptr<exchange::ShardExchange>> exchange_shards;  // [core]
+  std::vector<exchange::TreeChooser> choosers;                            // [core]
+  // The other racks get a message with the keys, of at most that size; 0: they do not.
+  std::size_t message_bytes_max = 0;
+  std::uint32_t batch = 0;
+  Incarnation incarnation{};
 
   // What becomes of the batch.
   absl::Status status;
@@ -39,8 +49,10 @@ struct KeyBuild {
   std::vector<std::vector<KeyShardSpec>> parts;  // [core][key]
   std::vector<std::uint64_t> first_iterations;   // [key]
   std::uint64_t parameter_bytes = 0;
-  std::uint64_t bytes = 0;  // what admission charges, without the exchange across racks
+  std::uint64_t bytes = 0;  // what admission charges
   BatchRecord record;
+  std::vector<std::shared_ptr<exchange::ExchangeBatch>> exchange_batches;  // [core]
+  std::optional<SharedPeerMessage> for_racks;
 };
 
 std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMemory& host_memory);

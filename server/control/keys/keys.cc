@@ -13,9 +13,9 @@ namespace phub::server {
 
 namespace {
 
-// The memory of the batch on every core that needs pages. Its exchange parts are the last ones of
-// the job.
-std::vector<UnbackedMemory> UnbackedMemoryOf(const Job& job, const BatchRecord& record) {
+// The memory of the batch on every core that needs pages.
+std::vector<UnbackedMemory> UnbackedMemoryOf(const KeyBuild& build) {
+  const BatchRecord& record = build.record;
   std::vector<UnbackedMemory> memory;
   const auto add = [&](const MappedMemory& each, const std::shared_ptr<const void>& owner) {
     if (each) memory.push_back({.data = each.data(), .bytes = each.bytes(), .owner = owner});
@@ -24,12 +24,7 @@ std::vector<UnbackedMemory> UnbackedMemoryOf(const Job& job, const BatchRecord& 
     add(part->masters, part);
     add(part->state, part);
   }
-  if (job.exchange != nullptr) {
-    const auto& batches = job.exchange->batches;
-    for (std::size_t i = batches.size() - record.parts.size(); i < batches.size(); ++i) {
-      add(batches[i]->landing, batches[i]);
-    }
-  }
+  for (const auto& batch : build.exchange_batches) add(batch->landing, batch);
   const BatchParameters& parameters = record.parameters;
   for (const std::span<std::byte> own : parameters.own) {
     const bool shared = parameters.shared.bytes() > 0 && own.data() == parameters.shared.data();
@@ -50,12 +45,6 @@ absl::Status Over(const Job& job) {
 
 // Reserves what the batch needs.
 absl::Status Keys::Admit(Job& job, KeyBuild& build) {
-  if (job.rack_run != nullptr) {
-    for (std::size_t core = 0; core < build.parts.size(); ++core) {
-      build.bytes += exchange::ExchangeBatchBytes(job.exchange->plan, build.parts[core],
-                                                  job.exchange->choosers[core]);
-    }
-  }
   build.refusal = ControlCounter::keys_refused_quota;
   if (absl::Status status = context_.ledger.AddKeys(job.account, build.placement.size());
       !status.ok()) {
@@ -71,28 +60,11 @@ absl::Status Keys::Admit(Job& job, KeyBuild& build) {
   return status;
 }
 
-// Allocates the landing memory for partial sums of other racks, on every core.
-absl::Status Keys::BuildExchangeParts(Job& job, const std::vector<std::vector<KeyShardSpec>>& parts,
-                                      BatchRecord& record) {
-  JobExchange& exchange = *job.exchange;
-  for (std::size_t core = 0; core < parts.size(); ++core) {
-    std::shared_ptr<exchange::ExchangeBatch> batch =
-        exchange::MakeExchangeBatch(*exchange.shards[core], parts[core], exchange.choosers[core]);
-    if (batch == nullptr) return absl::ResourceExhaustedError("out of memory");
-    exchange::AddExchange(*exchange.shards[core], *batch, *record.parts[core]);
-    exchange.batches.push_back(std::move(batch));
-  }
-  return absl::OkStatus();
-}
-
 // The batch is built: the job has it from now on. If it cannot, returns what was reserved.
 absl::Status Keys::Enter(Job& job, KeyBuild& build) {
   BatchRecord& record = build.record;
   absl::Status status = build.status;
-  if (status.ok() && job.rack_run != nullptr) {
-    status = BuildExchangeParts(job, build.parts, record);
-  }
-  if (status.ok()) status = host_memory_.TakePagesOf(UnbackedMemoryOf(job, record), record.pages);
+  if (status.ok()) status = host_memory_.TakePagesOf(UnbackedMemoryOf(build), record.pages);
   if (!status.ok()) {
     context_.ledger.Return(job.account, build.bytes);
     job.memory_bytes -= build.bytes;
@@ -106,6 +78,10 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
                     FormatBytes(build.bytes), std::string(status.message())));
   }
   host_memory_.TellOfParameters(job, record);
+  if (job.exchange != nullptr) {
+    job.exchange->choosers = std::move(build.choosers);
+    for (auto& batch : build.exchange_batches) job.exchange->batches.push_back(std::move(batch));
+  }
   job.bins = std::move(build.bins);
   job.chunk_counts = std::move(build.chunk_counts);
   job.parameter_bytes += build.parameter_bytes;
@@ -123,57 +99,51 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
   return job.running() ? absl::OkStatus() : absl::AbortedError(job.fault.message());
 }
 
-absl::Status Keys::AcceptBatch(Job& job, const KeySpecs& given, Rank rank) {
+void Keys::AfterBuild(Job& job, std::function<void()> then) {
+  job.key_waiters.push_back(std::move(then));
+}
+
+void Keys::BuildPeerBatch(Job& job, std::shared_ptr<const KeySpecs> given, Rank rank, Done done) {
   const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_);
-  build->keys = given;
-  PlanKeys(*build);
-  absl::Status status = build->status;
-  if (status.ok()) status = Admit(job, *build);
-  if (!status.ok()) return context_.Refuse(build->refusal, status);
-  const SilenceGuard guard(context_);
-  BuildKeys(*build);
-  status = Enter(job, *build);
-  if (!status.ok() && job.running()) return context_.Refuse(build->refusal, status);
-  return status;
+  build->given = std::move(given);
+  StartBuild(job, build, done);
 }
 
 // Builds the next batch of a job in steps: without the lock, except for its admission and its entry
 // into the job. One batch at a time; other calls that need it wait in job.key_waiters. The job's
 // record stays until the build is over, even if the job ends.
-void Keys::StartBuild(Job& job, const Adding& adding, Rank rank) {
-  const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_);
-  build->given = adding.request;
+void Keys::StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Done& done) {
+  PHUB_CHECK(job.key_build == nullptr, "job={}", job.name());
   job.key_build = build;
+  const auto units = static_cast<std::size_t>(build->given->size());
   context_.RunLong(
-      UnitsOf(adding), job.account.tenant, [build] { PlanKeys(*build); },
-      [this, &job, adding, build] {
-        if (!job.running()) return FinishBuild(job, adding, Over(job));
+      units, job.account.tenant, [build] { PlanKeys(*build); },
+      [this, &job, units, build, done] {
+        if (!job.running()) return FinishBuild(job, done, Over(job));
         absl::Status status = build->status;
         if (status.ok()) status = Admit(job, *build);
-        if (!status.ok()) return FinishBuild(job, adding, context_.Refuse(build->refusal, status));
+        if (!status.ok()) return FinishBuild(job, done, context_.Refuse(build->refusal, status));
         context_.RunLong(
-            UnitsOf(adding), job.account.tenant, [build] { BuildKeys(*build); },
-            [this, &job, adding, build] {
+            units, job.account.tenant, [build] { BuildKeys(*build); },
+            [this, &job, build, done] {
               if (!job.running()) {  // the job's account is closed as a whole
                 job.unwanted.push_back(build);
-                return FinishBuild(job, adding, Over(job));
+                return FinishBuild(job, done, Over(job));
               }
               absl::Status entered = Enter(job, *build);
               if (!entered.ok() && job.running())
                 entered = context_.Refuse(build->refusal, entered);
-              FinishBuild(job, adding, entered);
+              FinishBuild(job, done, entered);
             });
       });
 }
 
-void Keys::FinishBuild(Job& job, const Adding& adding, const absl::Status& status) {
+void Keys::FinishBuild(Job& job, const Done& done, const absl::Status& status) {
+  const std::shared_ptr<KeyBuild> build = std::move(job.key_build);
   job.key_build = nullptr;
   const std::vector<std::function<void()>> waiters = std::exchange(job.key_waiters, {});
-  if (!status.ok()) {
-    adding.answer(status, {});
-  } else {
-    ShareBatch(adding);
-  }
+  if (status.ok() && build->for_racks) peer_racks_.TellOfKeys(job, *build->for_racks);
+  done(status);
   for (const std::function<void()>& waiter : waiters) waiter();
 }
 
@@ -239,17 +209,15 @@ void Keys::AddOwnedKeys(std::shared_ptr<const v1::AddKeysRequest> owned,
   const Adding adding{std::move(owned), std::move(answer)};
   if (request.batch() < job.batches.size()) return CompareBatch(job, adding);
   if (job.key_build != nullptr) {
-    job.key_waiters.push_back([this, adding] { AddOwnedKeys(adding.request, adding.answer); });
-    return;
+    return AfterBuild(job, [this, adding] { AddOwnedKeys(adding.request, adding.answer); });
   }
-  if (job.rack_run == nullptr) return StartBuild(job, adding, seat->rank);
-  if (absl::Status status = peer_racks_.CheckKeys(job, request.keys()); !status.ok()) {
-    return adding.answer(context_.Refuse(ControlCounter::keys_refused_invalid, status), {});
-  }
-  const absl::Status status = AcceptBatch(job, request.keys(), seat->rank);
-  if (!status.ok()) return adding.answer(status, {});
-  peer_racks_.TellOfKeys(job, request.batch());
-  ShareBatch(adding);
+  const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, seat->rank, host_memory_);
+  build->given = std::shared_ptr<const KeySpecs>(adding.request, &adding.request->keys());
+  build->message_bytes_max = peer_racks_.KeysBytesMax(job);
+  StartBuild(job, build, [this, adding](const absl::Status& status) {
+    if (!status.ok()) return adding.answer(status, {});
+    ShareBatch(adding);
+  });
 }
 
 // A rank adds a batch that another rank, or its own earlier call, has defined.

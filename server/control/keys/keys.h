@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,9 +40,14 @@ class Keys {
   // The same without a copy of the request.
   void AddOwnedKeys(std::shared_ptr<const v1::AddKeysRequest> owned,
                     Answer<v1::AddKeysResponse> answer);
-  // Checks, places and builds a batch at once, for jobs that span racks. The first rank of this
-  // rack, or another rack, sent it.
-  absl::Status AcceptBatch(Job& job, const KeySpecs& given, Rank rank);
+  // Calls `then` when the batch that is being built is complete, in the order of these calls and of
+  // those of AddKeys that wait. The job may be over then, or already build another batch. REQUIRES:
+  // one is being built.
+  static void AfterBuild(Job& job, std::function<void()> then);
+  // Builds the job's next batch, which `rank` of another rack has defined. REQUIRES: none is being
+  // built.
+  void BuildPeerBatch(Job& job, std::shared_ptr<const KeySpecs> given, Rank rank,
+                      std::function<void(const absl::Status&)> done);
   // Sends batches to the core loops, in order, as soon as their pages are prefaulted.
   void HandOutBatches(Job& job);
 
@@ -53,13 +59,11 @@ class Keys {
   static std::size_t UnitsOf(const Adding& adding) {
     return static_cast<std::size_t>(adding.request->keys_size());
   }
+  using Done = std::function<void(const absl::Status&)>;
   absl::Status Admit(Job& job, KeyBuild& build);
   absl::Status Enter(Job& job, KeyBuild& build);
-  static absl::Status BuildExchangeParts(Job& job,
-                                         const std::vector<std::vector<KeyShardSpec>>& parts,
-                                         BatchRecord& record);
-  void StartBuild(Job& job, const Adding& adding, Rank rank);
-  void FinishBuild(Job& job, const Adding& adding, const absl::Status& status);
+  void StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Done& done);
+  void FinishBuild(Job& job, const Done& done, const absl::Status& status);
   void CompareBatch(Job& job, const Adding& adding);
   void ShareBatch(const Adding& adding);
   void AnswerBatch(const Adding& adding);

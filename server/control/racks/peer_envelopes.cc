@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "server/control/checkpoint/deal.h"
@@ -93,6 +94,12 @@ absl::Status RackMessages::CheckEnvelope(const v1::PeerEnvelope& envelope) {
 }
 
 void RackMessages::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer) {
+  OnOwnedEnvelope(std::make_shared<const v1::PeerEnvelope>(envelope), std::move(answer));
+}
+
+void RackMessages::OnOwnedEnvelope(const std::shared_ptr<const v1::PeerEnvelope>& owned,
+                                   Answer<v1::PeerReceipt> answer) {
+  const v1::PeerEnvelope& envelope = *owned;
   if (absl::Status status = CheckEnvelope(envelope); !status.ok()) return answer(status, {});
   const RackIndex from{envelope.rack()};
   if (known_.NoteEnvelope(from, envelope.instance(), context_.clock.Now())) OnRackRestarted(from);
@@ -102,7 +109,7 @@ void RackMessages::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerR
   survey_.AdvanceSurvey();
   std::uint64_t sequence = envelope.first_sequence();
   for (const v1::PeerMessage& message : envelope.messages()) {
-    if (known_.TakeSequence(from, sequence++)) HandlePeerMessage(from, message);
+    if (known_.TakeSequence(from, sequence++)) HandlePeerMessage(from, message, owned);
   }
   v1::PeerReceipt receipt;
   receipt.set_instance(known_.instance());
@@ -133,7 +140,8 @@ void RackMessages::OnRackRestarted(RackIndex rack) {
   }
 }
 
-void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& message) {
+void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& message,
+                                     const std::shared_ptr<const void>& owner) {
   using Case = v1::PeerMessage::MessageCase;
   switch (message.message_case()) {
     case Case::kRequest: return opening_.HandleOpenRequest(from, message);
@@ -160,10 +168,11 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
     case Case::kConnect: return peer_lanes_.HandleConnect(*job, from, message.connect());
     case Case::kReady: return opening_.HandleReady(*job, from);
     case Case::kStart: return opening_.HandleStart(*job, from);
-    case Case::kKeys: return rack_jobs_.HandlePeerKeys(*job, from, message.keys());
+    case Case::kKeys:
+      PHUB_CHECK(owner != nullptr, "job={}", job->name());  // only openings are deferred
+      return rack_jobs_.HandlePeerKeys(*job, from, {owner, &message.keys()});
     case Case::kKeysAdded:
-      job->rack_run->racks[from.value].batches_added = message.keys_added().batches();
-      return pending_calls_.AnswerAcknowledged(*job);
+      return rack_jobs_.HandleKeysAdded(*job, from, message.keys_added().batches());
     case Case::kBarrier:
       job->rack_run->racks[from.value].barriers_reached = message.barrier().reached();
       return barriers_.CompleteBarriers(*job);

@@ -42,7 +42,8 @@ class PeerNetwork {
   // Queues a message, of at most kPeerMessageBytesMax, until the rack accepts it. Messages arrive
   // in order and exactly once, unless one of the two daemons restarts. If the queue is full, some
   // messages are dropped (peer_queue.h), and the jobs that sent them fail.
-  virtual DroppedMessages Send(RackIndex to, const PeerSender& sender, v1::PeerMessage message) = 0;
+  virtual DroppedMessages Send(RackIndex to, const PeerSender& sender,
+                               SharedPeerMessage message) = 0;
   // Opens a data lane. Answered by Control::AttachPeerLane or Control::PeerLaneFailed.
   virtual void DialLane(PeerLaneCall call) = 0;
 };

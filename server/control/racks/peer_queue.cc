@@ -9,29 +9,34 @@ namespace phub::server {
 namespace {
 
 constexpr std::size_t kEnvelopeBytes = 1 << 20;  // beyond this no further message is added
-constexpr int kEnvelopeMessagesMax = 64;
+constexpr std::size_t kEnvelopeMessagesMax = 64;
 // When the queue is full, the largest run loses its messages if it has more than 1/16 of the queue.
 constexpr std::size_t kShares = 16;
 
 }  // namespace
 
-std::size_t PeerQueue::Fill(v1::PeerEnvelope& envelope) {
+std::vector<SharedPeerMessage> PeerQueue::NextMessages() {
   std::size_t bytes = 0;
-  envelope.set_first_sequence(first_sequence_);
+  std::vector<SharedPeerMessage> next;
   for (const Waiting& waiting : messages_) {
-    bytes += waiting.bytes;
-    const int count = envelope.messages_size();
-    if (count == kEnvelopeMessagesMax || (count > 0 && bytes > kEnvelopeBytes)) break;
-    *envelope.add_messages() = waiting.message;
+    bytes += waiting.message.bytes;
+    if (next.size() == kEnvelopeMessagesMax || (!next.empty() && bytes > kEnvelopeBytes)) break;
+    next.push_back(waiting.message);
   }
-  const auto count = static_cast<std::size_t>(envelope.messages_size());
-  said_ = std::max(said_, count);
-  return count;
+  said_ = std::max(said_, next.size());
+  return next;
+}
+
+std::size_t PeerQueue::Fill(v1::PeerEnvelope& envelope) {
+  envelope.set_first_sequence(first_sequence_);
+  const std::vector<SharedPeerMessage> next = NextMessages();
+  for (const SharedPeerMessage& each : next) *envelope.add_messages() = *each.message;
+  return next.size();
 }
 
 void PeerQueue::Take(std::uint64_t sequence) {
   while (!messages_.empty() && first_sequence_ < sequence) {
-    bytes_ -= messages_.front().bytes;
+    bytes_ -= messages_.front().message.bytes;
     messages_.pop_front();
     ++first_sequence_;
     if (said_ > 0) --said_;
@@ -42,7 +47,7 @@ template <typename Is>
 std::size_t PeerQueue::Drop(const Is& is) {
   const auto drops = [&](const Waiting& waiting) {
     if (!is(waiting)) return false;
-    bytes_ -= waiting.bytes;
+    bytes_ -= waiting.message.bytes;
     return true;
   };
   const auto unsaid = messages_.begin() + static_cast<std::ptrdiff_t>(said_);
@@ -66,8 +71,8 @@ std::optional<PeerSender> PeerQueue::Largest() const {
   std::map<std::string_view, std::size_t> tenants;
   for (std::size_t i = said_; i < messages_.size(); ++i) {
     const Waiting& waiting = messages_[i];
-    if (waiting.message.has_failed()) continue;
-    const std::size_t weight = by_count ? 1 : waiting.bytes;
+    if (waiting.message.message->has_failed()) continue;
+    const std::size_t weight = by_count ? 1 : waiting.message.bytes;
     runs[waiting.sender] += weight;
     tenants[waiting.sender.tenant] += weight;
   }
@@ -84,25 +89,24 @@ std::optional<PeerSender> PeerQueue::Largest() const {
   return largest->first;
 }
 
-DroppedMessages PeerQueue::Push(const PeerSender& sender, v1::PeerMessage message) {
-  if (message.has_failed()) {
+DroppedMessages PeerQueue::Push(const PeerSender& sender, SharedPeerMessage message) {
+  if (message.message->has_failed()) {
     bool untold = false;
     Drop([&](const Waiting& waiting) {
       const bool is = waiting.sender.incarnation == sender.incarnation;
-      untold |= is && waiting.message.has_open();
+      untold |= is && waiting.message.message->has_open();
       return is;
     });
     if (untold) return {};
   }
   DroppedMessages dropped;
-  const std::size_t bytes = message.ByteSizeLong();
-  messages_.push_back({sender, std::move(message), bytes});
-  bytes_ += bytes;
+  bytes_ += message.bytes;
+  messages_.push_back({sender, std::move(message)});
   while (IsFull()) {
     const std::optional<PeerSender> largest = Largest();
     if (!largest) return DropAll();
     const std::size_t count = Drop([&](const Waiting& waiting) {
-      return waiting.sender == *largest && !waiting.message.has_failed();
+      return waiting.sender == *largest && !waiting.message.message->has_failed();
     });
     dropped.senders.push_back({*largest, count});
     dropped.count += count;

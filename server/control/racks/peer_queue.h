@@ -24,6 +24,7 @@
 
 #include "common/base/ids.h"
 #include "phub/v1/peer.pb.h"
+#include "server/control/jobs/peer_message.h"
 
 namespace phub::server {
 
@@ -53,9 +54,11 @@ class PeerQueue {
   PeerQueue() : PeerQueue(Limits{}) {}
   explicit PeerQueue(Limits limits) : limits_(limits) {}
 
-  DroppedMessages Push(const PeerSender& sender, v1::PeerMessage message);
-  // Fills the envelope with the first messages: at least one, and no more once they have about 1
-  // MiB. Returns their number.
+  DroppedMessages Push(const PeerSender& sender, SharedPeerMessage message);
+  // The messages of the next envelope: the first of the queue, at least one, and no more once they
+  // have about 1 MiB. They stay in the queue.
+  std::vector<SharedPeerMessage> NextMessages();
+  // Fills the envelope with them. Returns their number.
   std::size_t Fill(v1::PeerEnvelope& envelope);
   // The rack has accepted all messages before that number.
   void Take(std::uint64_t sequence);
@@ -63,14 +66,13 @@ class PeerQueue {
   bool empty() const { return messages_.empty(); }
   std::size_t size() const { return messages_.size(); }
   std::uint64_t first_sequence() const { return first_sequence_; }
-  const v1::PeerMessage& back() const { return messages_.back().message; }
+  const v1::PeerMessage& back() const { return *messages_.back().message.message; }
   void set_limits(Limits limits) { limits_ = limits; }
 
  private:
   struct Waiting {
     PeerSender sender;
-    v1::PeerMessage message;
-    std::size_t bytes = 0;
+    SharedPeerMessage message;
   };
 
   bool IsFull() const { return messages_.size() > limits_.messages || bytes_ > limits_.bytes; }

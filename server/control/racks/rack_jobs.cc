@@ -42,54 +42,87 @@ bool RackJobs::HaveKeys(const Job& job, std::uint32_t batches) const {
                      [&](const PeerRack& rack) { return rack.batches_added >= batches; });
 }
 
-// A message that another daemon cannot receive would block all later messages.
-absl::Status RackJobs::CheckKeys(const Job& job, const KeySpecs& keys) const {
-  if (job.rack_run == nullptr) return absl::OkStatus();
-  v1::PeerMessage message;
-  *message.mutable_keys()->mutable_keys() = FillInDefaults(keys);
-  const std::size_t bytes = message.ByteSizeLong();
-  if (bytes + kKeysOverheadBytes <= kPeerMessageBytesMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      fmt::format("job {}: a batch of {} keys has {} bytes, and at most {} can be sent to other "
-                  "racks; add the keys in several batches",
-                  job.name(), keys.size(), bytes, kPeerMessageBytesMax - kKeysOverheadBytes));
+std::size_t RackJobs::KeysBytesMax(const Job& job) const {
+  return job.rack_run == nullptr ? 0 : kPeerMessageBytesMax - kKeysOverheadBytes;
 }
 
-void RackJobs::TellOfKeys(const Job& job, std::uint32_t batch) {
-  if (job.rack_run == nullptr) return;
-  v1::PeerMessage message;
-  v1::PeerKeys& keys = *message.mutable_keys();
-  keys.set_batch(batch);
-  keys.set_rank(job.batches[batch].first.value + job.config.rank_base);
-  for (const v1::KeySpec& key : *job.batches[batch].keys) *keys.add_keys() = key;
-  messages_.SendToRacks(job, message);
+void RackJobs::TellOfKeys(const Job& job, const SharedPeerMessage& message) {
+  messages_.ShareWithRacks(job, message);
 }
 
-// A rank of another rack added the batch first, or at the same time as a rank of this one.
-void RackJobs::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys) {
-  const auto fail = [&](const std::string& what) {
-    ending_.Fail(job, ending_.MakeFault(job, "keys_mismatch", what));
-  };
-  if (keys.batch() > job.batches.size()) {
-    return fail(fmt::format("{} sent batch {} of its keys out of order",
-                            context_.options.DescribeRack(from), keys.batch()));
-  }
-  if (keys.rank() / job.config.ranks_per_rack != from.value) {
+void RackJobs::FailOverKeys(Job& job, const std::string& what) {
+  ending_.Fail(job, ending_.MakeFault(job, "keys_mismatch", what));
+}
+
+void RackJobs::HandlePeerKeys(Job& job, RackIndex from, std::shared_ptr<const v1::PeerKeys> keys) {
+  if (keys->rank() / job.config.ranks_per_rack != from.value) {
     return context_.counters.Add(ControlCounter::peers_refused_place);
   }
-  const Rank rank{keys.rank() - job.config.rank_base};
-  if (keys.batch() == job.batches.size()) {
-    const absl::Status status = keys_.AcceptBatch(job, keys.keys(), rank);
-    if (status.ok()) return AnnounceProgress(job);
-    return fail(fmt::format("{} cannot add the keys of {}: {}",
-                            context_.options.DescribeRack(RackIndex{context_.options.rack_index}),
-                            context_.options.DescribeRack(from), std::string(status.message())));
+  ++job.rack_run->racks[from.value].key_work;
+  TakePeerKeys(job, from, keys);
+}
+
+void RackJobs::TakePeerKeys(Job& job, RackIndex from,
+                            const std::shared_ptr<const v1::PeerKeys>& keys) {
+  if (job.key_build != nullptr) {
+    return Keys::AfterBuild(job, [this, &job, from, keys] {
+      if (job.running()) TakePeerKeys(job, from, keys);
+    });
   }
-  const KeyDifference difference = CompareKeys(*job.batches[keys.batch()].keys, keys.keys());
-  if (!difference.found) return;
-  context_.counters.Add(ControlCounter::keys_refused_mismatch);
-  fail(
-      fmt::format("racks added different keys: {}", Describe(difference, job, keys.batch(), rank)));
+  if (keys->batch() > job.batches.size()) {
+    return FailOverKeys(job, fmt::format("{} sent batch {} of its keys out of order",
+                                         context_.options.DescribeRack(from), keys->batch()));
+  }
+  if (keys->batch() < job.batches.size()) return ComparePeerKeys(job, from, keys);
+  keys_.BuildPeerBatch(job, std::shared_ptr<const KeySpecs>(keys, &keys->keys()),
+                       Rank{keys->rank() - job.config.rank_base},
+                       [this, &job, from](const absl::Status& status) {
+                         if (!job.running()) return;
+                         if (!status.ok()) {
+                           const RackIndex self{context_.options.rack_index};
+                           return FailOverKeys(job, fmt::format("{} cannot add the keys of {}: {}",
+                                                                context_.options.DescribeRack(self),
+                                                                context_.options.DescribeRack(from),
+                                                                std::string(status.message())));
+                         }
+                         AnnounceProgress(job);
+                         EndKeyWork(job, from);
+                       });
+}
+
+void RackJobs::ComparePeerKeys(Job& job, RackIndex from,
+                               const std::shared_ptr<const v1::PeerKeys>& keys) {
+  const auto difference = std::make_shared<KeyDifference>();
+  context_.RunLong(
+      static_cast<std::size_t>(keys->keys_size()), job.account.tenant,
+      [difference, first = job.batches[keys->batch()].keys, keys] {
+        *difference = CompareKeys(*first, keys->keys());
+      },
+      [this, difference, from, keys, incarnation = job.account.incarnation] {
+        Job* const found = jobs_.FindIncarnation(incarnation);
+        if (found == nullptr || !found->running()) return;
+        if (!difference->found) return EndKeyWork(*found, from);
+        context_.counters.Add(ControlCounter::keys_refused_mismatch);
+        const Rank rank{keys->rank() - found->config.rank_base};
+        FailOverKeys(*found, fmt::format("racks added different keys: {}",
+                                         Describe(*difference, *found, keys->batch(), rank)));
+      });
+}
+
+// The batches that the rack has added count only after those that it has sent are compared: nobody
+// may push to keys that differ.
+void RackJobs::EndKeyWork(Job& job, RackIndex from) {
+  PeerRack& rack = job.rack_run->racks[from.value];
+  --rack.key_work;
+  HandleKeysAdded(job, from, rack.batches_announced);
+}
+
+void RackJobs::HandleKeysAdded(Job& job, RackIndex from, std::uint32_t batches) {
+  PeerRack& rack = job.rack_run->racks[from.value];
+  rack.batches_announced = batches;
+  if (rack.key_work > 0) return;
+  rack.batches_added = batches;
+  pending_calls_.AnswerAcknowledged(job);
 }
 
 void RackJobs::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left) {

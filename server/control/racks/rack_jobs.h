@@ -2,7 +2,9 @@
 // Control; under control's lock.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,8 +38,8 @@ class RackJobs final : public PeerRacks, public JobObserver {
         messages_(messages) {}
 
   bool HaveKeys(const Job& job, std::uint32_t batches) const override;
-  absl::Status CheckKeys(const Job& job, const KeySpecs& keys) const override;
-  void TellOfKeys(const Job& job, std::uint32_t batch) override;
+  std::size_t KeysBytesMax(const Job& job) const override;
+  void TellOfKeys(const Job& job, const SharedPeerMessage& message) override;
   bool ReachedBarrier(Job& job) override;
   std::vector<std::string> DepartedRanks(const Job& job) const override;
   void TellOfDeparture(const Job& job, Rank rank) override;
@@ -58,11 +60,18 @@ class RackJobs final : public PeerRacks, public JobObserver {
 
   // Reports to the other racks the keys that the core loops have acknowledged.
   void AnnounceProgress(Job& job);
-  void HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys);
+  // A rank of another rack added a batch first, or at the same time as a rank of this one. The keys
+  // are built or compared without the lock.
+  void HandlePeerKeys(Job& job, RackIndex from, std::shared_ptr<const v1::PeerKeys> keys);
+  void HandleKeysAdded(Job& job, RackIndex from, std::uint32_t batches);
   void HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left);
 
  private:
   bool AwaitsFirstFault(const Job& job) const;
+  void TakePeerKeys(Job& job, RackIndex from, const std::shared_ptr<const v1::PeerKeys>& keys);
+  void ComparePeerKeys(Job& job, RackIndex from, const std::shared_ptr<const v1::PeerKeys>& keys);
+  void EndKeyWork(Job& job, RackIndex from);
+  void FailOverKeys(Job& job, const std::string& what);
 
   Context& context_;
   KnownRacks& known_;

@@ -48,30 +48,41 @@ void RackMessages::NoteDropped(RackIndex to, const DroppedMessages& dropped) {
 
 void RackMessages::SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMessage message) {
   message.set_incarnation(incarnation.value);
+  SendShared(to, std::move(message));
+}
+
+void RackMessages::SendShared(RackIndex to, const SharedPeerMessage& shared) {
   if (network_ == nullptr) return;
+  const v1::PeerMessage& message = *shared.message;
+  const Incarnation incarnation{message.incarnation()};
   Job* const job = jobs_.FindIncarnation(incarnation);
   const bool spans = job != nullptr && job->rack_run != nullptr;
-  if (message.ByteSizeLong() > kPeerMessageBytesMax) {
+  if (shared.bytes > kPeerMessageBytesMax) {
     // The receiver would never accept it, and it would block all later messages.
     context_.counters.Add(ControlCounter::peer_messages_dropped);
     if (spans) {
       job->rack_run->protocol.On(RunEvent::kMessagesDropped);
-      job->rack_run->crowded_out = fmt::format(
-          "a message of {} bytes to {} exceeds the limit of {} bytes", message.ByteSizeLong(),
-          context_.options.DescribeRack(to), kPeerMessageBytesMax);
+      job->rack_run->crowded_out =
+          fmt::format("a message of {} bytes to {} exceeds the limit of {} bytes", shared.bytes,
+                      context_.options.DescribeRack(to), kPeerMessageBytesMax);
     }
     return;
   }
   if (spans && job->rack_run->protocol.crowded_out() && !message.has_failed()) return;
   const PeerSender sender{spans ? job->account.tenant : TenantOf(message), incarnation};
-  const DroppedMessages dropped = network_->Send(to, sender, std::move(message));
+  const DroppedMessages dropped = network_->Send(to, sender, shared);
   if (dropped.count > 0) NoteDropped(to, dropped);
 }
 
-void RackMessages::SendToRacks(const Job& job, const v1::PeerMessage& message) {
+void RackMessages::SendToRacks(const Job& job, v1::PeerMessage message) {
+  message.set_incarnation(job.account.incarnation.value);
+  ShareWithRacks(job, std::move(message));
+}
+
+void RackMessages::ShareWithRacks(const Job& job, const SharedPeerMessage& message) {
   for (std::uint32_t rack = 0; rack < known_.size(); ++rack) {
     if (rack == context_.options.rack_index || !job.rack_run->TakesPart(RackIndex{rack})) continue;
-    SendToRack(RackIndex{rack}, job.account.incarnation, message);
+    SendShared(RackIndex{rack}, message);
   }
 }
 

@@ -3,6 +3,7 @@
 // Owned by Control; under control's lock.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -59,6 +60,9 @@ class RackMessages {
   // the refusal is counted.
   absl::Status CheckEnvelope(const v1::PeerEnvelope& envelope);
   void OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer);
+  // The same without a copy of the envelope.
+  void OnOwnedEnvelope(const std::shared_ptr<const v1::PeerEnvelope>& envelope,
+                       Answer<v1::PeerReceipt> answer);
   void OnReceipt(RackIndex from, const v1::PeerReceipt& receipt);
   // That rack's daemon refuses this daemon's messages; `why` is its reason.
   void OnPeerRefusal(RackIndex from, std::string_view why) { known_.NoteRefusal(from, why); }
@@ -67,8 +71,11 @@ class RackMessages {
   absl::StatusOr<std::optional<RackIndex>> RackToAsk(const v1::RackChoice& choice) const;
 
   void SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMessage message);
+  // The same for a message that has its incarnation already.
+  void SendShared(RackIndex to, const SharedPeerMessage& message);
   // To the racks that take part in the job. REQUIRES: the job spans racks.
-  void SendToRacks(const Job& job, const v1::PeerMessage& message);
+  void SendToRacks(const Job& job, v1::PeerMessage message);
+  void ShareWithRacks(const Job& job, const SharedPeerMessage& message);
   // Answers a request to open a job with the reason why it is not opened.
   void RefuseRequest(RackIndex from, const v1::PeerMessage& message, const absl::Status& status);
   // Keeps the message until an older run of its job has ended here.
@@ -87,7 +94,9 @@ class RackMessages {
   void CheckQueues();
   void HandleDeferred(TimeNs now);
   void OnRackRestarted(RackIndex rack);
-  void HandlePeerMessage(RackIndex from, const v1::PeerMessage& message);
+  // owner: keeps the message, which may be used after the call; null: it was deferred.
+  void HandlePeerMessage(RackIndex from, const v1::PeerMessage& message,
+                         const std::shared_ptr<const void>& owner = nullptr);
 
   Context& context_;
   KnownRacks& known_;

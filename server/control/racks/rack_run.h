@@ -37,9 +37,11 @@ struct LostElsewhere {
 
 // What another rack has reported.
 struct PeerRack {
-  std::vector<PeerLanePlace> lanes;  // [core]
-  std::string departed;              // a rank of it that left, for messages; empty: none
-  std::uint32_t batches_added = 0;
+  std::vector<PeerLanePlace> lanes;     // [core]
+  std::string departed;                 // a rank of it that left, for messages; empty: none
+  std::uint32_t batches_added = 0;      // with the same keys as here
+  std::uint32_t batches_announced = 0;  // may not be compared yet
+  std::uint32_t key_work = 0;           // batches that it sent, not yet built or compared here
   std::uint64_t barriers_reached = 0;
   std::map<std::uint32_t, LostElsewhere> lost;  // by rank of the job; only ranks of this rack
 };

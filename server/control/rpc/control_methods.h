@@ -72,8 +72,4 @@ template <>
 inline constexpr auto kControlMethod<rpc::DumpJob> =
     PartMethod{&Control::job_dumps, &JobDumps::DumpJob};
 
-template <>
-inline constexpr auto kControlMethod<rpc::Exchange> =
-    PartMethod{&Control::rack_messages, &RackMessages::OnEnvelope};
-
 }  // namespace phub::server

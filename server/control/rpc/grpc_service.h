@@ -39,7 +39,8 @@ struct RpcCall {
 
 // Requests that may be large are copied before the lock is taken.
 template <typename Rpc>
-inline constexpr bool OwnsRequest = std::is_same_v<Rpc, rpc::AddKeys>;
+inline constexpr bool OwnsRequest =
+    std::is_same_v<Rpc, rpc::AddKeys> || std::is_same_v<Rpc, rpc::Exchange>;
 
 template <typename Handlers, typename List>
 class GrpcService;

@@ -111,7 +111,7 @@ void PeerLinks::Stop() {
   }
 }
 
-DroppedMessages PeerLinks::Send(RackIndex to, const PeerSender& sender, v1::PeerMessage message) {
+DroppedMessages PeerLinks::Send(RackIndex to, const PeerSender& sender, SharedPeerMessage message) {
   Link& link = *links_[to.value];
   const std::lock_guard lock(link.mutex);
   link.changed.notify_all();
@@ -137,12 +137,16 @@ bool PeerLinks::SendEnvelope(Link& link) {
   v1::PeerEnvelope envelope = control_.Run(
       [&](Control& control) { return control.rack_messages().MakeEnvelope(link.rack); });
   grpc::ClientContext context;
+  std::vector<SharedPeerMessage> messages;
   {
     const std::lock_guard lock(link.mutex);
     if (link.stopping) return false;
-    link.queue.Fill(envelope);
+    envelope.set_first_sequence(link.queue.first_sequence());
+    messages = link.queue.NextMessages();
     link.under_way = &context;
   }
+  // Control waits for this mutex under its own lock, so large messages are copied without it.
+  for (const SharedPeerMessage& each : messages) *envelope.add_messages() = *each.message;
   context.set_deadline(std::chrono::system_clock::now() +
                        std::chrono::nanoseconds(options_.liveness_timeout));
   v1::PeerReceipt receipt;

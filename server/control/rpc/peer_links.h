@@ -47,7 +47,7 @@ class PeerLinks final : public PeerNetwork {
   absl::Status Start();
   void Stop();
 
-  DroppedMessages Send(RackIndex to, const PeerSender& sender, v1::PeerMessage message) override;
+  DroppedMessages Send(RackIndex to, const PeerSender& sender, SharedPeerMessage message) override;
   void DialLane(PeerLaneCall call) override;
 
  private:

@@ -23,10 +23,11 @@ namespace phub::server {
 
 class FakePeerNetwork final : public PeerNetwork {
  public:
-  DroppedMessages Send(RackIndex to, const PeerSender& sender, v1::PeerMessage message) override {
-    ++sent[message.message_case()];
-    if (kept_kind && message.message_case() == *kept_kind && to == kept_to) {
-      kept.push_back(std::move(message));
+  DroppedMessages Send(RackIndex to, const PeerSender& sender, SharedPeerMessage message) override {
+    const v1::PeerMessage::MessageCase kind = message.message->message_case();
+    ++sent[kind];
+    if (kept_kind && kind == *kept_kind && to == kept_to) {
+      kept.push_back(*message.message);
       return {};
     }
     return queues[to.value].Push(sender, std::move(message));
