@@ -3,8 +3,11 @@
 All backends are process groups of the same processes and take turns, block by block, in a random
 order. "alone" is the same step without any exchange, the limit. The share of communication is the
 part of a step that "alone" does not need. The ratio of communication is phub's over gloo's, with
-the 95 % interval of a bootstrap over blocks. "daemon" is phub.torch.DistributedOptimizer, which
-runs the optimizer in the daemon; it is compared with a whole step of gloo.
+the 95 % interval of a bootstrap over blocks. "copies" is DistributedDataParallel with a hook that
+exchanges nothing: its own copies into buckets and out of them are part of the communication of
+every backend. The ratio is also shown without them, and of CPU time (ranks and daemon). "daemon" is
+phub.torch.DistributedOptimizer, which runs the optimizer in the daemon; it is compared with a whole
+step of gloo.
 
 Needs an interpreter with torch: --python, or PHUB_TORCH_PYTHON, or /usr/bin/python3.
 """
@@ -93,11 +96,20 @@ def train(context: Context, daemon: Daemon, name: str, workers: int, transport: 
 Ratio = tuple[float, float, float]
 
 
+def wall_of(block: Block) -> float:
+    return block.times_s[0]
+
+
+def cpu_of(block: Block) -> float:
+    return block.process_cpu_s
+
+
 def bootstrapped(
         blocks: dict[str, list[Block]],
-        ratio_of: Callable[[dict[str, float]], float]) -> Ratio | None:
+        ratio_of: Callable[[dict[str, float]], float],
+        figure_of: Callable[[Block], float] = wall_of) -> Ratio | None:
     """A ratio of the systems' medians, and its 95 % interval. None if it is not a number."""
-    times = {name: [block.times_s[0] for block in each] for name, each in blocks.items()}
+    times = {name: [figure_of(block) for block in each] for name, each in blocks.items()}
 
     def ratio(chosen: Sequence[int]) -> float:
         return ratio_of({name: statistics.median(each[i] for i in chosen)
@@ -120,9 +132,26 @@ def ratio_of_communication(middle: dict[str, float]) -> float:
     return (middle["phub"] - middle["alone"]) / other if other > 0 else float("nan")
 
 
+def ratio_of_exchange(middle: dict[str, float]) -> float:
+    """The same without DistributedDataParallel's own copies."""
+    other = middle["gloo"] - middle["copies"]
+    return (middle["phub"] - middle["copies"]) / other if other > 0 else float("nan")
+
+
 def ratio_of_steps(middle: dict[str, float]) -> float:
     """The optimizer in the daemon, over a step with gloo."""
     return middle["daemon"] / middle["gloo"]
+
+
+# More ratios: text, name in the results, how it is computed, from which figure of a block.
+RATIOS = (
+    ("the same without DistributedDataParallel's copies", "exchange_of_gloo", ratio_of_exchange,
+     wall_of),
+    ("CPU time of communication", "communication_cpu_of_gloo", ratio_of_communication,
+     cpu_of),
+    ("CPU time without DistributedDataParallel's copies", "exchange_cpu_of_gloo",
+     ratio_of_exchange, cpu_of),
+)
 
 
 def run(context: Context) -> list[Result]:
@@ -148,6 +177,10 @@ def run(context: Context) -> list[Result]:
 def report(context: Context, case: str, blocks: dict[str, list[Block]]) -> list[Result]:
     alone_s = statistics.median(block.times_s[0] for block in blocks["alone"])
     context.say(f"{case}: a step without exchange {seconds_text(alone_s)}")
+    if "copies" in blocks:
+        copies_s = statistics.median(block.times_s[0] for block in blocks["copies"])
+        context.say(f"  copies {seconds_text(copies_s):>8} a step, with DistributedDataParallel's "
+                    "own copies")
     results = []
     systems = [name for name in SYSTEMS if name in blocks]  # torch before 2.1 has no "daemon"
     for name in systems:
@@ -166,6 +199,11 @@ def report(context: Context, case: str, blocks: dict[str, list[Block]]) -> list[
     else:
         context.say(f"  phub's communication takes {_text(communication)} of gloo's")
         by_name["phub"].more["communication_of_gloo"] = list(communication)
+    for text, key, ratio_of, figure_of in RATIOS:
+        ratio = bootstrapped(blocks, ratio_of, figure_of) if "copies" in blocks else None
+        if ratio is not None:
+            context.say(f"  {text}: {_text(ratio)} of gloo's")
+            by_name["phub"].more[key] = list(ratio)
     steps = bootstrapped(blocks, ratio_of_steps) if "daemon" in blocks else None
     if steps is not None:
         context.say(f"  a step with the optimizer in the daemon takes {_text(steps)} of gloo's")

@@ -2,7 +2,9 @@
 
 All backends are process groups of the same processes, and take turns block by block in a random
 order, so that the host's other load falls on all of them alike. "alone" is a step without exchange,
-"daemon" one with phub.torch.DistributedOptimizer instead of DistributedDataParallel.
+"daemon" one with phub.torch.DistributedOptimizer instead of DistributedDataParallel. "copies" is
+DistributedDataParallel whose hook exchanges nothing: what its own copies into buckets and out of
+them cost, which no backend can avoid.
 Writes a JSON file: seconds and CPU seconds per step of every block.
 """
 
@@ -97,6 +99,12 @@ OPTIMIZERS = {
 }
 
 
+def exchange_nothing(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
 def cpu_seconds(daemon: int) -> float:
     """Of this rank, and of the daemon, whose time is counted once."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -128,6 +136,9 @@ def main() -> None:
     model, x, y = workload(options.model, options.batch)
     trained: dict[str, nn.Module] = {"alone": copy.deepcopy(model)}
     given = phub.torch.Options(endpoint=options.endpoint, transport=options.transport)
+    if "phub" in options.systems:
+        trained["copies"] = DistributedDataParallel(copy.deepcopy(model))
+        trained["copies"].register_comm_hook(None, exchange_nothing)
     for system in options.systems.split(","):
         if system == "daemon" and not hasattr(nn.Parameter, "register_post_accumulate_grad_hook"):
             continue  # torch before 2.1
@@ -147,8 +158,9 @@ def main() -> None:
             nn.functional.cross_entropy(trained[name](x), y).backward()
             optimizers[name].step()
 
-    for name in trained:  # buckets are rebuilt after the first step; phub adds its keys
-        steps(name, 3)
+    # Buckets are rebuilt after the first step; phub adds keys, and then moves buckets.
+    for name in trained:
+        steps(name, 6)
     order = random.Random(7)
     blocks = []
     for _ in range(options.blocks):
@@ -165,7 +177,7 @@ def main() -> None:
             dist.all_reduce(used)
             blocks.append({"system": name, "step_s": slowest[0].item() / options.steps,
                            "cpu_s": used[1].item() / options.steps})
-    systems = [name for name in trained if name != "alone"]
+    systems = [name for name in trained if name not in ("alone", "copies")]
     reference = [each.detach() for each in trained[systems[0]].parameters()]
     for name in systems[1:]:
         for ours, theirs in zip(trained[name].parameters(), reference):

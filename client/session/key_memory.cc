@@ -10,8 +10,12 @@ namespace phub::client {
 namespace {
 
 constexpr std::uint64_t kPieceAlignment = 64;  // a cache line; two keys never share one
+// Large pieces start on a page, so that a program can map one of them at a second address.
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kLargePiece = std::uint64_t{1} << 18;
 
 std::uint64_t AddPiece(std::uint64_t bytes, std::uint64_t& total) {
+  if (bytes >= kLargePiece) total = (total + kPage - 1) / kPage * kPage;
   const std::uint64_t offset = total;
   total += (bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
   return offset;

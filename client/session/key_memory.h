@@ -2,9 +2,9 @@
 // some, otherwise private pages of the process.
 //
 // Per batch, this rank may have one region that the daemon maps, too. It holds gradients and this
-// rank's private parameters, in pieces aligned to a cache line. Other parameters may be in one
-// region of the daemon that all workers of the host map read-only. Pure, except for the allocation
-// of pages; one thread.
+// rank's private parameters, in pieces aligned to a cache line, or to a page if they are large.
+// Other parameters may be in one region of the daemon that all workers of the host map read-only.
+// Pure, except for the allocation of pages; one thread.
 #pragma once
 
 #include <cstddef>

@@ -105,6 +105,62 @@ def case_data_parallel_with_large_buckets(rank: int, size: int) -> None:
         close([model.module.weight.grad], [reference.weight.grad])
 
 
+def _gradients(
+    rank: int, group: Any, linears: int, move: bool
+) -> list[torch.Tensor]:
+    """Those of every step. move: buckets move to memory that the daemon maps."""
+    torch.manual_seed(3)
+    layers = [torch.nn.Linear(300, 300) for _ in range(linears)]
+    model = DistributedDataParallel(
+        torch.nn.Sequential(*layers),
+        process_group=group,
+        bucket_cap_mb=0.3,
+        gradient_as_bucket_view=True,  # so the gradients show where the buckets are
+    )
+    found = []
+    for step in range(7):
+        model.zero_grad(set_to_none=False)
+        generator = torch.Generator().manual_seed(10 * step + rank)
+        model(torch.randn(4, 300, generator=generator)).square().sum().backward()
+        found += [parameter.grad.clone() for parameter in model.parameters()]
+    parameters = list(model.parameters())
+    places = {each.grad.untyped_storage().data_ptr() for each in parameters}
+    moved = [place for place in places if "phub-worker" in _mapping(place)]
+    # There are four keys of this size. A bucket moves when it finds one without a round in flight.
+    expected = range(1, min(4, linears) + 1) if move else [0]
+    assert len(moved) in expected, (places, moved)
+    dist.destroy_process_group(group)
+    assert not any("phub-worker" in _mapping(place) for place in places)
+    for parameter, last in zip(parameters, found[-len(parameters) :]):
+        assert torch.equal(parameter.grad, last)
+    return found
+
+
+def _mapping(address: int) -> str:
+    """The line of /proc/self/maps that has the address."""
+    with open("/proc/self/maps") as lines:
+        for line in lines:
+            begin, end = (int(each, 16) for each in line.split(" ")[0].split("-"))
+            if begin <= address < end:
+                return line
+    return ""
+
+
+def case_buckets_live_in_shared_memory(rank: int, size: int) -> None:
+    import phub.torch
+
+    if VERSION < (2, 0):
+        raise unittest.SkipTest("torch moves no storages")
+    for linears in (1, 6):
+        results = []
+        for bucket_bytes in (0, 1 << 24):
+            options = phub.torch.Options(transport="shm", bucket_bytes=bucket_bytes)
+            group = dist.new_group(backend="phub", pg_options=options)
+            results.append(_gradients(rank, group, linears, bucket_bytes > 0))
+        for apart, shared in zip(*results):
+            assert torch.equal(apart, shared)
+
+
 def case_data_parallel_with_unused_parameters(rank: int, size: int) -> None:
     class Branches(torch.nn.Module):
         def __init__(self) -> None:

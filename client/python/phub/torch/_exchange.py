@@ -18,6 +18,7 @@ from .. import _errors
 from .._job import Job
 from .._library import lib
 from ._errors import CollectiveError
+from ._home import Home
 from ._operation import Operation, Stages
 from ._pool import Pool
 from ._recorder import Recorder
@@ -146,6 +147,11 @@ class Exchange:
         if error is not None:
             self.on_failure(operation, error)
         return operation
+
+    def home_of(self, tensor: Any, number: int, operation: str) -> Optional[Home]:
+        """Where the tensor's storage lives in memory that the daemon maps. May move it there."""
+        with self.lock:
+            return self._pool.homes.home_of(tensor, number, operation)
 
     def part_done(self, operation: Operation, part: Part, error: Optional[_errors.Error]) -> None:
         """A round is complete. On the engine thread."""

@@ -22,6 +22,7 @@ from .. import _library
 from .._errors import ResourceExhausted, check
 from .._job import Job
 from .._library import lib
+from ._home import Homes
 from ._slot import Slot, slot_of
 from ._transfer import PIECE_MIN, SIZES, Kind, Transfer
 
@@ -59,6 +60,7 @@ class Pool:
         self._seen: set[tuple[int, str, int]] = set()
         self._whole: set[tuple[int, str, int]] = set()
         self._whole_bytes = 0
+        self.homes = Homes()
 
     def is_whole(self, transfer: Transfer) -> bool:
         """True if the transfer is one part with keys of its size. Depends only on the transfers
@@ -111,7 +113,10 @@ class Pool:
             except ResourceExhausted as error:
                 text = f"{error}. {_HINT}"
                 raise ResourceExhausted(text, job=error.job, rank=error.rank) from None
-        return [slot_of(pointer, kind, self._job, in_place, memory) for pointer in pointers]
+        slots = [slot_of(pointer, kind, self._job, in_place, memory) for pointer in pointers]
+        if kind.whole and kind.movement == "all_reduce":
+            self.homes.add(slots)
+        return slots
 
     def _add_keys(self, kind: Kind, memory: Optional["_Unused"]) -> list[int]:
         """memory: what the keys use; None: phub allocates it."""

@@ -10,7 +10,7 @@ from ._buffers import Buffer, all_of, in_order
 from ._operation import Operation
 from ._submitter import SMALL_BYTES_MAX, Submitter, once, sizes_of
 from ._transfer import PIECE_MIN, Transfer, reduce, reduce_later, reduce_scatter
-from ._types import Reduction, name_of, reduction
+from ._types import NUMBERS, Reduction, name_of, reduction
 
 
 def _combine(parts: list[Any], operation: str) -> Any:
@@ -120,7 +120,7 @@ class Reductions(Submitter):
         if takes_result and len(buffers) == 1 and buffers[0].is_own:
             how = reduction(op, buffers[0].dtype, name)
             if how.is_plain(buffers[0].dtype) and buffers[0].bytes.numel() >= PIECE_MIN:
-                return self._reduce_into_result(name, tensors[0], buffers[0].flat(), how, timeout)
+                return self._reduce_into_result(name, tensors[0], how, timeout)
         transfers: list[Transfer] = []
         finishes: list[Callable[[], None]] = []
         text = ""
@@ -139,9 +139,13 @@ class Reductions(Submitter):
         return self._submit(name, details, once(transfers), result, finish_all, timeout)
 
     def _reduce_into_result(
-        self, name: str, tensor: Any, flat: Any, how: Reduction, timeout: Optional[float]
+        self, name: str, tensor: Any, how: Reduction, timeout: Optional[float]
     ) -> Operation:
+        # This may move the tensor's memory, so its address is taken afterwards.
+        home = self.exchange.home_of(tensor, NUMBERS[tensor.dtype], how.operation)
+        flat = Buffer(tensor, name).flat()
         transfer = reduce_later(how.operation, flat)
+        transfer.home = home
         details = f"({how.name}) of {sizes_of([tensor])}"
         result: list[Any] = []
 

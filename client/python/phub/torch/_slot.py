@@ -10,6 +10,7 @@ from .._errors import OK, error_of
 from .._job import Job
 from .._library import Elements, lib
 from ._buffers import receivers
+from ._home import Home, can_house
 from ._lender import Lender
 from ._transfer import DTYPES, FINGERPRINT, SIZES, Fingerprint, Kind, Part, Transfer
 from ._types import raw
@@ -45,6 +46,7 @@ class Slot:
         self.gradients: Any = None
         self.parameters: Any = None
         self._lender: Optional[Lender] = None
+        self.home: Optional[Home] = None
         self._in_own = False  # the result of the round in flight arrives in `parameters`
         if not kind.direct or in_place:
             dtype = DTYPES[kind.number]
@@ -53,9 +55,14 @@ class Slot:
             self.gradients = raw(sent.data, sent.count * item).view(dtype)
             self.parameters = raw(received.data, received.count * item).view(dtype)
             self._sent = _elements(sent.data, sent.count, kind.number)
-            self._lender = Lender(received.data, received.count * item) if kind.direct else None
+            if kind.direct:
+                self._lender = Lender(received.data, received.count * item)
+                if can_house(sent.data):
+                    self.home = Home(sent.data, sent.count * item)
 
     def free(self) -> None:
+        if self.home is not None:
+            self.home.move_out()
         self.gradients = self.parameters = None
         pointer, self.pointer = self.pointer, 0
         if pointer and self._lender is not None:
@@ -92,14 +99,11 @@ class Slot:
     def _start_direct(self, transfer: Transfer, offset: int, count: int) -> int:
         item, number = SIZES[self.kind.number], self.kind.number
         sent_count, received_count = self._counts(count)
-        sent = None
         self._in_own = False
-        if self._lender is not None:
-            self.gradients.copy_(transfer.source)
-            if not self._lender.lent:
-                self._in_own = True
-                return _start(lib.phub_key_push_pull, self.pointer)
-            sent = self._sent  # an earlier result is still in use
+        sent = self._shared_gradient(transfer)
+        if sent is not None and self._lender is not None and not self._lender.lent:
+            self._in_own = True
+            return _start(lib.phub_key_push_pull_with, self.pointer, sent, None)
         if transfer.target is None:  # then this is all of it, or its first part
             whole = received_count if transfer.has_parts else transfer.count
             transfer.target = receivers.take(DTYPES[number], whole)
@@ -107,6 +111,16 @@ class Slot:
             sent = _elements(transfer.source.data_ptr() + offset * item, sent_count, number)
         target = _elements(transfer.target.data_ptr() + offset * item, received_count, number)
         return _start(lib.phub_key_push_pull_with, self.pointer, sent, target)
+
+    def _shared_gradient(self, transfer: Transfer) -> Optional[Elements]:
+        """The gradient in memory that the daemon maps; None: it is elsewhere."""
+        if transfer.home is not None:
+            count = transfer.source.numel()
+            return _elements(transfer.home.address, count, self.kind.number)
+        if self._lender is None or (self.home is not None and not self.home.free):
+            return None
+        self.gradients.copy_(transfer.source)
+        return self._sent
 
     def _finish_direct(self, transfer: Transfer) -> None:
         if not self._in_own:

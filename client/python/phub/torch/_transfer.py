@@ -20,6 +20,7 @@ from ._buffers import receivers
 from ._types import NUMBERS, U8
 
 if TYPE_CHECKING:
+    from ._home import Home
     from ._slot import Slot
 
 FINGERPRINT = 64  # elements
@@ -74,6 +75,7 @@ class Transfer:
     later: bool = False  # `target` is set when the transfer is complete
     movement: str = "all_reduce"
     ranks: int = 1  # number of parts
+    home: Optional["Home"] = None  # `source` lives there
 
     @property
     def has_parts(self) -> bool:

@@ -233,6 +233,25 @@ TEST_F(KeyMemoryTest, PiecesLieInTheRegionsThatTheyBelongTo) {
   }
 }
 
+TEST_F(KeyMemoryTest, LargePiecesStartOnAPage) {
+  for (int i = 0; i < 2; ++i) {
+    keys_.push_back(Defined(None{}));
+    auto large = Spec(f32, None{});
+    large.element_count = (std::uint64_t{1} << 16) + 1;
+    auto key = CheckKey(large, kBytesMax);
+    ASSERT_TRUE(key.ok());
+    keys_.push_back(*std::move(key));
+  }
+  const std::uint64_t bytes = PlanOwnMemory(keys_, /*parameters_shared=*/false);
+  for (const std::size_t i : {1u, 3u}) {
+    EXPECT_EQ(keys_[i].own_gradients_offset % 4096, 0u);
+    EXPECT_EQ(keys_[i].own_parameters_offset % 4096, 0u);
+    EXPECT_GE(keys_[i].own_parameters_offset, keys_[i].own_gradients_offset + (1u << 18) + 4);
+  }
+  EXPECT_EQ(keys_[0].own_parameters_offset, 64u);  // small pieces stay close together
+  EXPECT_LT(bytes, 4 * ((1u << 18) + 2 * 4096u));
+}
+
 TEST_F(KeyMemoryTest, ParametersThatAreNotSharedAreInTheOwnRegion) {
   keys_.push_back(Defined(Sgd{.learning_rate = 0.1}));
   Take(/*parameters_shared=*/false);
