@@ -35,6 +35,10 @@ std::string Listed(const Ranks& ranks) {
   return text;
 }
 
+std::string ListedOrElsewhere(const Ranks& missing) {
+  return missing.empty() ? "ranks of other racks" : Listed(missing);
+}
+
 std::string RoundText(const std::string& key, std::uint64_t iteration) {
   return fmt::format("key {}, iteration {}", Printable(key), iteration);
 }
@@ -122,7 +126,7 @@ std::string WaitText(const Wait& wait) {
   const std::string where = wait.rounds == 1
                                 ? wait.oldest
                                 : fmt::format("{} rounds, the oldest {}", wait.rounds, wait.oldest);
-  return fmt::format("{} for {} in {}, for {}{}", who, Listed(wait.missing), where,
+  return fmt::format("{} for {} in {}, for {}{}", who, ListedOrElsewhere(wait.missing), where,
                      HumanDuration(wait.since_ns), wait.program);
 }
 
@@ -141,7 +145,7 @@ std::string SummaryText(const v1::JobDump& dump) {
     const Ranks missing(dump.barrier().missing().begin(), dump.barrier().missing().end());
     text += fmt::format(
         "  {} wait{} for {} in barrier {}\n", Listed(waiting), waiting.size() == 1 ? "s" : "",
-        missing.empty() ? "ranks of other racks" : Listed(missing), dump.barrier().number());
+        ListedOrElsewhere(missing), dump.barrier().number());
     blamed.insert(missing.begin(), missing.end());
   }
   for (const v1::StalledRank& rank : dump.lost_elsewhere())

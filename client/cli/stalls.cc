@@ -34,6 +34,9 @@ std::string StallsTable(const v1::ListStallsResponse& response) {
                {"SINCE", Table::Align::kRight},
                {"LAST SEEN"}});
   for (const v1::Stall& stall : response.stalls()) {
+    if (stall.waits_for_racks())
+      table.Add({stall.key(), fmt::format("{}", stall.iteration()), "other racks",
+                 HumanDuration(stall.since_ns()), "ask their daemons, with --server"});
     for (const v1::StalledRank& rank : stall.waiting_for()) {
       const std::string who = rank.host().empty()
                                   ? fmt::format("rank {}", rank.rank())

@@ -31,6 +31,7 @@
 #include "server/control/racks/peer_lanes.h"
 #include "server/control/racks/rack_invariants.h"
 #include "server/control/racks/rack_jobs.h"
+#include "server/control/racks/rack_late_rounds.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_opening.h"
 #include "server/control/racks/rack_plans.h"
@@ -93,7 +94,7 @@ struct Control::Parts {
   Seats seats{context,       jobs,     sessions, ending,        diagnoses,
               pending_calls, presence, barriers, rank_memories, rack_jobs};
   Arrivals arrivals{context, ending};
-  LateRounds late_rounds{context, stall_queries};
+  LateRounds late_rounds{context, stall_queries, rack_late_rounds};
   Liveness liveness{context, jobs, sessions, ending, diagnoses, presence, rack_jobs};
   Joins joins{context,       jobs,        local_rack,    seats,  sessions, arrivals,
               pending_calls, host_memory, rank_memories, shares, opening};
@@ -107,12 +108,13 @@ struct Control::Parts {
   HeldJoins held;
   TopologySurvey survey{context, known_racks, deferred, rack_messages};
   RackPlans plans{context, survey};
-  RackMessages rack_messages{context,   known_racks, deferred,     held,       jobs,
-                             barriers,  ending,      loads,        peer_lanes, pending_calls,
-                             rack_jobs, opening,     rack_waiting, survey};
+  RackMessages rack_messages{
+      context,    known_racks,   deferred,  held,    jobs,         barriers,         ending, loads,
+      peer_lanes, pending_calls, rack_jobs, opening, rack_waiting, rack_late_rounds, survey};
   RackJobs rack_jobs{context, known_racks, jobs,          barriers,
                      ending,  keys,        pending_calls, rack_messages};
   RackWaiting rack_waiting{context, rack_messages};
+  RackLateRounds rack_late_rounds{context, stall_queries, rack_messages};
   PeerLanes peer_lanes{context, known_racks, ending, jobs, rack_messages, opening};
   RackOpening opening{context,   known_racks,   deferred,   held,       joins,
                       ending,    jobs,          local_rack, peer_lanes, pending_calls,

@@ -342,6 +342,12 @@ std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardS
 
 // Rounds that wait for ranks, in chunk order. `dropped` counts chunks that found no room.
 struct StallReport {
+  // A round of a key.
+  struct Round {
+    KeyIndex key{};
+    Iteration iteration{};
+    TimeNs since = 0;  // when the round's first gradient arrived
+  };
   struct Entry {
     KeyIndex key{};
     Iteration iteration{};
@@ -349,9 +355,12 @@ struct StallReport {
     std::uint32_t chunks_waiting = 0;
     std::vector<std::uint64_t> missing;  // bit per rank; sized by control
   };
+  std::optional<Round> asked;  // set by control: report this one even if no rank has pushed it yet
   std::vector<Entry> entries;  // sized by control
   std::uint32_t count = 0;
   std::uint32_t dropped = 0;
+  std::optional<Round>
+      across;  // the oldest that every rank here has pushed and other racks have not
 };
 
 // The versions of each key's chunks. Filled by the core loop.

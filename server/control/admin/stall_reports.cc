@@ -68,6 +68,14 @@ void StallReports::DescribeStalls(const Job& job, const StallQuery& query,
       }
     }
   }
+  for (const auto& report : query.reports) {
+    if (!report->across || now - report->across->since < waiting_for_min) continue;
+    v1::Stall& described = *response.add_stalls();
+    described.set_key(DescribeKey(job, report->across->key));
+    described.set_iteration(report->across->iteration.value);
+    described.set_since_ns(now - report->across->since);
+    described.set_waits_for_racks(true);
+  }
   DescribeLostElsewhere(job, now, response);
   std::stable_sort(
       response.mutable_stalls()->begin(), response.mutable_stalls()->end(),

@@ -62,6 +62,15 @@ class AbsenceListener {
   virtual void SendAwaited(const Job& job, EventSink& sink) const = 0;
 };
 
+// Is notified of rounds that every rank of this rack has pushed and that take much longer than
+// usual (racks/rack_late_rounds.h).
+class LateRoundListener {
+ public:
+  virtual ~LateRoundListener() = default;
+  // usual: the usual duration of an iteration.
+  virtual void OnRoundWaits(Job& job, const StallReport::Round& round, DurationNs usual) = 0;
+};
+
 // How long a rank waits for rack 0 to open its job, in liveness timeouts.
 inline constexpr DurationNs kHeldTimeouts = 2;
 // How much longer a rank waits if the topology must be measured first, which takes a survey of some

@@ -20,7 +20,8 @@ std::unique_ptr<StallReport> MakeReport(std::size_t world_size) {
 }  // namespace
 
 StallQuery& StallQueries::AskForStalls(Job& job, DurationNs timeout,
-                                       std::function<void(StallQuery&)> done) {
+                                       std::function<void(StallQuery&)> done,
+                                       const std::optional<StallReport::Round>& round) {
   context_.counters.Add(ControlCounter::stall_reports);
   StallQuery& query = job.queries.emplace_back();
   query.answered.assign(context_.cores.size(), false);
@@ -28,6 +29,7 @@ StallQuery& StallQueries::AskForStalls(Job& job, DurationNs timeout,
   query.done = std::move(done);
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
     query.reports.push_back(MakeReport(job.members.size()));
+    query.reports.back()->asked = round;
     context_.cores[core].Send({.kind = Command::Kind::kReportStalls,
                                .shard = job.shards[core].get(),
                                .report = query.reports.back().get()});

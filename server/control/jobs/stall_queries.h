@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "server/control/context.h"
 #include "server/control/jobs/job.h"
@@ -15,7 +16,9 @@ class StallQueries {
   explicit StallQueries(Context& context) : context_(context) {}
 
   // `done` is called once, with all reports (complete()) or with those that arrived in time.
-  StallQuery& AskForStalls(Job& job, DurationNs timeout, std::function<void(StallQuery&)> done);
+  // round: see StallReport::asked.
+  StallQuery& AskForStalls(Job& job, DurationNs timeout, std::function<void(StallQuery&)> done,
+                           const std::optional<StallReport::Round>& round = {});
   void HandleStallsReported(Job& job, CoreIndex core, const Event& event);
   void CheckQueries(Job& job, TimeNs now);
 

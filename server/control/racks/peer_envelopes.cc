@@ -11,6 +11,7 @@
 #include "server/control/jobs/pending_calls.h"
 #include "server/control/racks/peer_lanes.h"
 #include "server/control/racks/rack_jobs.h"
+#include "server/control/racks/rack_late_rounds.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_opening.h"
 #include "server/control/racks/rack_run.h"
@@ -187,6 +188,8 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
       return rack_waiting_.HandleRankAwaited(*job, from, message.rank_awaited());
     case Case::kRankReturned:
       return rack_waiting_.HandleRankReturned(*job, from, message.rank_returned());
+    case Case::kRoundWaits: return late_rounds_.HandleQuestion(*job, from, message.round_waits());
+    case Case::kRoundLate: return late_rounds_.HandleAnswer(*job, from, message.round_late());
     case Case::kRankLeft: return rack_jobs_.HandleRankLeft(*job, from, message.rank_left());
     case Case::kLeft:
       protocol.OnPeer(from, PeerEvent::kSaysLeft);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
 #include "server/control/jobs/job_observer.h"
 #include "server/control/jobs/peer_racks.h"

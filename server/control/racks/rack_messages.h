@@ -26,6 +26,7 @@ class Loads;
 class PeerLanes;
 class PendingCalls;
 class RackJobs;
+class RackLateRounds;
 class RackOpening;
 class RackWaiting;
 class TopologySurvey;
@@ -36,7 +37,8 @@ class RackMessages {
   RackMessages(Context& context, KnownRacks& known, DeferredMessages& deferred, HeldJoins& held,
                JobTable& jobs, Barriers& barriers, Ending& ending, Loads& loads,
                PeerLanes& peer_lanes, PendingCalls& pending_calls, RackJobs& rack_jobs,
-               RackOpening& opening, RackWaiting& rack_waiting, TopologySurvey& survey)
+               RackOpening& opening, RackWaiting& rack_waiting, RackLateRounds& late_rounds,
+               TopologySurvey& survey)
       : context_(context),
         known_(known),
         deferred_(deferred),
@@ -50,6 +52,7 @@ class RackMessages {
         rack_jobs_(rack_jobs),
         opening_(opening),
         rack_waiting_(rack_waiting),
+        late_rounds_(late_rounds),
         survey_(survey) {}
 
   // To be called before the first Join or envelope. The network must outlive every job.
@@ -111,6 +114,7 @@ class RackMessages {
   RackJobs& rack_jobs_;
   RackOpening& opening_;
   RackWaiting& rack_waiting_;
+  RackLateRounds& late_rounds_;
   TopologySurvey& survey_;
   PeerNetwork* network_ = nullptr;
   RackLiveness liveness_{context_, known_, jobs_, ending_};

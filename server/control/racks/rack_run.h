@@ -35,6 +35,12 @@ struct LostElsewhere {
   TimeNs awaited_until = 0;
 };
 
+// The last round that the other racks were asked about; see rack_late_rounds.h.
+struct LateQuestion {
+  StallReport::Round round;
+  DurationNs usual = 0;  // the usual duration of an iteration
+};
+
 // What another rack has reported.
 struct PeerRack {
   std::vector<PeerLanePlace> lanes;     // [core]
@@ -54,6 +60,7 @@ struct RackRun {
   bool TakesPart(RackIndex rack) const { return exchange->plan.TakesPart(rack); }
 
   RackProtocol protocol;
+  std::optional<LateQuestion> late_question;
   std::string asked;      // "auto", a planner's name, "file"
   v1::PeerJob described;  // including the plan
   std::string planner;

@@ -60,6 +60,16 @@ const StallReport::Entry* FindOldest(const Job& job, const StallQuery& query) {
   return oldest;
 }
 
+// The round that has waited longest for other racks; null: no round does.
+const StallReport::Round* FindOldestAcross(const StallQuery& query) {
+  const StallReport::Round* oldest = nullptr;
+  for (const auto& report : query.reports) {
+    if (!report->across || (oldest != nullptr && report->across->since >= oldest->since)) continue;
+    oldest = &*report->across;
+  }
+  return oldest;
+}
+
 }  // namespace
 
 TimeNs LateRounds::NextTimer(const Job& job) const {
@@ -81,15 +91,16 @@ void LateRounds::Check(Job& job, TimeNs now) {
 }
 
 void LateRounds::Examine(Job& job, const StallQuery& query, DurationNs usual) {
-  const StallReport::Entry* const oldest = FindOldest(job, query);
-  if (oldest == nullptr) return;
+  const StallReport::Entry* const here = FindOldest(job, query);
+  const StallReport::Round* const across = FindOldestAcross(query);
+  const TimeNs here_late_at = here != nullptr ? here->since + LateAfter(usual) : kNever;
+  const TimeNs across_late_at = across != nullptr ? across->since + LateAfter(usual) : kNever;
+  const TimeNs late_at = std::min(here_late_at, across_late_at);
+  if (late_at == kNever) return;
   const TimeNs now = context_.clock.Now();
-  if (const TimeNs late_at = oldest->since + LateAfter(usual); now < late_at) {
-    job.late_look_at = late_at;
-    return;
-  }
-  job.late_look_at = now + kNoticeInterval;
-  Notify(job, *oldest, usual);
+  job.late_look_at = now < late_at ? late_at : now + kNoticeInterval;
+  if (now >= here_late_at) Notify(job, *here, usual);
+  if (now >= across_late_at) across_.OnRoundWaits(job, *across, usual);
 }
 
 void LateRounds::Notify(const Job& job, const StallReport::Entry& round, DurationNs usual) const {

@@ -1,7 +1,8 @@
 // Rounds that take much longer than usual. The ranks that have pushed are notified which ranks the
 // round waits for: when it has waited kTimesUsual times as long as an iteration usually takes
 // (kLateAtLeast at least), and then every kNoticeInterval. The usual time is known after
-// kIterationsMin iterations, so a job that has just started gets no notice.
+// kIterationsMin iterations, so a job that has just started gets no notice. A round that waits for
+// ranks of other racks is passed to a listener.
 //
 // Every daemon of the rack does this for its own core loops, and the workers log one of the
 // notices. Owned by Control; under control's lock.
@@ -11,6 +12,7 @@
 
 #include "server/control/context.h"
 #include "server/control/jobs/job.h"
+#include "server/control/jobs/peer_racks.h"
 #include "server/control/jobs/stall_queries.h"
 
 namespace phub::server {
@@ -25,8 +27,8 @@ class LateRounds {
   // during an evaluation.
   static constexpr DurationNs kIdleInterval = 5 * kSecond;
 
-  LateRounds(Context& context, StallQueries& stall_queries)
-      : context_(context), stall_queries_(stall_queries) {}
+  LateRounds(Context& context, StallQueries& stall_queries, LateRoundListener& across)
+      : context_(context), stall_queries_(stall_queries), across_(across) {}
 
   void Check(Job& job, TimeNs now);
   // When Check() has something to do; kNever while the usual time is not known.
@@ -38,6 +40,7 @@ class LateRounds {
 
   Context& context_;
   StallQueries& stall_queries_;
+  LateRoundListener& across_;
 };
 
 }  // namespace phub::server

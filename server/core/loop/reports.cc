@@ -9,16 +9,30 @@ namespace phub::server {
 
 namespace {
 
+bool IsWhole(const JobShard& shard, const Chunk& chunk) {
+  return chunk.arrived_count() == shard.config.world_size;
+}
+
+// Whether the chunk's round has left the queue and its result depends on other racks.
+bool WaitsForRacks(const JobShard& shard, const Chunk& chunk) {
+  return shard.exchange != nullptr && shard.config.world_size > 0 && IsWhole(shard, chunk) &&
+         !chunk.is_queued && !chunk.is_summed;
+}
+
 // Whether the chunk's round waits for some rank:
 //   - A whole round in the queue waits for its turn. It can be incomplete again after a lane was
 //     lost.
 //   - apply=iteration: when all chunks are summed, they wait for decisions. Before that, a chunk
 //     without any push makes the summed chunks wait.
-bool WaitsForRanks(const JobShard& shard, const Chunk& chunk) {
+//   - Another rack asked for the round: it waits, even if no rank here has pushed it.
+bool WaitsForRanks(const JobShard& shard, const Chunk& chunk, const StallReport& report) {
   const ShardIteration& iteration = shard.iteration;
-  const bool is_whole = chunk.arrived_count() == shard.config.world_size;
-  if (chunk.is_queued && is_whole) return false;
+  if (chunk.is_queued && IsWhole(shard, chunk)) return false;
   if (chunk.is_summed) return iteration.summed_count == shard.chunk_count;
+  if (report.asked && report.asked->key == chunk.key->key &&
+      report.asked->iteration.value == chunk.applied.value + 1) {
+    return !IsWhole(shard, chunk);
+  }
   return chunk.arrived_count() > 0 || iteration.summed_count > 0;
 }
 
@@ -37,10 +51,17 @@ void Reports::ReportStalls(JobShard& shard, StallReport& report) {
   PHUB_ON_CORE_LOOP();
   report.count = 0;
   report.dropped = 0;
+  report.across.reset();
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
-    if (!WaitsForRanks(shard, chunk)) continue;
     const Iteration iteration{chunk.applied.value + 1};
+    if (WaitsForRacks(shard, chunk)) {
+      if (!report.across || chunk.round_since < report.across->since) {
+        report.across = {chunk.key->key, iteration, chunk.round_since};
+      }
+      continue;
+    }
+    if (!WaitsForRanks(shard, chunk, report)) continue;
     StallReport::Entry* entry = report.count > 0 ? &report.entries[report.count - 1] : nullptr;
     if (entry == nullptr || entry->key != chunk.key->key || entry->iteration != iteration) {
       if (report.count == report.entries.size()) {

@@ -81,11 +81,17 @@ TEST(DumpText, NamesBothSidesOfACrossedWait) {
   second.mutable_record()->set_headline("waits in operation 7, all_reduce");
   AddStall(dump, "x", 1, 1);
   AddStall(dump, "y", 1, 0);
+  v1::Stall& across = *dump.add_stalls();
+  across.set_key("z");
+  across.set_iteration(1);
+  across.set_since_ns(2 * kSecond);
+  across.set_waits_for_racks(true);
   EXPECT_THAT(
       DumpText(dump, false),
       AllOf(HasSubstr("  rank 0 waits for rank 1 in key x, iteration 1, for 3.0 s\n"),
             HasSubstr("  rank 1 waits for rank 0 in key y, iteration 1, for 3.0 s; rank 1 waits in "
-                      "operation 7, all_reduce\n")));
+                      "operation 7, all_reduce\n"),
+            HasSubstr("wait for ranks of other racks in key z, iteration 1, for 2.0 s\n")));
 }
 
 TEST(DumpText, ShowsBarriersProgramsAndRanksThatCompute) {

@@ -128,6 +128,7 @@ struct FakeCore {
     if (command.kind == Command::Kind::kAttachLane) attached.push_back(command);
     if (command.kind == Command::Kind::kReportStalls && !silent_on_stalls) {
       command.report->count = 0;
+      command.report->across.reset();
       if (fill_stalls) fill_stalls(*command.report);
       Emit(
           {.kind = Event::Kind::kStallsReported, .shard = command.shard, .report = command.report});

@@ -62,6 +62,48 @@ TEST_F(CoreLoopRacks, APartialIsTakenOnceAndItsSlotIsClosedUntilItWasRead) {
   EXPECT_TRUE(IsOpen(2, 2 * chunk));
 }
 
+TEST_F(CoreLoopRacks, StallsSayWhichRoundWaitsForOtherRacks) {
+  StartRack(1);
+  StallReport report;
+  report.entries.resize(3);
+  for (StallReport::Entry& entry : report.entries) entry.missing.resize(1);
+  const auto ask = [&] {
+    Order({.kind = Command::Kind::kReportStalls, .shard = shard_.get(), .report = &report});
+    EXPECT_EQ(Next(Event::Kind::kStallsReported).report, &report);
+  };
+  // Expect: a round that no rank here has pushed is reported only if another rack waits for it.
+  ask();
+  EXPECT_EQ(report.count, 0u);
+  report.asked = {KeyIndex{0}, Iteration{1}, 0};
+  ask();
+  ASSERT_EQ(report.count, 1u);
+  EXPECT_EQ(report.entries[0].missing[0], 0b11u);
+  EXPECT_FALSE(report.across);
+  report.asked = {KeyIndex{0}, Iteration{2}, 0};
+  ask();
+  EXPECT_EQ(report.count, 0u);
+  report.asked.reset();
+
+  const std::uint32_t chunk = ChunkWithHome(2);
+  clock_.now = 50;
+  Push(0, chunk, 1, 0, 3);
+  ask();
+  EXPECT_EQ(report.count, 1u);
+  EXPECT_FALSE(report.across);
+  clock_.now = 60;
+  Push(1, chunk, 1, 0, 4);
+  ask();
+  EXPECT_EQ(report.count, 0u);
+  ASSERT_TRUE(report.across);
+  EXPECT_EQ(report.across->key, KeyIndex{0});
+  EXPECT_EQ(report.across->iteration, Iteration{1});
+  EXPECT_EQ(report.across->since, 50);
+  transport_.Deliver(peers_[2], FromPeer(chunk, 1, 1), Filled(-5));
+  loop_.RunOnce();
+  ask();
+  EXPECT_FALSE(report.across);
+}
+
 struct Forgery {
   FaultCode fault;
   void (*change)(wire::MessageHeader&);
