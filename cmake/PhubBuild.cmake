@@ -120,17 +120,20 @@ if(PHUB_SANITIZE MATCHES "undefined")
 endif()
 
 # phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast|sanitized ...] [TIMEOUT seconds]
-#           [HEADERS target] [OPTIMIZED] [SANITIZED_IF_LONG])
+#           [HEADERS target] [OPTIMIZED] [BUSY] [SANITIZED_IF_LONG])
 # One GoogleTest program, one ctest entry.
 # LABELS: ./tests/run --fast runs the label "fast". Sanitizer builds run "fast" and "sanitized"; the
 # latter marks tests that are too slow for --fast. Sanitizer builds leave tests without a label out.
 # HEADERS: the target whose precompiled headers it uses (default: phub_test_headers); see
 # tests/support.
 # OPTIMIZED: compile the test like the product, because its own code computes for long.
+# BUSY: keeps about one core busy for seconds, at least under sanitizers. tests/run runs twice as many
+# tests at once as there are cores, because most of them wait most of the time; a busy one counts as
+# two.
 # SANITIZED_IF_LONG: sanitizer builds leave the test out, except with PHUB_LONG_TESTS. It reads the
 # source tree, or computes or waits for long in code that other tests run under sanitizers too.
 function(phub_test name)
-  cmake_parse_arguments(arg "OPTIMIZED;SANITIZED_IF_LONG" "TIMEOUT;HEADERS" "SOURCES;DEPENDS;LABELS"
+  cmake_parse_arguments(arg "OPTIMIZED;SANITIZED_IF_LONG;BUSY" "TIMEOUT;HEADERS" "SOURCES;DEPENDS;LABELS"
     ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -158,6 +161,9 @@ function(phub_test name)
     set(arg_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if(arg_BUSY)
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+  endif()
 endfunction()
 
 # Adds those of the given folders that have a CMakeLists.txt.

@@ -55,6 +55,12 @@ bool IsInFolder(std::string_view path, std::string_view folder);  // at any dept
 // includes itself and the standard library.
 Findings CheckIncludes(const SourceFile& file);
 
+// --- message_rules.cc ---
+
+// Over all files: a file that names a generated message (v1::PeerMessage) includes its header,
+// itself or through other files. Release builds would not notice: they compile files together.
+std::vector<std::string> CheckMessagesAreIncluded(const std::vector<SourceFile>& files);
+
 // --- style_rules.cc ---
 
 // At most 400 lines, 100 columns, no tabs in C++, no marks of unfinished work, no code in #if 0,

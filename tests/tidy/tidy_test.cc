@@ -48,7 +48,24 @@ TEST(Tidy, ClassesHaveFewMethods) {
     EXPECT_LE(size.methods, kMethodsMax) << size.name << ": a piece is missing, make it";
 }
 
+TEST(Tidy, MessagesAreIncluded) {
+  for (const std::string& finding : CheckMessagesAreIncluded(ReadTree())) ADD_FAILURE() << finding;
+}
+
 // --- the rules ---
+
+TEST(TidyIncludes, MessagesAreFoundThroughOtherFilesAndImports) {
+  const std::vector<SourceFile> files = {
+      {"proto/phub/v1/a.proto", "message Apple {\n}\nenum Ant {\n}\n"},
+      {"proto/phub/v1/b.proto", "import \"phub/v1/a.proto\";\nmessage Bear { int32 v1 = 1; }\n"},
+      {"server/has_b.h", "#include \"phub/v1/b.grpc.pb.h\"\n"},
+      {"server/good.cc", "#include \"server/has_b.h\"\nv1::Apple a; v1::Bear b; v1::Ant c;\n"},
+      {"server/other.cc", "my_v1::Apple a; v2::Bear b; // v1::Ant\n"},
+      {"server/bad.cc", "#include \"phub/v1/a.pb.h\"\nvoid F(v1::Apple, v1::Bear, v1::Bear);\n"}};
+  EXPECT_EQ(CheckMessagesAreIncluded(files),
+            std::vector<std::string>{
+                "server/bad.cc names v1::Bear, but does not include phub/v1/b.pb.h"});
+}
 
 TEST(TidyIncludes, LayersPointDownwards) {
   const auto broken = [](const std::string& path, const std::string& target) {
