@@ -36,6 +36,9 @@ class Examples(TorchTest):
     def test_optimizer_in_the_daemon(self) -> None:
         self.assertGreater(self.accuracy("digits_server.py", "2 ranks", "identical=yes"), 0.9)
 
+    def test_outer_optimizer_in_the_daemon(self) -> None:
+        self.assertGreater(self.accuracy("digits_diloco.py", "2 ranks", "identical=yes"), 0.9)
+
     def test_fully_sharded(self) -> None:
         self.assertGreater(self.accuracy("digits_fsdp.py"), 0.9)
 

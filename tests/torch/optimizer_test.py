@@ -49,6 +49,9 @@ class Optimizer(TorchTest):
     def test_waiting_in_the_forward_pass(self) -> None:
         self.check(2, "optimizer_forward_cases")
 
+    def test_outer_optimizers(self) -> None:
+        self.check(2, "outer_cases")
+
     def test_steps_that_are_clipped_or_skipped(self) -> None:
         self.check(2, "optimizer_iteration_cases")
 

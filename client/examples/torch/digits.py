@@ -45,7 +45,7 @@ def network() -> torch.nn.Sequential:
 
 def train(
     model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Any,
     data: Digits,
     arguments: argparse.Namespace,
     schedule: Optional[Any] = None,

@@ -3,7 +3,8 @@
 Importing this module registers the backend "phub". Where phub is installed as a package and torch
 is 2.5 or newer, torch finds it by itself, and nothing needs to be imported.
 
-:func:`DistributedOptimizer` runs an optimizer of torch.optim in the daemon.
+:func:`DistributedOptimizer` runs an optimizer of torch.optim in the daemon. :func:`DiLoCo` does so
+for ranks that exchange their parameters only every H steps.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from ._errors import (
 from ._group import ProcessGroup
 from ._optimizer import DistributedOptimizer
 from ._options import Options
+from ._outer import DiLoCo
 from ._replicate import broadcast_optimizer_state, broadcast_parameters
 
 __all__ = [
     "CollectiveError",
     "CollectiveMismatch",
     "CollectiveTimeout",
+    "DiLoCo",
     "DistributedOptimizer",
     "NotServed",
     "OptimizerError",

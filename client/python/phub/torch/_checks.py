@@ -22,8 +22,8 @@ def _described(shape: Any, dtype: Any) -> str:
     return f"{tuple(shape)} of {str(dtype).replace('torch.', '')}"
 
 
-def wrong_tensors(slot: Slot, gradient: Any) -> Optional[str]:
-    """The parameter and its gradient, before the gradient is copied."""
+def changed_parameter(slot: Slot) -> Optional[str]:
+    """The parameter is still the one that was wrapped."""
     parameter = slot.parameter
     if parameter.shape != slot.shape or parameter.dtype != slot.dtype:
         return (
@@ -32,13 +32,21 @@ def wrong_tensors(slot: Slot, gradient: Any) -> Optional[str]:
         )
     if parameter.device.type != "cpu":
         return f"parameter {slot.name} was moved to {parameter.device}"
+    return None
+
+
+def wrong_tensors(slot: Slot, gradient: Any) -> Optional[str]:
+    """The parameter and its gradient, before the gradient is copied."""
+    changed = changed_parameter(slot)
+    if changed is not None:
+        return changed
     if gradient.layout != torch.strided:
         layout = str(gradient.layout).rsplit(".", 1)[-1]
         return (
             f"the gradient of parameter {slot.name} is {layout}, which phub does not serve: "
             "use a layer with sparse=False"
         )
-    if parameter._version != slot.version:
+    if slot.parameter._version != slot.version:
         return (
             f"parameter {slot.name} was written by this process after the last step, but the "
             "daemon has the old values. Call phub.torch.broadcast_parameters("
@@ -129,6 +137,17 @@ def changed_after_push(slots: list[Slot], rule_of_group: Callable[[int], Any]) -
                 'push="step"'
             )
     return None
+
+
+def changed_kind(bundle: Bundle, rule: Any) -> Optional[str]:
+    """The optimizer of the daemon is still that of the parameter group."""
+    if type(rule) is bundle.kind:
+        return None
+    return (
+        f"parameter group {bundle.slots[0].group} was wrapped as {bundle.kind.__name__} and has "
+        f"become {type(rule).__name__}, because momentum, nesterov or centered changed: the daemon "
+        "cannot change the kind of an optimizer"
+    )
 
 
 def absent_gradients(slots: list[Slot]) -> Optional[str]:

@@ -188,8 +188,6 @@ def DistributedOptimizer(
 
     Raises NotServed for what the daemon does not do, OptimizerError for errors of a step.
     """
-    check_class(optimizer)
-    kind = type(optimizer)
     settings = Settings(
         backward_passes_per_step=backward_passes_per_step,
         op=op,
@@ -201,17 +199,40 @@ def DistributedOptimizer(
         skip_unused=skip_unused,
         timeout=timeout,
     )
+    return wrap(
+        optimizer,
+        named_parameters,
+        process_group,
+        options,
+        settings,
+        _Distributed,
+        Updates,
+        wait_in_forward,
+    )
+
+
+def wrap(
+    optimizer: Any,
+    named_parameters: Optional[Iterable[tuple[str, Any]]],
+    group: Any,
+    options: Optional[Options],
+    settings: Settings,
+    methods: Any,
+    updates_class: Any,
+    model: Any = None,
+) -> Any:
+    """Joins a job for the optimizer and gives it the methods of a class."""
+    check_class(optimizer)
+    kind = type(optimizer)
     if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
         raise NotServed(
             f"DistributedOptimizer needs torch 2.1 or newer; this is {torch.__version__}"
         )
     names = _names(optimizer, named_parameters)
-    job, store = _join(process_group, options, settings)
+    job, store = _join(group, options, settings)
     notes = Notes(store, job.rank, job.world_size)
     try:
-        updates = Updates(
-            kind, optimizer.param_groups, names, job, notes, settings, wait_in_forward
-        )
+        updates = updates_class(kind, optimizer.param_groups, names, job, notes, settings, model)
         if job.rank == 0:
             store.set("state", "1" if has_stepped(optimizer) else "0")
         if bytes(store.get("state")) == b"1":
@@ -220,18 +241,18 @@ def DistributedOptimizer(
         notes.write(0, str(error))
         job._leave_quietly()  # the other ranks need not wait
         raise
-    _convert(optimizer, kind, updates)
+    _convert(optimizer, kind, updates, methods)
     register(updates)
     return optimizer
 
 
-def _convert(optimizer: Any, kind: Any, updates: Updates) -> None:
+def _convert(optimizer: Any, kind: Any, updates: Updates, methods: Any) -> None:
     """Changes the object's class, so that everyone who has the optimizer has the new one."""
     patched = optimizer.__dict__.pop("step", None)  # by a scheduler
     optimizer.state.clear()  # the daemon has it
     optimizer._phub = updates
     optimizer.__class__ = type(
-        kind.__name__, (_Distributed, kind), {"__module__": __name__, "__doc__": kind.__doc__}
+        kind.__name__, (methods, kind), {"__module__": __name__, "__doc__": kind.__doc__}
     )
     if hasattr(optimizer, "_patch_step_function"):
         optimizer._patch_step_function()  # hooks of steps

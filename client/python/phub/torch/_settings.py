@@ -24,6 +24,7 @@ class Settings:
     skip_nonfinite: bool
     skip_unused: bool
     timeout: float  # seconds
+    sync_every: int = 1  # DiLoCo() explains it
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -35,6 +36,8 @@ class Settings:
                 f"backward_passes_per_step is {self.backward_passes_per_step}; it must be at "
                 "least 1"
             )
+        if self.sync_every < 1:
+            raise ValueError(f"sync_every is {self.sync_every}; it must be at least 1")
         if self.whole and self.skip_unused:
             raise ValueError(
                 "skip_unused cannot be combined with clip_norm, skip_nonfinite or "

@@ -30,6 +30,7 @@ from ._checks import (
     absent_gradients,
     changed_after_push,
     changed_groups,
+    changed_kind,
     listed,
     used_before_arrival,
     written_before_arrival,
@@ -228,19 +229,16 @@ class Updates:
         if self._factor != 1.0:
             slot.gradient.mul_(self._factor)
         slot.seen, slot.seen_version = gradient, gradient._version
+        self._taken(slot)
+
+    def _taken(self, slot: Slot) -> None:
         slot.pushed = True
         slot.bundle.missing -= 1
 
     def _push(self, bundle: Bundle) -> None:
         """Starts the round of a key whose gradients are in phub's memory."""
-        index = bundle.slots[0].group
-        rule = self._rule(index)
-        if type(rule) is not bundle.kind:
-            self._reports.fail(
-                f"parameter group {index} was wrapped as {bundle.kind.__name__} and has become "
-                f"{type(rule).__name__}, because momentum or nesterov changed: the daemon cannot "
-                "change the kind of an optimizer"
-            )
+        rule = self._rule(bundle.slots[0].group)
+        self._reports.refuse(changed_kind(bundle, rule))
         try:
             bundle.push(rule)
         except _errors.Error as error:
@@ -285,13 +283,16 @@ class Updates:
                     unused = self._agreement.unused(self._wait_for_agreement, self._reports.fail)
                 rest = [slot for slot in rest if slot not in unused]
             elif not self._synchronized:
-                self._reports.refuse(absent_gradients(rest))
+                self._check_absent(rest)
             if not self._synchronized:
                 for slot in rest:
                     self._take(slot)
             for bundle in self._bundles:
                 if bundle.missing == 0 and bundle.handle is None:
                     self._push(bundle)
+
+    def _check_absent(self, slots: list[Slot]) -> None:
+        self._reports.refuse(absent_gradients(slots))
 
     def require_for_scaler(self) -> None:
         """A rank that has infinity cannot skip a step alone."""
@@ -355,10 +356,7 @@ class Updates:
                     continue
                 self._reports.check_usable()
                 self._reports.refuse(written_before_arrival(bundle))
-                try:
-                    bundle.late.wait(self.timeout)
-                except _errors.Error as error:
-                    self._reports.report(bundle, error, self.timeout, self._reports.steps)
+                self._wait(bundle.late, bundle, self.timeout, self._reports.steps)
                 bundle.store()
                 bundle.late = None
 
@@ -386,14 +384,16 @@ class Updates:
         for bundle in bundles:
             if bundle.handle is None:
                 continue
-            try:
-                bundle.handle.wait(max(0.0, end - time.monotonic()))
-            except _errors.Error as error:
-                self._reports.report(bundle, error, self.timeout)
+            self._wait(bundle.handle, bundle, max(0.0, end - time.monotonic()))
             then(bundle)
 
-    def _wait_for_agreement(self, handle: Handle) -> None:
+    def _wait(
+        self, handle: Handle, bundle: Optional[Bundle], seconds: float, step: Optional[int] = None
+    ) -> None:
         try:
-            handle.wait(self.timeout)
+            handle.wait(seconds)
         except _errors.Error as error:
-            self._reports.report(None, error, self.timeout)
+            self._reports.report(bundle, error, self.timeout, step)
+
+    def _wait_for_agreement(self, handle: Handle) -> None:
+        self._wait(handle, None, self.timeout)
