@@ -292,6 +292,7 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
   Table table({{"PLANNER"},
                {"STEPS", Table::Align::kRight},
                {"PIECES", Table::Align::kRight},
+               {"MOST BYTES", Table::Align::kRight},
                {"BUSIEST LINK", Table::Align::kRight},
                {"TIME", Table::Align::kRight},
                {"OF BOUND", Table::Align::kRight},
@@ -302,7 +303,7 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
     const std::string reason(row.status.message());
     if (!row.status.ok()) {
       rows.push_back({{"planner", row.planner}, {"refused", reason}});
-      table.Add({row.planner, "-", "-", "-", "-", "-", "-", reason});
+      table.Add({row.planner, "-", "-", "-", "-", "-", "-", "-", reason});
       continue;
     }
     const bool is_best = i == *choice->best;
@@ -310,6 +311,7 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
                     {"steps", row.steps},
                     {"pieces", row.pieces},
                     {"busiest_link_bytes", row.busiest_link_bytes},
+                    {"busiest_link_seconds", row.busiest_link_seconds},
                     {"seconds", row.seconds},
                     {"lockstep", !row.is_simulated_as_flows},
                     {"sums_in_switches", row.sums_in_switches},
@@ -318,7 +320,8 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
                     {"best", is_best}});
     table.Add({row.planner, fmt::format("{}", row.steps), fmt::format("{}", row.pieces),
                HumanBytes(static_cast<std::uint64_t>(row.busiest_link_bytes)),
-               HumanSeconds(row.seconds), fmt::format("{:.3f}", row.of_bound),
+               HumanSeconds(row.busiest_link_seconds), HumanSeconds(row.seconds),
+               fmt::format("{:.3f}", row.of_bound),
                fmt::format("{:.0f} %", 100 * row.mean_link_use),
                is_best                     ? "<- best"
                : row.is_simulated_as_flows ? ""

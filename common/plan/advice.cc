@@ -14,6 +14,9 @@
 namespace phub::plan {
 namespace {
 
+// Of one plan. Daemons compute advice, too.
+constexpr std::uint64_t kFlowWorkMax = std::uint64_t{1} << 24;
+
 class Adviser {
  public:
   Adviser(const Topology& configured, const Topology& truth, const Measured& measured,
@@ -38,6 +41,7 @@ class Adviser {
     choosing.simulation.size_bytes = options_.size_bytes;
     choosing.planner.starts = options_.starts;
     choosing.pieces_max = options_.pieces_max;
+    choosing.flow_work_max = kFlowWorkMax;
     choosing.progress = options_.progress;
     return choosing;
   }

@@ -98,6 +98,7 @@ std::span<const FairShare::Change> FairShare::Update() {
 // divide the rest equally. Two rounds are accurate enough. kUnknown if the link has no new flow.
 double FairShare::RateLeast(std::uint32_t link) const {
   double least = 0;
+  work_ += 2 * uses_[link].size();
   for (int round = 0; round < 2; ++round) {
     double taken = 0, sharing = 0;
     bool has_new = false;
@@ -139,6 +140,7 @@ void FairShare::CollectThroughFullLinks() {
 // `least`, but none below unchanged_below_.
 void FairShare::Collect(std::uint32_t link, double least) {
   double highest = 0;
+  work_ += 2 * uses_[link].size();
   for (const Use& use : uses_[link]) highest = std::max(highest, rate_[use.flow]);
   least = std::max(std::min(least, highest * (1 - kRounding)), unchanged_below_);
   for (const Use& use : uses_[link]) {
@@ -164,6 +166,7 @@ void FairShare::Fill() {
     left_[link] = capacity_[link] - load_[link];
     unfixed_[link] = 0;
   }
+  work_ += touched_links_.size() + touched_flows_.size();
   for (const Flow flow : touched_flows_) {
     unfixed_fill_[flow] = fill_;
     const std::uint32_t weight = route_[flow].weight;
@@ -196,6 +199,7 @@ void FairShare::Narrow(std::uint32_t link, double share) {
   // Rounding errors may leave no bandwidth, but a rate must not be zero.
   share = std::max(share, capacity_[link] * 1e-12);
   bottlenecks_.push_back({link, share});
+  work_ += 2 * uses_[link].size();  // also for CollectAboveBottlenecks()
   for (const Use& use : uses_[link]) {
     if (unfixed_fill_[use.flow] != fill_) continue;
     unfixed_fill_[use.flow] = 0;

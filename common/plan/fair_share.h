@@ -40,6 +40,8 @@ class FairShare {
   };
   std::span<const Change> Update();
   double rate(Flow flow) const { return rate_[flow]; }
+  // What all updates have cost so far: flows and links visited.
+  std::uint64_t work() const { return work_; }
   std::size_t flow_count() const { return route_.size() - free_flows_.size(); }
 
  private:
@@ -83,6 +85,8 @@ class FairShare {
   // Changes since the last Update.
   std::vector<std::uint32_t> dirty_;
   double rate_removed_least_ = kUnknown;
+
+  mutable std::uint64_t work_ = 0;
 
   // The state of the current Update. A mark is set if it equals round_ or fill_.
   std::uint32_t round_ = 0;

@@ -75,9 +75,12 @@ absl::StatusOr<SimulationResult> FlowSimulator::Run() {
     while (!events_.empty() && events_.top().time_ps == now_ps_) {
       const Event event = events_.top();
       events_.pop();
+      ++event_count_;
       Handle(event);
     }
     UpdateRates();
+    if (options_.work_max > 0 && Work() > options_.work_max)
+      return absl::ResourceExhaustedError("the simulation exceeds its limit of work");
   }
   if (arrived_count_ != transfers_.size())
     return absl::InvalidArgumentError(
@@ -239,6 +242,7 @@ void FlowSimulator::UpdateRates() {
 SimulationResult FlowSimulator::TakeResult() {
   SimulationResult result;
   result.time_ps = finished_ps_;
+  result.work = Work();
   result.timeline = std::move(timeline_);
   return result;
 }

@@ -82,6 +82,7 @@ class FlowSimulator {
   void UpdateRates();
   // The time when `node` finishes `bytes` of additional work that starts now or later.
   std::int64_t Work(NodeIndex node, double bytes, double bytes_per_s);
+  std::uint64_t Work() const { return event_count_ + shares_.work(); }
   SimulationResult TakeResult();
 
   const Topology& topology_;
@@ -102,6 +103,7 @@ class FlowSimulator {
   std::int64_t now_ps_ = 0;
   std::int64_t finished_ps_ = 0;
   std::size_t arrived_count_ = 0;
+  std::uint64_t event_count_ = 0;
   std::vector<TransferTimes> timeline_;
 };
 

@@ -37,7 +37,7 @@ absl::Status CheckOptions(const Topology& topology, const Forest& forest,
   if (options.pieces < 1 || options.pieces > kPiecesMax)
     return absl::InvalidArgumentError(fmt::format(
         "the number of pieces is {}; it must be from 1 to {}", options.pieces, kPiecesMax));
-  if (EdgeCount(forest) * options.pieces > kTransfersMax)
+  if (options.mode == SimulationMode::kFlow && EdgeCount(forest) * options.pieces > kTransfersMax)
     return absl::InvalidArgumentError(
         fmt::format("{} edges in {} pieces exceed the limit of {} transfers", EdgeCount(forest),
                     options.pieces, kTransfersMax));
@@ -65,28 +65,28 @@ class Lockstep {
  public:
   Lockstep(const Topology& topology, const Forest& forest, const SimulationOptions& options)
       : topology_(topology), forest_(forest), options_(options), steps_(StepCount(forest)) {
-    const double piece = static_cast<double>(options.size_bytes) /
-                         static_cast<double>(forest.share_unit) / options.pieces;
-    for (const Tree& tree : forest.trees) AddTree(tree, piece * static_cast<double>(tree.share));
+    const double unit =
+        static_cast<double>(options.size_bytes) / static_cast<double>(forest.share_unit);
+    for (const Tree& tree : forest.trees) AddTree(tree, unit * static_cast<double>(tree.share));
   }
 
-  std::int64_t Run() {
+  std::int64_t Run(std::uint32_t pieces) const {
     std::vector<double> seconds(topology_.links().size() + topology_.nodes().size(), 0);
     std::int64_t time_ps = 0;
-    for (std::size_t wave = 0; wave < steps_.size() + options_.pieces - 1; ++wave) {
+    for (std::size_t wave = 0; wave < steps_.size() + pieces - 1; ++wave) {
       if (wave < steps_.size())
         for (const auto& [item, busy] : steps_[wave].busy) seconds[item] += busy;
-      if (wave >= options_.pieces)
-        for (const auto& [item, busy] : steps_[wave - options_.pieces].busy)
+      if (wave >= pieces)
+        for (const auto& [item, busy] : steps_[wave - pieces].busy)
           seconds[item] = std::max(seconds[item] - busy, 0.0);
       std::int64_t latency_ps = 0;
-      const std::size_t first = wave + 1 < options_.pieces ? 0 : wave + 1 - options_.pieces;
+      const std::size_t first = wave + 1 < pieces ? 0 : wave + 1 - pieces;
       for (std::size_t step = first; step <= std::min(wave, steps_.size() - 1); ++step)
         latency_ps = std::max(latency_ps, steps_[step].latency_ps);
       const double busiest = *std::max_element(seconds.begin(), seconds.end());
       // Sliding accumulates rounding errors, far below a picosecond.
-      time_ps +=
-          latency_ps + static_cast<std::int64_t>(std::ceil(busiest * kPicosecondsPerSecond - 1e-3));
+      time_ps += latency_ps + static_cast<std::int64_t>(
+                                  std::ceil(busiest / pieces * kPicosecondsPerSecond - 1e-3));
     }
     return time_ps;
   }
@@ -133,7 +133,7 @@ absl::StatusOr<SimulationResult> Simulate(const Topology& topology, const Forest
   if (absl::Status status = CheckOptions(topology, forest, options); !status.ok()) return status;
   SimulationResult result;
   if (options.mode == SimulationMode::kLockstep) {
-    result.time_ps = Lockstep(topology, forest, options).Run();
+    result.time_ps = Lockstep(topology, forest, options).Run(options.pieces);
   } else {
     absl::StatusOr<SimulationResult> flow = FlowSimulator(topology, forest, options).Run();
     if (!flow.ok()) return flow.status();
@@ -151,6 +151,22 @@ absl::StatusOr<SimulationResult> Simulate(const Topology& topology, const Forest
     result.link_use.push_back(could > 0 ? bytes[i] / could : 0);
   }
   return result;
+}
+
+absl::StatusOr<std::vector<double>> LockstepSeconds(const Topology& topology, const Forest& forest,
+                                                    const SimulationOptions& options,
+                                                    std::span<const std::uint32_t> pieces) {
+  SimulationOptions checked = options;
+  checked.mode = SimulationMode::kLockstep;
+  for (const std::uint32_t count : pieces) {
+    checked.pieces = count;
+    if (absl::Status status = CheckOptions(topology, forest, checked); !status.ok()) return status;
+  }
+  const Lockstep lockstep(topology, forest, options);
+  std::vector<double> seconds;
+  for (const std::uint32_t count : pieces)
+    seconds.push_back(static_cast<double>(lockstep.Run(count)) / kPicosecondsPerSecond);
+  return seconds;
 }
 
 std::string ChromeTrace(const Topology& topology, const Forest& forest,

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@
 namespace phub::plan {
 
 inline constexpr std::uint32_t kPiecesMax = 4096;
-inline constexpr std::size_t kTransfersMax = std::size_t{1} << 23;  // edges times pieces
+inline constexpr std::size_t kTransfersMax = std::size_t{1}
+                                             << 23;  // edges times pieces, in flow mode
 inline constexpr std::int64_t kSizeBytesMax = std::int64_t{1} << 50;
 
 enum class SimulationMode : std::uint8_t { kFlow, kLockstep };
@@ -44,6 +46,8 @@ struct SimulationOptions {
   double sum_bytes_per_s = 0;        // adding a received partial sum
   double optimizer_bytes_per_s = 0;  // running the optimizer at the home
   bool keep_timeline = false;        // flow mode only
+  // Flow mode only: the simulation fails with ResourceExhausted if it takes more. 0: no limit.
+  std::uint64_t work_max = 0;
 };
 
 struct TransferTimes {
@@ -58,6 +62,7 @@ struct TransferTimes {
 
 struct SimulationResult {
   std::int64_t time_ps = 0;
+  std::uint64_t work = 0;        // flow mode: events, and flows and links visited
   std::vector<double> link_use;  // by link: bytes carried / bytes possible
   std::vector<TransferTimes> timeline;
 
@@ -68,6 +73,12 @@ struct SimulationResult {
 // there are too many transfers, or if the time could exceed 63 bits of picoseconds.
 absl::StatusOr<SimulationResult> Simulate(const Topology& topology, const Forest& forest,
                                           const SimulationOptions& options);
+
+// The lockstep times for several numbers of pieces, in the order of `pieces`, from one pass over
+// the forest. Ignores the mode and the pieces of `options`.
+absl::StatusOr<std::vector<double>> LockstepSeconds(const Topology& topology, const Forest& forest,
+                                                    const SimulationOptions& options,
+                                                    std::span<const std::uint32_t> pieces);
 
 // A trace for chrome://tracing and Perfetto: one process per sender, one thread per link, one event
 // per transfer from its start to its last byte sent.

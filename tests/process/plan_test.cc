@@ -175,7 +175,7 @@ TEST_F(PhubctlPlan, ShowsTopologiesAndBounds) {
 
 TEST_F(PhubctlPlan, ComparesAllPlannersInOneTable) {
   const std::string table = Output({"compare", "-t", "racks:2x4@4", "-s", "16MiB"});
-  EXPECT_THAT(table, StartsWith("PLANNER             STEPS  PIECES  BUSIEST LINK"));
+  EXPECT_THAT(table, StartsWith("PLANNER             STEPS  PIECES  MOST BYTES  BUSIEST LINK"));
   for (const char* text :
        {"sharded-star", "halving-doubling", "packing", "<- best", "not a BiGraph",
         "The lower bound for any plan is ", "Reduce-scatter and all-gather, one phase after "})

@@ -25,12 +25,16 @@
 #include "common/plan/planners/out_forest.h"
 #include "common/plan/planners/planner.h"
 #include "common/plan/planners/rank_forest.h"
+#include "fmt/core.h"
 
 namespace phub::plan {
 namespace {
 
 constexpr std::uint32_t kNear = 2;  // search limit: the member and its switch
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+// Limit of one run without --starts: several seconds. 1,024 members on a torus need less.
+constexpr std::uint64_t kLinkVisitsMax = std::uint64_t{1} << 31;
+constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
 // One run of the greedy construction.
 class Growth {
@@ -65,12 +69,13 @@ class Growth {
     arrived_by_.resize(topology.nodes().size());
   }
 
-  // Returns the number of steps. kNone if it reaches `limit`, or if no edge can be added.
-  std::uint32_t Run(std::uint32_t limit) {
+  // Returns the number of steps. kNone if it reaches `limit`, if the search visits more than
+  // `visits_max` links, or if no edge can be added.
+  std::uint32_t Run(std::uint32_t limit, std::uint64_t visits_max) {
     const std::size_t count = roots_.size();
     std::size_t missing = count * (count - 1);
     for (std::uint32_t step = 0; missing > 0; ++step) {
-      if (step + 1 >= limit) return kNone;
+      if (step + 1 >= limit || link_visits_ > visits_max) return kNone;
       const std::size_t added = RunStep(step);
       if (added == 0) return kNone;
       missing -= added;
@@ -78,6 +83,8 @@ class Growth {
     }
     return steps_;
   }
+
+  std::uint64_t link_visits() const { return link_visits_; }
 
   OutForest Take() { return {static_cast<std::int64_t>(roots_.size()), std::move(trees_)}; }
 
@@ -120,6 +127,7 @@ class Growth {
     seen_[from.value] = visit_;
     for (std::size_t head = 0; head < queue_.size() && head < reach; ++head) {
       for (const LinkIndex index : out_links_[queue_[head].value]) {
+        ++link_visits_;
         if (free_[index.value] == 0) continue;
         const NodeIndex next = topology_.link(index).to;
         if (seen_[next.value] == visit_) continue;
@@ -158,6 +166,7 @@ class Growth {
   std::vector<std::vector<bool>> joined_;        // [root][node]
   std::vector<std::vector<NodeIndex>> holders_;  // root -> members in the order of joining
   std::uint32_t steps_ = 0;
+  std::uint64_t link_visits_ = 0;
   std::uint32_t visit_ = 0;
   std::vector<std::uint32_t> seen_;  // by node: visit_ of the last search that reached it
   std::vector<LinkIndex> arrived_by_;
@@ -171,7 +180,8 @@ std::uint32_t StartsFor(const Topology& topology, const PlannerOptions& options)
   if (count <= 32) return 128;
   if (count <= 64) return 64;
   if (count <= 128) return 32;
-  return count <= 256 ? 8 : 2;
+  if (count <= 256) return 8;
+  return count <= 512 ? 2 : 1;
 }
 
 // A lower bound for the number of steps: the cut bound, in steps of one chunk on the slowest link.
@@ -190,22 +200,28 @@ absl::StatusOr<OutForest> GrowMultiTree(const Topology& topology, const PlannerO
   const std::uint32_t enough = starts > 1 ? FewestSteps(topology) : 1;
   std::optional<OutForest> best;
   std::uint32_t best_steps = kNone;
+  const std::uint64_t visits_max = options.starts > 0 ? kNoLimit : kLinkVisitsMax;
   // Batches have a fixed size, and only results of earlier batches end a run early: the result does
   // not depend on threads or timing.
   for (std::uint32_t first = 0; first < starts && best_steps > enough; first += kBatch) {
     const std::uint32_t count = std::min(kBatch, starts - first);
     std::vector<std::uint32_t> steps(count, kNone);
-    const auto run = [&](std::uint32_t i, std::uint32_t limit) {
+    std::vector<std::uint64_t> visits(count, 0);
+    const auto grow = [&](std::uint32_t i, std::uint32_t limit) {
       Growth growth(topology, options.seed + first + i, first + i > 0);
-      const std::uint32_t needed = growth.Run(limit);
-      return std::pair(needed, growth.Take());
+      steps[i] = growth.Run(limit, visits_max);
+      visits[i] = growth.link_visits();
+      return growth.Take();
     };
     oneapi::tbb::parallel_for(std::uint32_t{0}, count,
-                              [&](std::uint32_t i) { steps[i] = run(i, best_steps).first; });
+                              [&](std::uint32_t i) { grow(i, best_steps); });
     const auto least = std::min_element(steps.begin(), steps.end());
     if (*least < best_steps) {
       best_steps = *least;
-      best = run(static_cast<std::uint32_t>(least - steps.begin()), kNone).second;
+      best = grow(static_cast<std::uint32_t>(least - steps.begin()), kNone);
+    } else if (!best && visits[0] > visits_max) {
+      return absl::FailedPreconditionError(fmt::format(
+          "the search visits more than {} links; --starts 1 removes this limit", visits_max));
     }
     if (options.progress) options.progress(std::min(first + kBatch, starts), starts);
   }

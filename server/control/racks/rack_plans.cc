@@ -20,6 +20,7 @@ constexpr const char* kAuto = "auto";
 // are here the chunks that each tree gets.
 constexpr std::uint32_t kStartsMax = 8;
 constexpr std::uint32_t kPiecesMax = 16;
+constexpr std::uint64_t kFlowWorkMax = std::uint64_t{1} << 24;  // of one plan; ranks are waiting
 
 bool IsPlanText(const std::string& asked) { return asked.starts_with("{"); }
 
@@ -68,6 +69,7 @@ absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const st
   options.simulation.size_bytes = static_cast<std::int64_t>(kReferenceBytes);
   options.planner = BoundedPlanner();
   options.pieces_max = kPiecesMax;
+  options.flow_work_max = kFlowWorkMax;
   auto choice = plan::Choose(topology, options);
   if (!choice.ok()) return choice.status();
   const plan::Candidate* best = nullptr;

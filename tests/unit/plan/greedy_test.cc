@@ -50,8 +50,10 @@ TEST(Greedy, GathersOnDgx2InTheTimesOfSolvers) {
 
 // The time of greedy's plan in the comparison of all planners: reduce and gather, simulated.
 double AllReduceMicroseconds(const Topology& topology, std::int64_t bytes) {
-  const absl::StatusOr<Choice> choice =
-      Choose(topology, {.simulation = {.size_bytes = bytes}, .planner = {}, .pieces_max = 64});
+  const absl::StatusOr<Choice> choice = Choose(topology, {.simulation = {.size_bytes = bytes},
+                                                          .planner = {},
+                                                          .pieces_max = 64,
+                                                          .flow_work_max = std::uint64_t{1} << 22});
   EXPECT_TRUE(choice.ok()) << choice.status();
   double seconds = 0;
   for (const Candidate& candidate : choice->candidates)

@@ -76,8 +76,9 @@ TEST(InSwitch, TakesNoMoreTreesThanItNeeds) {
 // 64 MiB at 12.5 GB/s take 5.37 ms. One spine for each rack took 21.9 ms.
 TEST(InSwitch, FourRacksWithEightSpinesTakeTheTimeOfOneUnitLink) {
   const Topology topology = Spines(4, {1, 1, 1, 1, 1, 1, 1, 1}, 8);
-  const absl::StatusOr<Choice> choice =
-      Choose(topology, {.simulation = {.size_bytes = 64 << 20}, .planner = {.starts = 4}});
+  const absl::StatusOr<Choice> choice = Choose(topology, {.simulation = {.size_bytes = 64 << 20},
+                                                          .planner = {.starts = 4},
+                                                          .flow_work_max = std::uint64_t{1} << 22});
   ASSERT_TRUE(choice.ok()) << choice.status();
   const Candidate& best = choice->candidates[*choice->best];
   EXPECT_EQ(best.planner, "in-switch");

@@ -97,6 +97,36 @@ TEST(Simulator, AgreesWithASlowOne) {
   EXPECT_GT(compared, 40);
 }
 
+TEST(Simulator, EndsAtItsLimitOfWork) {
+  const Topology topology = Named("racks:4x4@2");
+  const Forest forest = Planned("multitree", topology);
+  SimulationOptions options{.size_bytes = 1 << 20, .pieces = 4};
+  const auto whole = Simulate(topology, forest, options);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_GT(whole->work, 2 * EdgeCount(forest) * options.pieces);  // sent and arrived
+  options.work_max = whole->work;
+  EXPECT_EQ(Simulate(topology, forest, options)->time_ps, whole->time_ps);
+  options.work_max = whole->work / 2;
+  EXPECT_EQ(Simulate(topology, forest, options).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Simulator, PricesSeveralNumbersOfPiecesInOnePass) {
+  const Topology topology = Named("racks:4x4@2");
+  const std::vector<std::uint32_t> pieces{1, 3, 16, 200};
+  for (const char* planner : {"ring", "multitree"}) {
+    SimulationOptions options{.size_bytes = 10'000'019, .mode = SimulationMode::kLockstep};
+    options.sum_bytes_per_s = 5e9;
+    const Forest forest = Planned(planner, topology);
+    const auto seconds = LockstepSeconds(topology, forest, options, pieces);
+    ASSERT_TRUE(seconds.ok()) << seconds.status();
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      options.pieces = pieces[i];
+      EXPECT_DOUBLE_EQ((*seconds)[i], Simulate(topology, forest, options)->seconds());
+    }
+  }
+}
+
 TEST(Simulator, LockstepEqualsTheCountedLoads) {
   for (const char* spec : {"torus:4x4,latency=0s", "bigraph:4x8,latency=0s"}) {
     const Topology topology = Named(spec);
