@@ -103,6 +103,22 @@ class Machine {
         }
         *Find(gpu, {'i', i}) = {value, 0};
       }
+      if (absl::Status status = CopyInputs(gpu); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CopyInputs(std::size_t gpu) {
+    for (const MscclCopy& copy : program_.gpus[gpu].copies) {
+      const Held* source = Find(gpu, {'i', copy.input});
+      Held* target = Find(gpu, {'o', copy.output});
+      if (source == nullptr || target == nullptr)
+        return absl::InvalidArgumentError(
+            fmt::format("line {}: the copied chunk is outside the buffer", copy.line));
+      if (source->value == nullptr)
+        return absl::InvalidArgumentError(
+            fmt::format("line {}: the copied chunk is no part of the input", copy.line));
+      *target = Held(*source);
     }
     return absl::OkStatus();
   }

@@ -71,9 +71,13 @@ class Reader {
     ++depth_;
     if (!error_.ok()) return;
     const std::size_t level = depth_ - 1;
-    if (level >= kLevels.size() || element != kLevels[level])
+    const bool is_copy = level == 2 && element == "copy";
+    const bool is_known = level < kLevels.size() && element == kLevels[level];
+    if ((!is_copy && !is_known) || (level == 3 && is_in_copy_))
       return Fail(fmt::format("unexpected element <{}>", element.substr(0, 40)));
     attributes_ = attributes;
+    if (level == 2) is_in_copy_ = is_copy;
+    if (is_copy) return ReadCopy();
     switch (level) {
       case 0: return StartProgram();
       case 1: return StartGpu();
@@ -122,6 +126,14 @@ class Reader {
     for (const std::int64_t chunks : gpu.chunks) place_count_ += static_cast<std::size_t>(chunks);
     if (place_count_ > kMscclStepsMax)
       Fail(fmt::format("the buffers of all GPUs have more than {} chunks", kMscclStepsMax));
+  }
+
+  void ReadCopy() {
+    MscclCopy copy{Number("i_off", 0, kMscclChunksMax), Number("o_off", 0, kMscclChunksMax),
+                   Line()};
+    program_.gpus.back().copies.push_back(copy);
+    if (++step_count_ > kMscclStepsMax)
+      Fail(fmt::format("the program has more than {} thread blocks and steps", kMscclStepsMax));
   }
 
   void StartBlock() {
@@ -179,6 +191,7 @@ class Reader {
   MscclProgram program_;
   std::int64_t gpu_count_ = 0;
   std::size_t depth_ = 0;
+  bool is_in_copy_ = false;
   std::size_t step_count_ = 0;
   std::size_t moved_chunks_ = 0;
   std::size_t place_count_ = 0;

@@ -44,9 +44,17 @@ struct MscclBlock {
   std::vector<MscclStep> steps;
 };
 
+// A chunk of the input that is copied to the output before the first step. TACCL writes these.
+struct MscclCopy {
+  std::int64_t input = 0;
+  std::int64_t output = 0;
+  std::size_t line = 0;
+};
+
 struct MscclGpu {
   std::array<std::int64_t, 3> chunks = {0, 0, 0};  // sizes of the buffers i, o, s
-  std::vector<MscclBlock> blocks;                  // by id
+  std::vector<MscclCopy> copies;
+  std::vector<MscclBlock> blocks;  // by id
 };
 
 struct MscclProgram {

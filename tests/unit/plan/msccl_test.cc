@@ -35,6 +35,7 @@ struct Program {
   int chunks;
   std::array<int, 3> buffers;  // chunks of i, o, s
   std::vector<std::vector<Block>> gpus = {};
+  bool copies_own = false;  // before the first step, as TACCL's programs do
 
   std::string Xml() const {
     std::string xml = fmt::format(
@@ -44,6 +45,7 @@ struct Program {
     for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
       xml += fmt::format("<gpu id=\"{}\" i_chunks=\"{}\" o_chunks=\"{}\" s_chunks=\"{}\">\n", gpu,
                          buffers[0], buffers[1], buffers[2]);
+      if (copies_own) xml += fmt::format("<copy i_off=\"0\" o_off=\"{}\"/>\n", gpu);
       for (std::size_t block = 0; block < gpus[gpu].size(); ++block)
         AddBlock(gpus[gpu][block], block, xml);
       xml += "</gpu>\n";
@@ -162,9 +164,9 @@ TEST(Msccl, ReadsAnAllGatherAndMirrorsIt) {
   for (const auto& [home, share] : HomeShares(forest)) EXPECT_EQ(share, Fraction(1, 4));
 }
 
-TEST(Msccl, ReadsAnAllGatherInPlace) {
-  // The own part is in its place in the output from the start.
-  Program program{"allgather", true, 3, {1, 3, 0}};
+// Every GPU sends its part from its place in the output.
+Program AllPairsAllGather(bool in_place) {
+  Program program{"allgather", in_place, 3, {1, 3, 0}};
   for (int gpu = 0; gpu < 3; ++gpu) {
     std::vector<Block>& blocks = program.gpus.emplace_back();
     for (int peer = 0; peer < 3; ++peer) {
@@ -173,8 +175,33 @@ TEST(Msccl, ReadsAnAllGatherInPlace) {
       blocks.push_back({peer, -1, {{"s", {'o', gpu}, {'o', gpu}}}});
     }
   }
+  return program;
+}
+
+TEST(Msccl, ReadsAnAllGatherInPlace) {
   const Topology topology = Named("switch:3");
-  EXPECT_EQ(Verified(topology, Imported(topology, program)).steps, 2u);
+  EXPECT_EQ(Verified(topology, Imported(topology, AllPairsAllGather(true))).steps, 2u);
+}
+
+TEST(Msccl, ReadsCopiesFromInputToOutput) {
+  const Topology topology = Named("switch:3");
+  for (const bool in_place : {true, false}) {
+    Program program = AllPairsAllGather(in_place);
+    program.copies_own = true;
+    EXPECT_EQ(Verified(topology, Imported(topology, program)).steps, 2u);
+  }
+  Program program = AllPairsAllGather(false);
+  EXPECT_EQ(Why(ParseMsccl(topology, program.Xml())),
+            "line 7: the step reads a chunk that was never written");
+  program.copies_own = true;
+  const auto why = [&](std::string_view what, std::string_view with) {
+    return Why(ParseMsccl(topology, Replaced(program.Xml(), what, with)));
+  };
+  EXPECT_EQ(why("o_off=\"0\"", "o_off=\"9\""), "line 3: the copied chunk is outside the buffer");
+  EXPECT_EQ(why("i_off=\"0\"", "i_off=\"1\""), "line 3: the copied chunk is no part of the input");
+  EXPECT_EQ(why("i_off=\"0\"", ""), "line 3: attribute 'i_off' is missing");
+  EXPECT_EQ(why("i_off=\"0\" o_off=\"0\"/>", "i_off=\"0\" o_off=\"0\"><step/></copy>"),
+            "line 3: unexpected element <step>");
 }
 
 // Every member sends to every home's scratch buffer. The home adds in its own block, which waits
