@@ -262,6 +262,23 @@ TEST_F(FailureTest, AJoinDuringTheDiagnosisStartsANewRun) {
   EXPECT_NE(FaultAt(sessions[0]), nullptr);
 }
 
+TEST_F(FailureTest, AJobThatEndsDuringTheDiagnosisKeepsItsReason) {
+  const std::vector<std::string> sessions = EnterAll(2);
+  AddKeysOfAll(sessions, {Key("w", 1)});
+  cores[0]->silent_on_stalls = true;
+  BeatFor({sessions[0]}, options.liveness_timeout + kMillisecond);
+  EXPECT_EQ(FaultAt(sessions[0]), nullptr);
+  v1::EvictJobRequest request;
+  request.set_job("digits");
+  EvictJob(request);
+  Settle();
+  ASSERT_NE(FaultAt(sessions[0]), nullptr);
+  EXPECT_EQ(FaultAt(sessions[0])->code(), "evicted");
+  Advance(2 * options.diagnosis_timeout);
+  EXPECT_EQ(FaultAt(sessions[0])->code(), "evicted");
+  EXPECT_EQ(Counter("phub_jobs_failed_total"), 1u);
+}
+
 TEST_F(FailureTest, SilenceThatIsControlsOwnIsForgiven) {
   const std::vector<std::string> sessions = EnterAll(2);
   // The daemon was suspended for 10 s, and heartbeats are unread.

@@ -49,6 +49,19 @@ TEST_F(SeatsTest, ALapsedSeatIsFreeAgainAndTheOthersStay) {
   EXPECT_EQ(control().job_count(), 1u);
 }
 
+TEST_F(SeatsTest, ARankThatCommitsAfterTheOthersLeftKeepsTheJob) {
+  const std::string first = Enter(0, 2);
+  const std::string second = ReserveAs(JoinOf(1, 2));
+  Leave(first);
+  EXPECT_TRUE(Commit(second)->ok());
+  for (const TimeNs end = clock.now + 2 * options.abandoned_timeout; clock.now < end;) {
+    Heartbeat(second);
+    Advance(options.liveness_timeout / 2);
+  }
+  EXPECT_EQ(control().job_count(), 1u);
+  EXPECT_EQ(Counter("phub_jobs_abandoned_total"), 0u);
+}
+
 TEST_F(SeatsTest, LeavingBeforeCommitGivesEverythingBackAtOnce) {
   const std::string session = ReserveAs(JoinOf(0, 2));
   const auto leave = Leave(session);
