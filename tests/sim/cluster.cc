@@ -291,7 +291,8 @@ bool Cluster::Finished() const {
   ForEachSeat(
       [&](const Job&, const Seat& seat) { finished &= seat.worker().done() && !seat.awaited; });
   for (const auto& daemon : rack_) {
-    if (daemon->alive()) finished &= daemon->control().job_count() == 0;
+    if (!daemon->alive()) continue;
+    finished &= daemon->control().job_count() == 0 && !daemon->works_long();
   }
   return finished;
 }

@@ -22,6 +22,7 @@ server::TurnBudget DrawTurnBudget(SeededRandom& random) {
   budget.keys = 1 + random.Below(3);
   budget.pieces = 1 + random.Below(4);
   budget.jobs = 1;
+  budget.ranks = budget.keys;
   return budget;
 }
 

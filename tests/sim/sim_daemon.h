@@ -74,6 +74,7 @@ class SimDaemon final : private server::Surveyor, private server::Background {
   // Why the run is wrong, or an empty string.
   const std::string& mistake() const { return mistake_; }
   std::uint64_t long_works() const { return long_works_; }  // without control's lock
+  bool works_long() const { return !long_work_.empty(); }   // calls may wait for it
   // Runs a call of control, as gRPC's threads do. While control is stuck, the call waits.
   void CallControl(std::function<void(server::Control&)> call);
   // Control neither runs nor answers calls until then, as if its thread stood still with the lock.

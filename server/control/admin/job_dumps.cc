@@ -1,6 +1,7 @@
 #include "server/control/admin/job_dumps.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "common/base/printable.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::size_t kHeadlineBytesMax = 512;
 constexpr std::size_t kNoteBytesMax = 512;
+constexpr std::size_t kUnitBytes = 4096;  // of records: one unit of a turn's work
 
 std::size_t RankBytesMax(const Job& job) {
   const std::size_t share = JobDumps::kBytesMax / std::max<std::size_t>(job.members.size(), 1);
@@ -210,7 +212,10 @@ void JobDumps::ReportDump(const v1::ReportDumpRequest& request,
                         asking->second.begun && asking->second.number == request.number();
   absl::Status taken = absl::FailedPreconditionError(
       fmt::format("dump {} of job {} is over or never began", request.number(), seat->job->name()));
-  if (is_asked) {
+  if (is_asked && !asking->second.finishing) {
+    const std::size_t bytes = request.record().ByteSizeLong();
+    context_.turn.Add(1 + bytes / kUnitBytes);
+    asking->second.record_bytes += bytes;
     taken = Take(asking->second.ranks[seat->rank.value], request, RankBytesMax(*seat->job));
   }
   if (!taken.ok()) context_.counters.Add(ControlCounter::dump_records_refused);
@@ -219,22 +224,57 @@ void JobDumps::ReportDump(const v1::ReportDumpRequest& request,
 }
 
 void JobDumps::CheckDump(Dump& dump, TimeNs now) {
-  if (dump.callers.empty()) return;
+  if (dump.callers.empty() || dump.finishing) return;
   if (!dump.begun && now >= dump.begins_at) Begin(dump);
   if (dump.complete() || (dump.begun && now >= dump.deadline)) Finish(dump);
 }
 
 void JobDumps::Finish(Dump& dump) {
-  const v1::JobDump result = Describe(dump);
-  const std::vector<Answer<v1::JobDump>> callers = std::exchange(dump.callers, {});
-  dump.ended_at = context_.clock.Now();
-  dump.ranks.clear();
-  dump.stalls.Clear();
-  for (const Answer<v1::JobDump>& answer : callers) answer(absl::OkStatus(), result);
+  dump.finishing = true;
+  dump.result = DescribeJob(dump);
+  // The turn may have finished other dumps.
+  if (context_.background != nullptr && context_.turn.units() > 0) return DescribeMoreLater(dump);
+  DescribeMore(dump);
 }
 
-v1::JobDump JobDumps::Describe(const Dump& dump) const {
-  const TimeNs now = context_.clock.Now();
+void JobDumps::DescribeMoreLater(const Dump& dump) {
+  context_.background->Run(
+      dump.job->account.tenant, [] {},
+      [this, of = dump.job->number, number = dump.number] {
+        const auto found = dumps_.find(of);
+        if (found != dumps_.end() && found->second.number == number) DescribeMore(found->second);
+      });
+}
+
+void JobDumps::DescribeMore(Dump& dump) {
+  const auto begin = static_cast<std::size_t>(dump.result.ranks_size());
+  std::size_t end = dump.ranks.size();
+  if (context_.background != nullptr) end = std::min(end, begin + context_.options.turn.ranks);
+  for (std::size_t rank = begin; rank < end; ++rank) DescribeRank(dump, rank);
+  context_.turn.Add(end - begin);
+  if (end < dump.ranks.size()) return DescribeMoreLater(dump);
+  Deliver(dump);
+}
+
+// Copies for several callers are made without the lock.
+void JobDumps::Deliver(Dump& dump) {
+  std::vector<Answer<v1::JobDump>> callers = std::exchange(dump.callers, {});
+  dump.finishing = false;
+  dump.ended_at = context_.clock.Now();
+  dump.ranks.clear();
+  const auto result = std::make_shared<v1::JobDump>(std::move(dump.result));
+  dump.result.Clear();
+  if (callers.size() == 1) return callers[0](absl::OkStatus(), std::move(*result));
+  for (const Answer<v1::JobDump>& answer : callers) {
+    const auto copy = std::make_shared<v1::JobDump>();
+    context_.RunLong(
+        dump.record_bytes / kUnitBytes + static_cast<std::size_t>(result->ranks_size()),
+        dump.job->account.tenant, [copy, result] { *copy = *result; },
+        [copy, answer] { answer(absl::OkStatus(), std::move(*copy)); });
+  }
+}
+
+v1::JobDump JobDumps::DescribeJob(Dump& dump) const {
   const Job& job = *dump.job;
   v1::JobDump result;
   result.set_tenant(job.account.tenant);
@@ -247,42 +287,46 @@ v1::JobDump JobDumps::Describe(const Dump& dump) const {
       result.add_racks(context_.options.racks[rack]);
     }
   }
-  *result.mutable_stalls() = dump.stalls.stalls();
-  *result.mutable_lost_elsewhere() = dump.stalls.lost_elsewhere();
+  result.mutable_stalls()->Swap(dump.stalls.mutable_stalls());
+  result.mutable_lost_elsewhere()->Swap(dump.stalls.mutable_lost_elsewhere());
   if (!dump.has_stalls) {
     result.set_stalls_problem("the core loops did not report in time");
   } else {
     result.set_stalls_problem(dump.stalls_problem);
   }
   DescribeBarrier(job, result);
-  for (std::size_t rank = 0; rank < dump.ranks.size(); ++rank) {
-    const RankState& state = dump.ranks[rank];
-    const Member& member = job.members[rank];
-    v1::RankDump& described = *result.add_ranks();
-    described.set_rank(static_cast<std::uint32_t>(rank) + job.config.rank_base);
-    described.set_host(member.host);
-    described.set_pid(member.pid);
-    described.set_state(ToString(member.state));
-    if (member.last_heard != 0) described.set_last_heartbeat_age_ns(now - member.last_heard);
-    described.set_answered(state.answered);
-    if (state.answered) *described.mutable_record() = state.record;
-    if (!state.problem.empty()) {
-      described.set_problem(state.problem);
-    } else if (!state.answered) {
-      described.set_problem(DescribeSilence(member, state.asked, dump.wait));
-    } else if (state.awaits_more) {
-      described.set_problem(
-          fmt::format("the program's recorder did not answer within {}", FormatAge(dump.wait)));
-    }
-  }
   return result;
+}
+
+// Takes the rank's record out of the dump.
+void JobDumps::DescribeRank(Dump& dump, std::size_t rank) const {
+  RankState& state = dump.ranks[rank];
+  const Job& job = *dump.job;
+  const Member& member = job.members[rank];
+  v1::RankDump& described = *dump.result.add_ranks();
+  described.set_rank(static_cast<std::uint32_t>(rank) + job.config.rank_base);
+  described.set_host(member.host);
+  described.set_pid(member.pid);
+  described.set_state(ToString(member.state));
+  if (member.last_heard != 0)
+    described.set_last_heartbeat_age_ns(context_.clock.Now() - member.last_heard);
+  described.set_answered(state.answered);
+  if (state.answered) described.mutable_record()->Swap(&state.record);
+  if (!state.problem.empty()) {
+    described.set_problem(state.problem);
+  } else if (!state.answered) {
+    described.set_problem(DescribeSilence(member, state.asked, dump.wait));
+  } else if (state.awaits_more) {
+    described.set_problem(
+        fmt::format("the program's recorder did not answer within {}", FormatAge(dump.wait)));
+  }
 }
 
 void JobDumps::Check(TimeNs now) {
   for (auto next = dumps_.begin(); next != dumps_.end();) {
     Dump& dump = next->second;
     CheckDump(dump, now);
-    const bool is_past = dump.callers.empty() && now >= dump.ended_at + kPause;
+    const bool is_past = dump.callers.empty() && !dump.finishing && now >= dump.ended_at + kPause;
     next = is_past ? dumps_.erase(next) : std::next(next);
   }
 }
@@ -291,6 +335,7 @@ TimeNs JobDumps::NextTimer() const {
   TimeNs next = kNever;
   for (const auto& [number, dump] : dumps_) {
     const TimeNs at = dump.callers.empty() ? dump.ended_at + kPause
+                      : dump.finishing     ? kNever
                       : dump.begun         ? dump.deadline
                                            : dump.begins_at;
     next = std::min(next, at);

@@ -64,11 +64,14 @@ class JobDumps final : public JobObserver {
     TimeNs begins_at = 0;
     DurationNs wait = 0;
     bool begun = false;
+    bool finishing = false;
     TimeNs deadline = 0;  // for the records, once begun
     bool has_stalls = false;
     v1::ListStallsResponse stalls;
     std::string stalls_problem;
-    std::vector<RankState> ranks;              // [rank]
+    std::vector<RankState> ranks;  // [rank]
+    std::size_t record_bytes = 0;
+    v1::JobDump result;                        // while it is finishing: the first ranks
     std::vector<Answer<v1::JobDump>> callers;  // none: it has ended
     TimeNs ended_at = 0;
 
@@ -82,8 +85,13 @@ class JobDumps final : public JobObserver {
   void AskForStalls(Dump& dump);
   absl::Status Take(RankState& rank, const v1::ReportDumpRequest& report, std::size_t bytes_max);
   void CheckDump(Dump& dump, TimeNs now);
+  // The result is made in parts, each in a turn of control with few ranks.
   void Finish(Dump& dump);
-  v1::JobDump Describe(const Dump& dump) const;
+  void DescribeMore(Dump& dump);
+  void DescribeMoreLater(const Dump& dump);
+  void Deliver(Dump& dump);
+  v1::JobDump DescribeJob(Dump& dump) const;
+  void DescribeRank(Dump& dump, std::size_t rank) const;
 
   Context& context_;
   JobTable& jobs_;

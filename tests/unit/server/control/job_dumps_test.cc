@@ -2,6 +2,7 @@
 #include "server/control/admin/job_dumps.h"
 
 #include "tests/unit/server/control/control_fixture.h"
+#include "tests/unit/server/control/held_background.h"
 
 namespace phub::server {
 namespace {
@@ -260,6 +261,64 @@ TEST_F(JobDumpsTest, NameBarriersAndCoreLoopsThatDoNotReport) {
   EXPECT_EQ(call->response.barrier().number(), 0u);
   EXPECT_THAT(call->response.barrier().waiting(), ElementsAre(1u));
   EXPECT_THAT(call->response.barrier().missing(), ElementsAre(0u, 2u));
+}
+
+class LongDumpsTest : public JobDumpsTest {
+ protected:
+  static constexpr std::uint32_t kRanks = 200;
+
+  LongDumpsTest() { options.turn.ranks = 64; }
+  void SetUp() override {
+    Enter(kRanks, kRanks);
+    control().SetBackground(background);
+  }
+  bool RunOne() {
+    control().BeginTurn();
+    return background.RunOne();
+  }
+  void ReportAll() {
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      control().BeginTurn();
+      EXPECT_TRUE(Report(rank, RecordOf("w"))->ok());
+    }
+  }
+
+  HeldBackground background;
+};
+
+TEST_F(LongDumpsTest, DescribeFewRanksInATurn) {
+  const auto call = Dump();
+  ReportAll();
+  EXPECT_FALSE(call->answered());
+  // A caller that comes meanwhile gets the same dump.
+  ASSERT_TRUE(RunOne());
+  EXPECT_LE(control().turn_units(), 64u);
+  const auto second = Dump();
+  while (RunOne()) {
+    // The ranks of the last part, and what is done at once.
+    EXPECT_LE(control().turn_units(), 64u + options.turn.at_once);
+  }
+  for (const auto& each : {call, second}) {
+    ASSERT_TRUE(each->ok()) << each->message();
+    ASSERT_EQ(each->response.ranks_size(), static_cast<int>(kRanks));
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      EXPECT_EQ(each->response.ranks(static_cast<int>(rank)).rank(), rank);
+      EXPECT_EQ(each->response.ranks(static_cast<int>(rank)).record().rounds(0).key(), "w");
+    }
+  }
+  EXPECT_EQ(Counter("phub_dumps_total"), 1u);
+}
+
+TEST_F(LongDumpsTest, AJobMayEndBetweenTwoParts) {
+  const auto call = Dump();
+  ReportAll();
+  ASSERT_TRUE(RunOne());
+  v1::EvictJobRequest evict;
+  evict.set_job("digits");
+  EvictJob(evict);
+  Settle();
+  EXPECT_THAT(call->message(), HasSubstr("ended while it was being dumped"));
+  while (RunOne()) continue;
 }
 
 }  // namespace
