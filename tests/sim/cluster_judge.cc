@@ -60,16 +60,6 @@ std::string Cluster::JudgeDaemons() const {
   return "";
 }
 
-// The only process of a job died when some daemons of its rack had its seat, and others only a
-// reservation, which they freed. For these the run has ended, so its successor cannot join it.
-bool Cluster::DiedWhileJoining(const Job& job) const {
-  if (job.script.world_size > 1) return false;
-  const auto& processes = job.seats.front().processes;
-  return std::any_of(processes.begin(), processes.end(), [](const auto& process) {
-    return process->state() == SimWorker::State::kDead && !process->was_in();
-  });
-}
-
 std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const {
   const JobScript& script = job.script;
   if (worker.state() == SimWorker::State::kDead) return "";
@@ -78,9 +68,6 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
     // found.
     return !script.disagrees() ? ""
                                : fmt::format("completed in spite of it: {}", worker.Describe());
-  }
-  if (DiedWhileJoining(job) && Mentions(worker, "this run of job " + script.name + " has ended")) {
-    return "";
   }
   if (script.fate == Fate::kCompletes) return fmt::format("failed: {}", worker.Describe());
   if (script.loses_daemon()) return JudgeLostDaemon(job, worker);

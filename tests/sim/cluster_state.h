@@ -80,7 +80,6 @@ class Cluster {
   // Defined in cluster_judge.cc.
   std::string Judge() const;
   std::string JudgeDaemons() const;
-  bool DiedWhileJoining(const Job& job) const;
   std::string JudgeWorker(const Job& job, const SimWorker& worker) const;
   std::string JudgeLostDaemon(const Job& job, const SimWorker& worker) const;
   std::string JudgeCut(const Job& job, const SimWorker& worker) const;

@@ -151,7 +151,6 @@ void Ending::CloseAccount(Job& job) {
   const std::uint64_t bytes = context_.ledger.Close(job.account);
   LogInfo("event=job_released tenant={} job=\"{}\" incarnation={} memory_bytes={}",
           job.account.tenant, job.name(), FormatIncarnation(job.account.incarnation), bytes);
-  for (const auto& call : std::exchange(job.on_closed, {})) call();
 }
 
 void Ending::ReapReleased() {
@@ -162,7 +161,9 @@ void Ending::ReapReleased() {
     if (!job.released() || job.key_build != nullptr || job.checkpoint_work > 0) continue;
     if (!std::ranges::all_of(job.let_go, is_done)) continue;
     CloseAccount(job);
+    const std::vector<std::function<void()>> calls = std::exchange(job.on_closed, {});
     jobs_.Remember(job);
+    for (const auto& call : calls) call();
   }
   host_memory_.left().Check();
   while (jobs_.ended().size() > context_.options.ended_jobs_max) {

@@ -208,7 +208,8 @@ struct Job {
   std::list<StallQuery> queries;
   std::shared_ptr<JobCheckpoints> checkpoints;  // created with the job
   std::size_t checkpoint_work = 0;  // that other threads do; the record stays until it is done
-  std::vector<std::function<void()>> on_closed;  // called once, when its account is closed
+  std::vector<std::function<void()>>
+      on_closed;  // called once, when it is released and its account closed
   std::optional<Diagnosis> diagnosis;
   TimeNs nobody_since = 0;  // no member is present since then; 0: there is one
 
@@ -220,6 +221,7 @@ struct Job {
   WorkTotals totals;            // set at the release
   v1::Fault fault;              // kFailed
   TimeNs ended_at = 0;          // when the job left kRunning
+  bool unused = false;          // kEnded: no rank ever committed its seat on this daemon
   // kFailed, and the ranks are not notified yet, since rack 0 may have recorded another fault first
   // (racks/rack_jobs.h). They are notified at announce_at, at the latest.
   bool unannounced = false;

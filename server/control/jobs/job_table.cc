@@ -23,6 +23,11 @@ void JobTable::Remember(Job& job) {
   jobs_.erase(found);
 }
 
+void JobTable::Forget(const Job& job) {
+  const auto count = std::erase_if(ended_, [&](const auto& each) { return each.get() == &job; });
+  PHUB_CHECK(count == 1);
+}
+
 Incarnation JobTable::DrawIncarnation() {
   for (;;) {
     const Incarnation drawn{context_.random.Next()};

@@ -36,6 +36,8 @@ class JobTable {
   void Remember(Job& job);
   // REQUIRES: some job has ended.
   void ForgetOldest() { ended_.pop_front(); }
+  // REQUIRES: the job is in ended(), and no session is known there.
+  void Forget(const Job& job);
 
   Incarnation DrawIncarnation();  // differs from those of all known jobs
 

@@ -241,6 +241,20 @@ bool Joins::OnlyLeftIsInTheWay(const v1::JoinRequest& request, const JobSettings
   return context_.ledger.OnlyLeftIsInTheWay(TenantOf(request), MemoryOfJob(job));
 }
 
+bool Joins::WaitsForUnusedRun(TimeNs deadline, const v1::JoinRequest& request,
+                              std::string_view peer_address,
+                              const Answer<v1::JoinResponse>& answer) {
+  Job* const run = jobs_.FindIncarnation(Incarnation{request.incarnation()});
+  if (run == nullptr || !run->unused || run->account.tenant != TenantOf(request) ||
+      run->name() != request.job()) {
+    return false;
+  }
+  run->on_closed.push_back([this, deadline, request, peer = std::string(peer_address), answer] {
+    JoinUntil(deadline, request, peer, answer);
+  });
+  return true;
+}
+
 void Joins::TryWaiting() {
   const TimeNs now = context_.clock.Now();
   for (WaitingJoins::Waiting& each : waiting_.Take(now, context_.ledger.left_bytes())) {
@@ -276,6 +290,7 @@ void Joins::JoinUntil(TimeNs deadline, const v1::JoinRequest& given, std::string
   request.set_rank(given.rank() - settings->rank_base);
   const std::string& tenant = TenantOf(request);
   if (absl::Status status = CheckTenant(tenant); !status.ok()) return refuse(status);
+  if (WaitsForUnusedRun(deadline, given, peer_address, answer)) return;
   const absl::StatusOr<Job*> run = local_rack_.FindRunToJoin(request, tenant);
   if (!run.ok()) return refuse(context_.Refuse(ControlCounter::joins_refused_rack, run.status()));
   Job* job = *run;

@@ -66,6 +66,10 @@ class Joins {
   void JoinUntil(TimeNs deadline, const v1::JoinRequest& request, std::string_view peer_address,
                  Answer<v1::JoinResponse> answer);
   bool OnlyLeftIsInTheWay(const v1::JoinRequest& request, const JobSettings& settings);
+  // The run that the rank asks for ended here before any rank had committed a seat, and its memory
+  // is not freed yet. If so, the join is tried again then, as the run may begin again.
+  bool WaitsForUnusedRun(TimeNs deadline, const v1::JoinRequest& request,
+                         std::string_view peer_address, const Answer<v1::JoinResponse>& answer);
   std::uint64_t MemoryOfJob(const Job& job) const;
   absl::Status BuildShards(Job& job);
   absl::Status CheckTenant(const std::string& tenant);

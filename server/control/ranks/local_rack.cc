@@ -162,6 +162,12 @@ absl::StatusOr<Job*> LocalRack::FindRunOf(Incarnation incarnation, const std::st
   }
   if (run->diagnosis.has_value()) diagnoses_.ConcludeDiagnosis(*run);
   if (run->running()) return run;
+  if (run->unused && jobs_.FindRunningJob(tenant, name) == nullptr) {
+    // All reservations were given up here, but another daemon may have committed one, and its rank
+    // may be awaited there. Nobody could train without this daemon, so the run begins here again.
+    jobs_.Forget(*run);
+    return nullptr;
+  }
   return absl::AbortedError(run->state == Job::State::kFailed
                                 ? run->fault.message()
                                 : fmt::format("this run of job {} has ended", name));

@@ -74,7 +74,10 @@ void Seats::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
     return [state](const Member& each) { return each.state == state; };
   };
   if (std::all_of(job.members.begin(), job.members.end(), is(Member::State::kAwaited))) {
-    if (job.rack_run == nullptr) return ending_.EndInOrder(job);
+    if (job.rack_run == nullptr) {
+      job.unused = true;
+      return ending_.EndInOrder(job);
+    }
     job.nobody_since = context_.clock.Now();  // other racks may have ranks in the job
     return;
   }

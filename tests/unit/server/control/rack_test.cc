@@ -213,6 +213,47 @@ TEST_F(RackTest, TheSameIncarnationIsTheSameRun) {
   EXPECT_EQ(other.Join(request)->code(), absl::StatusCode::kInvalidArgument);
 }
 
+// The only process of a job died after the first daemon had committed its seat. The other daemon
+// had only a reservation. The next process brings the incarnation of the run that awaits it.
+TEST_F(RackTest, ARunThatNobodyUsedHereBeginsAgain) {
+  const auto dead = other.Join(JoinOf(0, 1, 7));
+  other.Settle();
+  ASSERT_TRUE(dead->ok()) << dead->message();
+  other.Advance(other.options.liveness_timeout);
+  EXPECT_EQ(other.control().memory_bytes(), 0u);
+  for (const std::uint32_t rank : {0u, 1u}) {
+    other.EnterAs(JoinOf(rank, 1, 7));
+    EXPECT_EQ(other.last_join.incarnation(), 7u);
+    EXPECT_EQ(other.last_join.created(), rank == 0);
+    EXPECT_FALSE(other.last_join.resumed());
+  }
+  EXPECT_EQ(other.control().job_count(), 1u);
+}
+
+TEST_F(RackTest, ARunThatNobodyUsedHereDoesNotEndANewerOne) {
+  const auto dead = other.Join(JoinOf(0, 1, 7));
+  other.Settle();
+  ASSERT_TRUE(other.Leave(dead->response.session_id())->ok());
+  other.Settle();
+  const std::string newer = other.EnterAs(JoinOf(0, 1, 8));
+  EXPECT_EQ(other.Join(JoinOf(1, 1, 7))->code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(other.FaultAt(newer), nullptr);
+}
+
+// The next process may come before the core loops have let the run go.
+TEST_F(RackTest, AJoinWaitsUntilARunThatNobodyUsedHereIsReleased) {
+  const auto dead = other.Join(JoinOf(0, 1, 7));
+  other.Settle();
+  ASSERT_TRUE(dead->ok()) << dead->message();
+  ASSERT_TRUE(other.Leave(dead->response.session_id())->ok());
+  const auto next = other.Join(JoinOf(0, 1, 7));
+  EXPECT_FALSE(next->answered());
+  other.Settle();
+  ASSERT_TRUE(next->ok()) << next->message();
+  EXPECT_TRUE(other.Commit(next->response.session_id())->ok());
+  EXPECT_EQ(other.control().job_count(), 1u);
+}
+
 TEST_F(RackTest, BarriersAreHeldByTheAnchor) {
   const std::string session = other.EnterAs(JoinOf(0, 1, 7));
   const auto call = other.Barrier(session, 0);
