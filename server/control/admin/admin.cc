@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -138,6 +139,37 @@ std::string Admin::ReasonOf(const Job& job, std::string_view lane) const {
          (first && required ? "; RDMA is not used because the tenant requires encryption" : "");
 }
 
+// The whole list for clients that do not request pages, in as many turns as it has pages.
+struct Admin::WholeList {
+  v1::ListJobsRequest request;  // for the next page
+  v1::ListJobsResponse response;
+  std::size_t bytes = 0;
+  Answer<v1::ListJobsResponse> answer;
+};
+
+void Admin::ListMore(const std::shared_ptr<WholeList>& list) {
+  v1::ListJobsResponse page;
+  ListJobs(list->request, [&](const absl::Status&, v1::ListJobsResponse next) {
+    page = std::move(next);  // at once
+  });
+  for (v1::JobInfo& job : *page.mutable_jobs()) {
+    list->bytes += job.ByteSizeLong();
+    list->response.add_jobs()->Swap(&job);
+  }
+  if (list->bytes > kListBytesMax) {
+    return list->answer(
+        absl::ResourceExhaustedError(
+            "the list of jobs is too long for one answer; request pages (page_size)"),
+        {});
+  }
+  list->request.set_page_token(page.next_page_token());
+  if (page.next_page_token().empty())
+    return list->answer(absl::OkStatus(), std::move(list->response));
+  if (context_.background == nullptr) return ListMore(list);
+  context_.background->Run(
+      list->request.tenant(), [] {}, [this, list] { ListMore(list); });
+}
+
 // A page ends at its number of jobs or when it has many bytes, so that a turn of control is short.
 void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer) {
   std::uint64_t after = 0;  // the number of the last job of the page before
@@ -145,6 +177,13 @@ void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResp
   const char* const end = token.data() + token.size();
   if (!token.empty() && std::from_chars(token.data(), end, after).ptr != end) {
     return answer(absl::InvalidArgumentError("the page token is not from this daemon"), {});
+  }
+  if (request.page_size() == 0) {
+    const auto list = std::make_shared<WholeList>();
+    list->request = request;
+    list->request.set_page_size(static_cast<std::uint32_t>(context_.options.turn.jobs));
+    list->answer = std::move(answer);
+    return ListMore(list);
   }
   std::vector<const Job*> wanted;
   const auto want = [&](const auto& all) {
@@ -156,14 +195,11 @@ void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResp
   want(jobs_.ended());
   want(jobs_.jobs());
   std::ranges::sort(wanted, {}, &Job::number);
-  const bool in_pages = request.page_size() > 0;
   const std::size_t page = std::min<std::size_t>(request.page_size(), context_.options.turn.jobs);
   v1::ListJobsResponse response;
   std::size_t bytes = 0;
   for (const Job* const job : wanted) {
-    const bool full =
-        in_pages && (bytes >= kPageBytes || static_cast<std::size_t>(response.jobs_size()) >= page);
-    if (full) {
+    if (bytes >= kPageBytes || static_cast<std::size_t>(response.jobs_size()) >= page) {
       response.set_next_page_token(fmt::format("{}", after));
       break;
     }
@@ -171,24 +207,37 @@ void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResp
     info = DescribeJob(*job);
     bytes += info.ByteSizeLong();
     after = job->number;
-    if (in_pages) context_.turn.Add(1);
-    if (in_pages || bytes <= kListBytesMax) continue;
-    return answer(absl::ResourceExhaustedError(
-                      "the list of jobs is too long for one answer; request pages (page_size)"),
-                  {});
+    context_.turn.Add(1);
   }
   answer(absl::OkStatus(), std::move(response));
 }
 
+// Another thread simulates the exchange across racks.
 void Admin::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {
   const absl::StatusOr<const Job*> job = jobs_.FindJob(request.tenant(), request.job());
   if (!job.ok()) return answer(job.status(), {});
-  v1::JobInfo info = DescribeJob(**job);
-  if (RackRun* const run = (*job)->rack_run.get()) {
-    const SilenceGuard guard(context_);
-    DescribePrediction(*run, *info.mutable_exchange());
+  const auto info = std::make_shared<v1::JobInfo>(DescribeJob(**job));
+  const RackRun* const run = (*job)->rack_run.get();
+  if (run == nullptr) return answer(absl::OkStatus(), std::move(*info));
+  const auto prediction = StartPrediction(*run, info->exchange());
+  if (prediction == nullptr) {
+    AddPrediction(run->predicted, *info->mutable_exchange());
+    return answer(absl::OkStatus(), std::move(*info));
   }
-  answer(absl::OkStatus(), info);
+  context_.RunLong(
+      context_.options.turn.at_once + 1, (*job)->account.tenant,
+      [prediction] { Simulate(*prediction); },
+      [this, prediction, info, answer, incarnation = (*job)->account.incarnation] {
+        Job* const found = jobs_.FindRun(incarnation);
+        if (found != nullptr) found->rack_run->predicted = prediction->info;
+        AddPrediction(prediction->info, *info->mutable_exchange());
+        answer(absl::OkStatus(), std::move(*info));
+      });
+}
+
+bool Admin::IsRunning(const std::string& tenant, const std::string& job) const {
+  const absl::StatusOr<const Job*> found = jobs_.FindJob(tenant, job);
+  return found.ok() && (*found)->running();
 }
 
 }  // namespace phub::server

@@ -2,6 +2,7 @@
 // lock.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,11 +41,14 @@ class Admin {
   void ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer);
   void GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer);
 
+  bool IsRunning(const std::string& tenant, const std::string& job) const;
   v1::ServerInfo DescribeServer() const;
   void SetAddresses(BoundAddresses addresses) { addresses_ = std::move(addresses); }
   v1::JobInfo DescribeJob(const Job& job) const;
 
  private:
+  struct WholeList;
+  void ListMore(const std::shared_ptr<WholeList>& list);
   std::string ReasonOf(const Job& job, std::string_view lane) const;
 
   Context& context_;

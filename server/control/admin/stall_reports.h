@@ -21,6 +21,8 @@ class StallReports {
   std::string DescribeLane(const Member& member, CoreIndex core) const;
 
  private:
+  void DescribeRank(const Job& job, std::uint32_t rank, CoreIndex core, TimeNs now,
+                    v1::StalledRank& described) const;
   void DescribeStalls(const Job& job, const StallQuery& query, DurationNs waiting_for_min,
                       v1::ListStallsResponse& response) const;
 

@@ -130,27 +130,6 @@ std::uint32_t PiecesOf(const plan::Forest& forest, std::uint64_t bytes, std::uin
   return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, std::min(pieces, affordable)));
 }
 
-void Predict(const plan::Topology& topology, const RackRun& run, v1::ExchangeInfo& info) {
-  const auto forest = plan::ParseForestJson(topology, run.described.plan());
-  PHUB_CHECK(forest.ok(), "the plan was parsed when the job was opened");
-  if (plan::EdgeCount(*forest) > kTransfersMax) return;
-  plan::SimulationOptions options;
-  options.size_bytes = static_cast<std::int64_t>(info.exchange_bytes());
-  options.pieces = PiecesOf(*forest, info.exchange_bytes(), run.described.options().chunk_bytes());
-  options.keep_timeline = true;
-  const auto simulated = plan::Simulate(topology, *forest, options);
-  if (!simulated.ok()) return;
-  info.set_predicted_exchange_ns(simulated->time_ps / kPsPerNs);
-  const plan::NodeIndex node = exchange::NodeOf(topology, run.exchange->plan.self);
-  const std::vector<PredictedTimes> times = TimesAt(node, *forest, *simulated);
-  for (v1::ExchangeSpan& span : *info.mutable_spans()) {
-    const auto name = std::find(kExchangeSpanNames.begin(), kExchangeSpanNames.end(), span.stage());
-    const auto stage = static_cast<ExchangeSpan>(name - kExchangeSpanNames.begin());
-    const PredictedTimes& at = times[static_cast<std::size_t>(span.tree() + 1)];
-    span.set_predicted_ns(at.Of(stage, run.exchange->plan.aggregates) / kPsPerNs);
-  }
-}
-
 }  // namespace
 
 void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info) {
@@ -172,20 +151,52 @@ void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info) {
   }
 }
 
-void DescribePrediction(RackRun& run, v1::ExchangeInfo& info) {
-  if (info.exchange_bytes() == 0) return;
-  // A core loop that adds keys counts their bytes first, so a span may appear after the bytes were
-  // counted. No span disappears.
-  if (run.predicted.exchange_bytes() != info.exchange_bytes() ||
-      run.predicted.spans_size() != info.spans_size()) {
-    run.predicted.Clear();
-    run.predicted.set_exchange_bytes(info.exchange_bytes());
-    *run.predicted.mutable_spans() = info.spans();
-    Predict(*run.topology, run, run.predicted);
+// A core loop that adds keys counts their bytes first, so a span may appear after the bytes were
+// counted. No span disappears.
+std::shared_ptr<Prediction> StartPrediction(const RackRun& run, const v1::ExchangeInfo& info) {
+  if (info.exchange_bytes() == 0) return nullptr;
+  if (run.predicted.exchange_bytes() == info.exchange_bytes() &&
+      run.predicted.spans_size() == info.spans_size()) {
+    return nullptr;
   }
-  info.set_predicted_exchange_ns(run.predicted.predicted_exchange_ns());
-  for (int i = 0; i < info.spans_size(); ++i) {
-    info.mutable_spans(i)->set_predicted_ns(run.predicted.spans(i).predicted_ns());
+  auto prediction = std::make_shared<Prediction>();
+  prediction->topology = run.topology;
+  prediction->exchange = run.exchange;
+  prediction->plan = run.described.plan();
+  prediction->chunk_bytes = run.described.options().chunk_bytes();
+  prediction->info.set_exchange_bytes(info.exchange_bytes());
+  *prediction->info.mutable_spans() = info.spans();
+  return prediction;
+}
+
+void Simulate(Prediction& prediction) {
+  const plan::Topology& topology = *prediction.topology;
+  const exchange::RackPlan& own = prediction.exchange->plan;
+  v1::ExchangeInfo& info = prediction.info;
+  const auto forest = plan::ParseForestJson(topology, prediction.plan);
+  PHUB_CHECK(forest.ok(), "the plan was parsed when the job was opened");
+  if (plan::EdgeCount(*forest) > kTransfersMax) return;
+  plan::SimulationOptions options;
+  options.size_bytes = static_cast<std::int64_t>(info.exchange_bytes());
+  options.pieces = PiecesOf(*forest, info.exchange_bytes(), prediction.chunk_bytes);
+  options.keep_timeline = true;
+  const auto simulated = plan::Simulate(topology, *forest, options);
+  if (!simulated.ok()) return;
+  info.set_predicted_exchange_ns(simulated->time_ps / kPsPerNs);
+  const plan::NodeIndex node = exchange::NodeOf(topology, own.self);
+  const std::vector<PredictedTimes> times = TimesAt(node, *forest, *simulated);
+  for (v1::ExchangeSpan& span : *info.mutable_spans()) {
+    const auto name = std::find(kExchangeSpanNames.begin(), kExchangeSpanNames.end(), span.stage());
+    const auto stage = static_cast<ExchangeSpan>(name - kExchangeSpanNames.begin());
+    const PredictedTimes& at = times[static_cast<std::size_t>(span.tree() + 1)];
+    span.set_predicted_ns(at.Of(stage, own.aggregates) / kPsPerNs);
+  }
+}
+
+void AddPrediction(const v1::ExchangeInfo& predicted, v1::ExchangeInfo& info) {
+  info.set_predicted_exchange_ns(predicted.predicted_exchange_ns());
+  for (int i = 0; i < std::min(info.spans_size(), predicted.spans_size()); ++i) {
+    info.mutable_spans(i)->set_predicted_ns(predicted.spans(i).predicted_ns());
   }
 }
 

@@ -68,7 +68,7 @@ struct RackRun {
   std::shared_ptr<JobExchange> exchange;           // shared with the job
   std::vector<PeerRack> racks;                     // [rack], including this one
   v1::ExchangeInfo measured;   // the shards' measurements, kept after the shards are freed
-  v1::ExchangeInfo predicted;  // for exchange_bytes; computed on request
+  v1::ExchangeInfo predicted;  // for its exchange_bytes; computed on request
   // The fault of a lane that was lost or could not be opened. That rack has probably ended the job,
   // and its reason will arrive over another connection. If not, the job fails with this fault once
   // the protocol says so.
@@ -82,9 +82,19 @@ struct RackRun {
 absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked,
                                         bool aggregators);
 // rack_measures.cc: DescribeMeasures fills in spans, links and exchange_bytes; `info` must contain
-// the racks. DescribePrediction adds the predictions. They are simulated once per size, which takes
-// time.
+// the racks.
 void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info);
-void DescribePrediction(RackRun& run, v1::ExchangeInfo& info);
+// Predicted times. They are simulated once per size, which takes time: Simulate needs no lock.
+struct Prediction {
+  std::shared_ptr<const plan::Topology> topology;
+  std::shared_ptr<const JobExchange> exchange;
+  std::string plan;
+  std::uint64_t chunk_bytes = 0;
+  v1::ExchangeInfo info;  // the size and spans; Simulate adds the times
+};
+// Null: run.predicted has the times for this size, or there is nothing to predict.
+std::shared_ptr<Prediction> StartPrediction(const RackRun& run, const v1::ExchangeInfo& info);
+void Simulate(Prediction& prediction);
+void AddPrediction(const v1::ExchangeInfo& predicted, v1::ExchangeInfo& info);
 
 }  // namespace phub::server

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "server/control/text.h"
 
 namespace phub::server {
 namespace {
 
 constexpr std::size_t kRanksNamed = 16;
+constexpr std::size_t kRefusalBytesMax = 4096;
 
 // Numbered as in the whole job.
 std::vector<std::uint32_t> MissingRanks(const Job& job) {
@@ -86,8 +88,10 @@ void Arrivals::NoteRefusal(const Job& job, const v1::JoinRequest& request,
   v1::SessionEvent event;
   v1::RankRefused& refused = *event.mutable_refused();
   refused.set_rank(request.rank());
-  refused.set_host(request.host());
-  refused.set_message(std::string(why.message()));
+  // The request may be refused for its host. Every rank of the job gets the event, and may not read
+  // it, so its size is limited.
+  refused.set_host(Printable(request.host(), kNameBytesMax));
+  refused.set_message(Printable(std::string(why.message()), kRefusalBytesMax));
   SendAll(job, event);
 }
 

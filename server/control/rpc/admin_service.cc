@@ -37,17 +37,6 @@ v1::GetStatsResponse OnlyOf(const std::string& tenant, const v1::GetStatsRespons
   return own;
 }
 
-bool Runs(Control& control, const v1::EvictJobRequest& eviction) {
-  v1::GetJobRequest question;
-  question.set_tenant(eviction.tenant());
-  question.set_job(eviction.job());
-  bool runs = false;
-  control.admin().GetJob(question, [&](const absl::Status& status, const v1::JobInfo& job) {
-    runs = status.ok() && job.state() == "running";
-  });
-  return runs;
-}
-
 AuditNote NoteOf(const Caller& caller, const char* action, const std::string& subject,
                  const std::string& detail) {
   return {caller.name, caller.peer, action, subject, detail, "asked"};
@@ -89,7 +78,7 @@ class AdminHandlers {
   void Handle(RpcCall<rpc::EvictJob>& call) {
     const v1::EvictJobRequest& request = call.request;
     // If no such job runs, there is nothing to record. Repeated calls must not fill the disk.
-    if (!Runs(call.control, request))
+    if (!call.control.admin().IsRunning(request.tenant(), request.job()))
       return call.control.draining().EvictJob(request, std::move(call.answer));
     const std::string& tenant = request.tenant().empty() ? kDefaultTenant : request.tenant();
     RunAudited(shared_, call.control, call.caller,

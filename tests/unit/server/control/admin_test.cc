@@ -1,4 +1,5 @@
 #include "tests/unit/server/control/control_fixture.h"
+#include "tests/unit/server/control/held_background.h"
 
 namespace phub::server {
 namespace {
@@ -122,6 +123,25 @@ TEST_F(AdminTest, JobsAreListedInPages) {
   EXPECT_EQ(ListJobs(request)->code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Older clients do not request pages.
+TEST_F(AdminTest, AWholeListIsMadeInTurnsOfAPage) {
+  HeldBackground background;
+  options.turn.jobs = 3;
+  for (int i = 0; i < 8; ++i) Enter(0, 1, "job" + std::to_string(i));
+  control().SetBackground(background);
+  control().BeginTurn();
+  const auto list = ListJobs({});
+  int turns = 1;
+  do {
+    EXPECT_LE(control().turn_units(), 3u);
+    control().BeginTurn();
+  } while (background.RunOne() && ++turns < 100);
+  EXPECT_EQ(turns, 3);
+  ASSERT_TRUE(list->ok()) << list->message();
+  ASSERT_EQ(list->response.jobs_size(), 8);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(list->response.jobs(i).name(), "job" + std::to_string(i));
+}
+
 TEST_F(AdminTest, TheNewestRunOfANameIsDescribed) {
   const std::string session = Enter(0, 1);
   Leave(session);
@@ -175,6 +195,29 @@ TEST_F(AdminTest, StallsAreMergedOverCoresAndNameWhoIsMissing) {
   const auto old = StallsOf("digits", kSecond * 3 / 4);
   Settle();
   EXPECT_EQ(old->response.stalls_size(), 1);
+}
+
+// All ranks but one wait for nothing: 256 rounds that wait for 199 ranks each.
+TEST_F(AdminTest, StallsOfLargeJobsAreThoseThatWaitLongest) {
+  constexpr std::uint32_t kRanks = 200;
+  const std::string session = Enter(0, kRanks);
+  cores[0]->fill_stalls = [&](StallReport& report) {
+    for (StallReport::Entry& entry : report.entries) {
+      entry.key = KeyIndex{report.count};
+      entry.iteration = Iteration{1};
+      for (std::uint32_t rank = 1; rank < kRanks; ++rank)
+        entry.missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
+      entry.chunks_waiting = 1;
+      entry.since = clock.now - report.count++;
+    }
+  };
+  const auto call = StallsOf("digits");
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  ASSERT_EQ(call->response.stalls_size(), 6);  // 5 have less than 1024 ranks together
+  EXPECT_EQ(call->response.stalls(0).key(), "number 255");
+  EXPECT_EQ(call->response.stalls(5).key(), "number 250");
+  EXPECT_EQ(call->response.stalls(5).waiting_for_size(), static_cast<int>(kRanks - 1));
 }
 
 TEST_F(AdminTest, ACoreThatDoesNotAnswerIsNamed) {

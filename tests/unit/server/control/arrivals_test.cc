@@ -73,6 +73,22 @@ TEST_F(ArrivalsTest, ThoseThatWaitHearWhoWasRefusedAndWhy) {
   }
 }
 
+// A client that does not read its events must not cost what another one sends.
+TEST_F(ArrivalsTest, ARefusedHostIsNotSentWhole) {
+  const std::string first = Enter(0);
+  v1::JoinRequest wrong = JoinOf(1, 4);
+  wrong.set_host(std::string(1 << 20, 'h'));
+  EXPECT_EQ(Join(wrong)->code(), absl::StatusCode::kInvalidArgument);
+  std::size_t refusals = 0;
+  for (const v1::SessionEvent& event : sinks[first]->events) {
+    if (!event.has_refused()) continue;
+    ++refusals;
+    EXPECT_LT(event.ByteSizeLong(), 8192u);
+    EXPECT_THAT(event.refused().host(), HasSubstr("hhhh"));
+  }
+  EXPECT_EQ(refusals, 1u);
+}
+
 TEST_F(ArrivalsTest, ASecondProcessOfARankThatIsThereConcernsNobody) {
   const std::string first = Enter(0);
   EXPECT_EQ(Join(JoinOf(0, 4))->code(), absl::StatusCode::kAlreadyExists);

@@ -1,5 +1,6 @@
 // GetJob's report of a job's exchange between racks: measured and predicted.
 #include "server/core/exchange/shard_exchange.h"
+#include "tests/unit/server/control/held_background.h"
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
 namespace phub::server {
@@ -86,6 +87,28 @@ TEST_F(RackMeasuresTest, AStageThatIsNewIsPredictedToo) {
   EXPECT_GT(SpanOf(after, "result", -1)->predicted_ns(), 0);
   EXPECT_EQ(SpanOf(after, "result", -1)->predicted_ns(),
             SpanOf(before, "result", -1)->predicted_ns());
+}
+
+// A simulation may take long, and any rank of the job can change the size that is simulated.
+TEST_F(RackMeasuresTest, NothingIsSimulatedUnderTheLock) {
+  HeldBackground background;
+  EnterAll();
+  node(1).control().SetBackground(background);
+  ExchangeMetrics& metrics = MetricsAt(1);
+  metrics.exchange_bytes.Add(kBytes);
+  metrics.trees[0][ExchangeSpan::kWhole].Extend(kBytes);
+  v1::GetJobRequest request;
+  request.set_job("digits");
+  const auto first = node(1).GetJob(request);
+  EXPECT_FALSE(first->answered());
+  ASSERT_TRUE(background.RunOne());
+  ASSERT_TRUE(first->ok()) << first->message();
+  EXPECT_GT(first->response.exchange().predicted_exchange_ns(), 0);
+  // Expect: the same size is not simulated again.
+  const auto second = node(1).GetJob(request);
+  ASSERT_TRUE(second->ok()) << second->message();
+  EXPECT_EQ(second->response.exchange().predicted_exchange_ns(),
+            first->response.exchange().predicted_exchange_ns());
 }
 
 TEST_F(RackMeasuresTest, LanesToEveryNeighborAreShownAndKeptWhenTheJobIsOver) {
