@@ -1,5 +1,7 @@
 // phub_optimizer: every optimizer's hyper-parameters in one struct.
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <variant>
 
 #include "client/c_api/structs.h"
@@ -19,7 +21,9 @@ constexpr std::array<double phub_optimizer::*, optimizer::kFields.size()> kMembe
     &phub_optimizer::beta2,
     &phub_optimizer::epsilon,
     &phub_optimizer::learning_rate_decay,
-    &phub_optimizer::initial_accumulator};
+    &phub_optimizer::initial_accumulator,
+    &phub_optimizer::alpha};
+static_assert(kMembers.back() != nullptr, "a field of optimizer::kFields has no member");
 
 // The optimizer of a kind, with its defaults; kind must be valid.
 template <std::size_t kIndex = 0>
@@ -28,7 +32,8 @@ Optimizer OfKind(std::size_t kind) {
     if (kind != kIndex) return OfKind<kIndex + 1>(kind);
   return Optimizer(std::in_place_index<kIndex>);
 }
-static_assert(std::variant_size_v<Optimizer> == PHUB_ADAGRAD + 1);
+constexpr std::int32_t kLastKind = PHUB_RMSPROP_CENTERED;
+static_assert(std::variant_size_v<Optimizer> == kLastKind + 1);
 
 template <typename Struct>
 void Assign(Struct& to, const phub_optimizer& from) {
@@ -44,9 +49,10 @@ void Assign(Struct& to, const phub_optimizer& from) {
     to.learning_rate_decay = from.learning_rate_decay;
   if constexpr (requires { to.initial_accumulator; })
     to.initial_accumulator = from.initial_accumulator;
+  if constexpr (requires { to.alpha; }) to.alpha = from.alpha;
 }
 
-constexpr std::size_t kOptimizerFirst = sizeof(phub_optimizer);
+constexpr std::size_t kOptimizerFirst = offsetof(phub_optimizer, alpha);
 
 }  // namespace
 
@@ -58,7 +64,7 @@ Status ReadOptimizer(const phub_optimizer* given, Optimizer& values) {
   phub_optimizer flat{};
   if (Status status = Read(given, "phub_optimizer", kOptimizerFirst, flat); !status.ok())
     return status;
-  if (Status status = CheckChoice("phub_optimizer.kind", flat.kind, PHUB_ADAGRAD); !status.ok())
+  if (Status status = CheckChoice("phub_optimizer.kind", flat.kind, kLastKind); !status.ok())
     return status;
   values = OfKind(static_cast<std::size_t>(flat.kind));
   return std::visit(
@@ -81,7 +87,7 @@ Status ReadOptimizer(const phub_optimizer* given, Optimizer& values) {
 void phub_optimizer_init(phub_optimizer* optimizer, size_t struct_size, int32_t kind) {
   phub_optimizer flat{};
   flat.kind = kind;
-  if (kind >= 0 && kind <= PHUB_ADAGRAD) {
+  if (kind >= 0 && kind <= phub::c_api::kLastKind) {
     const auto defaults =
         std::visit([](const auto& one) { return phub::optimizer::FromStruct(one); },
                    phub::c_api::OfKind(static_cast<std::size_t>(kind)));

@@ -29,7 +29,8 @@ struct HyperParameters {
   double epsilon = 0.0;
   double learning_rate_decay = 0.0;
   double initial_accumulator = 0.0;  // only version 1 sets it; later versions cannot change it
-  std::array<double, 2> reserved{};  // zero
+  double alpha = 0.0;                // decay of the average of squares of rmsprop
+  std::array<double, 1> reserved{};  // zero
 
   friend bool operator==(const HyperParameters&, const HyperParameters&) = default;
 };
@@ -47,6 +48,7 @@ struct OptimizerArguments {
   double epsilon = 0.0;
   double learning_rate_decay = 0.0;
   double initial_accumulator = 0.0;
+  double alpha = 0.0;
   std::uint64_t step = 1;  // this update, counted from 1
 };
 
@@ -56,7 +58,7 @@ struct Field {
   double OptimizerArguments::*argument;
   bool is_fixed = false;  // set when the key is added; later versions cannot change it
 };
-inline constexpr std::array<Field, 10> kFields = {{
+inline constexpr std::array<Field, 11> kFields = {{
     {"learning_rate", &HyperParameters::learning_rate, &OptimizerArguments::learning_rate},
     {"weight_decay", &HyperParameters::weight_decay, &OptimizerArguments::weight_decay},
     {"clip_value", &HyperParameters::clip_value, &OptimizerArguments::clip_value},
@@ -69,6 +71,7 @@ inline constexpr std::array<Field, 10> kFields = {{
      &OptimizerArguments::learning_rate_decay},
     {"initial_accumulator", &HyperParameters::initial_accumulator,
      &OptimizerArguments::initial_accumulator, true},
+    {"alpha", &HyperParameters::alpha, &OptimizerArguments::alpha},
 }};
 static_assert(sizeof(HyperParameters) ==
                   (kFields.size() +
@@ -90,7 +93,8 @@ constexpr std::array<bool, kFields.size()> FieldsOf() {
           requires(Struct s) { s.beta2; },
           requires(Struct s) { s.epsilon; },
           requires(Struct s) { s.learning_rate_decay; },
-          requires(Struct s) { s.initial_accumulator; }};
+          requires(Struct s) { s.initial_accumulator; },
+          requires(Struct s) { s.alpha; }};
 }
 // clang-format on
 
@@ -110,6 +114,7 @@ constexpr HyperParameters FromStruct(const Struct& from) {
     values.learning_rate_decay = from.learning_rate_decay;
   if constexpr (requires { from.initial_accumulator; })
     values.initial_accumulator = from.initial_accumulator;
+  if constexpr (requires { from.alpha; }) values.alpha = from.alpha;
   constexpr auto kHas = FieldsOf<Struct>();
   static_assert(std::is_empty_v<Struct> || sizeof(Struct) == static_cast<std::size_t>(std::count(
                                                                  kHas.begin(), kHas.end(), true)) *

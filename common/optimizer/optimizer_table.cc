@@ -53,6 +53,18 @@ void DeriveAdagrad(const OptimizerArguments& arguments, Coefficients& coefficien
   coefficients.initial_state = arguments.initial_accumulator;
 }
 
+void DeriveRmsProp(const OptimizerArguments& arguments, Coefficients& coefficients) {
+  coefficients.square_decay = arguments.alpha;
+  coefficients.square_weight = 1.0 - arguments.alpha;
+  coefficients.decay = arguments.momentum;
+}
+
+void DeriveRmsPropCentered(const OptimizerArguments& arguments, Coefficients& coefficients) {
+  DeriveRmsProp(arguments, coefficients);
+  coefficients.decay = arguments.alpha;
+  coefficients.gradient_weight = 1.0 - arguments.alpha;
+}
+
 using H = HyperParameters;
 
 // The ranges are the same as in torch.optim.
@@ -86,10 +98,24 @@ constexpr HyperParameter kAdagrad[] = {{&H::learning_rate, Range::kAtLeastZero, 
                                        {&H::epsilon, Range::kAtLeastZero, 1e-10},
                                        {&H::learning_rate_decay},
                                        {&H::initial_accumulator}};
+constexpr HyperParameter kRmsProp[] = {{&H::learning_rate, Range::kAtLeastZero, 1e-2},
+                                       {&H::weight_decay},
+                                       {&H::clip_value, Range::kZeroIsOff},
+                                       {&H::alpha, Range::kAtLeastZero, 0.99},
+                                       {&H::epsilon, Range::kAtLeastZero, 1e-8}};
+constexpr HyperParameter kRmsPropMomentum[] = {{&H::learning_rate, Range::kAtLeastZero, 1e-2},
+                                               {&H::weight_decay},
+                                               {&H::clip_value, Range::kZeroIsOff},
+                                               {&H::alpha, Range::kAtLeastZero, 0.99},
+                                               {&H::epsilon, Range::kAtLeastZero, 1e-8},
+                                               {&H::momentum}};
 
 constexpr const char* kMomentumState[] = {"momentum"};
 constexpr const char* kMoments[] = {"first_moment", "second_moment"};
 constexpr const char* kSumOfSquares[] = {"sum_of_squares"};
+constexpr const char* kSquareAverage[] = {"square_average"};
+constexpr const char* kSquareAverageAndMomentum[] = {"square_average", "momentum"};
+constexpr const char* kAverages[] = {"square_average", "gradient_average"};
 
 constexpr Descriptor kTable[] = {
     {Optimizer::kNone, "none", {}, {}, nullptr},
@@ -99,6 +125,10 @@ constexpr Descriptor kTable[] = {
     {Optimizer::kAdam, "adam", kAdam, kMoments, &DeriveAdam},
     {Optimizer::kAdamW, "adamw", kAdamW, kMoments, &DeriveAdamW},
     {Optimizer::kAdagrad, "adagrad", kAdagrad, kSumOfSquares, &DeriveAdagrad},
+    {Optimizer::kRmsProp, "rmsprop", kRmsProp, kSquareAverage, &DeriveRmsProp},
+    {Optimizer::kRmsPropMomentum, "rmsprop_momentum", kRmsPropMomentum, kSquareAverageAndMomentum,
+     &DeriveRmsProp},
+    {Optimizer::kRmsPropCentered, "rmsprop_centered", kRmsProp, kAverages, &DeriveRmsPropCentered},
 };
 
 constexpr bool RowsAreInOrder() {

@@ -1,5 +1,5 @@
 // The optimizers and their formulas. The definitions and the order of operations are those of
-// torch.optim (SGD, Adam, AdamW, Adagrad of PyTorch 1.13, single tensor, not fused).
+// torch.optim (SGD, Adam, AdamW, Adagrad, RMSprop of PyTorch 1.13, single tensor, not fused).
 // optimizer_table.h describes each optimizer further; common/simd implements the formulas.
 //
 // g is the gradient, p the parameter, t the step, counted from 1. Names such as learning_rate are
@@ -12,10 +12,16 @@
 //   adamw     p = (1 - learning_rate * weight_decay) * p, then as adam
 //   adagrad   s = s + g * g;  c = learning_rate / (1 + (t - 1) * learning_rate_decay)
 //             p = p - (c * g) / (sqrt(s) + epsilon)
+//   rmsprop   v = alpha * v + ((1 - alpha) * g) * g
+//             p = p - (learning_rate * g) / (sqrt(v) + epsilon)
+//   rmsprop_momentum  v as for rmsprop;  b = momentum * b + g / (sqrt(v) + epsilon)
+//                     p = p - learning_rate * b
+//   rmsprop_centered  v as for rmsprop;  a = alpha * a + (1 - alpha) * g
+//                     p = p - (learning_rate * g) / (sqrt(v - a * a) + epsilon)
 // Expressions of arguments only are computed in double and then rounded to the accumulation type.
 // All other expressions are computed in the accumulation type, and every operation rounds
-// separately. Step 1 ignores the old state: b is set to g, m and v start from 0, and s starts from
-// initial_accumulator.
+// separately. Step 1 ignores the old state: b of momentum and nesterov is set to g, s starts from
+// initial_accumulator, and all other states start from 0.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +39,9 @@ enum class Optimizer : std::uint8_t {
   kAdam,
   kAdamW,
   kAdagrad,
+  kRmsProp,
+  kRmsPropMomentum,
+  kRmsPropCentered,
 };
 
 // The maximum number of state arrays that an optimizer keeps per key. Each has as many elements as

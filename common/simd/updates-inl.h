@@ -161,6 +161,52 @@ struct AdagradUpdate {
   }
 };
 
+template <class T, bool kMomentum, bool kCentered>
+struct RmsPropUpdate {
+  static constexpr bool kFuses = false;
+  static constexpr bool kReadsState = true;
+  T* square_average;
+  T* second_state;  // the momentum, or the average of gradients
+  T step_size;
+  T square_decay;
+  T square_weight;
+  T decay;  // of second_state
+  T gradient_weight;
+  T epsilon;
+  RmsPropUpdate(const Coefficients& from, const States<T>& states)
+      : square_average(states[0]),
+        second_state(states[1]),
+        step_size(static_cast<T>(from.step_size)),
+        square_decay(static_cast<T>(from.square_decay)),
+        square_weight(static_cast<T>(from.square_weight)),
+        decay(static_cast<T>(from.decay)),
+        gradient_weight(static_cast<T>(from.gradient_weight)),
+        epsilon(static_cast<T>(from.epsilon)) {}
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, std::size_t i, V gradient, V old) const {
+    const V kept = hn::Mul(hn::Set(d, square_decay), hn::LoadU(d, square_average + i));
+    const V square = hn::Mul(hn::Mul(hn::Set(d, square_weight), gradient), gradient);
+    V average = hn::Add(kept, square);
+    hn::StoreU(average, d, square_average + i);
+    if constexpr (kCentered) {
+      const V kept_mean = hn::Mul(hn::Set(d, decay), hn::LoadU(d, second_state + i));
+      const V mean = hn::Add(kept_mean, hn::Mul(hn::Set(d, gradient_weight), gradient));
+      hn::StoreU(mean, d, second_state + i);
+      average = hn::Sub(average, hn::Mul(mean, mean));
+    }
+    const V denominator = hn::Add(hn::Sqrt(average), hn::Set(d, epsilon));
+    const V size = hn::Set(d, step_size);
+    if constexpr (kMomentum) {
+      const V kept_momentum = hn::Mul(hn::Set(d, decay), hn::LoadU(d, second_state + i));
+      const V momentum = hn::Add(kept_momentum, hn::Div(gradient, denominator));
+      hn::StoreU(momentum, d, second_state + i);
+      return hn::Sub(old, hn::Mul(size, momentum));
+    } else {
+      return hn::Sub(old, hn::Div(hn::Mul(size, gradient), denominator));
+    }
+  }
+};
+
 // Calls visit.operator()<Update>() with the optimizer's update. The only list of update kernels.
 template <class T, class Visit>
 auto VisitUpdate(Optimizer optimizer, bool first_step, const Visit& visit) {
@@ -177,6 +223,11 @@ auto VisitUpdate(Optimizer optimizer, bool first_step, const Visit& visit) {
     case Optimizer::kAdam:
     case Optimizer::kAdamW: return visit.template operator()<AdamUpdate<T>>();
     case Optimizer::kAdagrad: return visit.template operator()<AdagradUpdate<T>>();
+    case Optimizer::kRmsProp: return visit.template operator()<RmsPropUpdate<T, false, false>>();
+    case Optimizer::kRmsPropMomentum:
+      return visit.template operator()<RmsPropUpdate<T, true, false>>();
+    case Optimizer::kRmsPropCentered:
+      return visit.template operator()<RmsPropUpdate<T, false, true>>();
   }
   return Result();
 }

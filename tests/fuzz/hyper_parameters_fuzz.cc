@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const double value :
          {values.learning_rate, values.weight_decay, values.clip_value, values.momentum,
           values.dampening, values.beta1, values.beta2, values.epsilon, values.learning_rate_decay,
-          values.initial_accumulator})
+          values.initial_accumulator, values.alpha})
       PHUB_CHECK(std::isfinite(value));
     return true;
   };

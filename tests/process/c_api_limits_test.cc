@@ -71,6 +71,36 @@ TEST_F(CApi, WrongArgumentsAreRefusedByName) {
   EXPECT_EQ(key, nullptr);
 }
 
+TEST_F(CApi, OptimizersOfOlderProgramsHaveNoAlpha) {
+  struct Older {
+    phub_optimizer values;  // without the last member
+    double guard;
+  } older;
+  constexpr std::size_t kOlderSize = offsetof(phub_optimizer, alpha);
+  older.values.alpha = 7.0;
+  phub_optimizer_init(&older.values, kOlderSize, PHUB_ADAM);
+  EXPECT_EQ(older.values.alpha, 7.0);
+  phub_key_spec spec;
+  phub_key_spec_init(&spec, sizeof(spec));
+  spec.name = "w";
+  spec.element_count = 10;
+  spec.optimizer = &older.values;
+  const JobPointer job = JoinAs(session_.get(), OptionsOf("older", 0, 1));
+  phub_key* key = nullptr;
+  EXPECT_EQ(phub_job_add_keys(job.get(), &spec, 1, &key, error_.Out()), PHUB_OK)
+      << error_.message();
+  phub_key_free(key);
+
+  phub_optimizer now;
+  phub_optimizer_init(&now, sizeof(now), PHUB_RMSPROP_MOMENTUM);
+  EXPECT_EQ(now.alpha, 0.99);
+  now.kind = PHUB_RMSPROP_CENTERED + 1;
+  spec.name = "x";
+  spec.optimizer = &now;
+  EXPECT_EQ(phub_job_add_keys(job.get(), &spec, 1, &key, error_.Out()), PHUB_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message(), HasSubstr("kind is 10; it must be 0 to 9"));
+}
+
 TEST_F(CApi, StructsOfNewerProgramsAreReadIfTheirNewFieldsAreUnused) {
   struct Newer {
     phub_job_options options;

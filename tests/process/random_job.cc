@@ -80,6 +80,9 @@ Optimizer DrawOptimizer(SeededRandom& random, std::size_t kind) {
     case 5: return AdamW{rate, Draw(random, {0.9, 0.8}), 0.999, 1e-8, decay, clip};
     case 6:
       return Adagrad{rate, Draw(random, {0.0, 0.01}), decay, Draw(random, {0.0, 0.1}), 1e-10, clip};
+    case 7: return RmsProp{rate, Draw(random, {0.99, 0.9}), 1e-8, decay, clip};
+    case 8: return RmsPropMomentum{rate, 0.99, 1e-8, Draw(random, {0.9, 0.0}), decay, clip};
+    case 9: return RmsPropCentered{rate, Draw(random, {0.99, 0.9}), 1e-6, decay, clip};
     default: return None{};
   }
 }

@@ -42,6 +42,21 @@ struct ArgumentsOf {
             .epsilon = o.epsilon,
             .learning_rate_decay = o.learning_rate_decay};
   }
+  simd::OptimizerArguments operator()(const RmsProp& o) const { return SquareAverage(o); }
+  simd::OptimizerArguments operator()(const RmsPropMomentum& o) const {
+    simd::OptimizerArguments arguments = SquareAverage(o);
+    arguments.momentum = o.momentum;
+    return arguments;
+  }
+  simd::OptimizerArguments operator()(const RmsPropCentered& o) const { return SquareAverage(o); }
+  template <typename O>
+  static simd::OptimizerArguments SquareAverage(const O& o) {
+    return {.learning_rate = o.learning_rate,
+            .weight_decay = o.weight_decay,
+            .clip_value = o.clip_value,
+            .epsilon = o.epsilon,
+            .alpha = o.alpha};
+  }
   template <typename O>
   static simd::OptimizerArguments Moments(const O& o) {
     return {.learning_rate = o.learning_rate,

@@ -131,7 +131,11 @@ class Training(DaemonTest):
         np.testing.assert_array_equal(parameters, 3)
 
     def test_defaults_of_optimizers_are_those_of_the_library(self) -> None:
-        for kind in (phub.Adam, phub.AdamW, phub.Adagrad):
+        kinds = (
+            phub.Adam, phub.AdamW, phub.Adagrad, phub.RmsProp, phub.RmsPropMomentum,
+            phub.RmsPropCentered,
+        )
+        for kind in kinds:
             expected = _library.Optimizer()
             _library.lib.phub_optimizer_init(
                 ctypes.byref(expected), ctypes.sizeof(expected), kind._kind

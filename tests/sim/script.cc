@@ -51,6 +51,13 @@ wire::HyperParameters DrawHyperParameters(SeededRandom& random, simd::Optimizer 
       values.epsilon = 1e-10;
       values.learning_rate_decay = random.Chance(1, 2) ? 0.125 : 0.0;
       break;
+    case simd::Optimizer::kRmsProp:
+    case simd::Optimizer::kRmsPropMomentum:
+    case simd::Optimizer::kRmsPropCentered:
+      values.alpha = random.Chance(1, 2) ? 0.99 : 0.9;
+      values.epsilon = 1e-6;
+      if (optimizer == simd::Optimizer::kRmsPropMomentum) values.momentum = 0.9;
+      break;
   }
   if (optimizer != simd::Optimizer::kNone) values.weight_decay = random.Chance(1, 3) ? 0.01 : 0.0;
   return values;
@@ -77,13 +84,23 @@ void DrawMovement(SeededRandom random, const JobScript& job, std::uint32_t index
   }
 }
 
+// Takes a copy of the generator, like DrawMovement().
+simd::Optimizer DrawRmsProp(SeededRandom random) {
+  constexpr simd::Optimizer kKinds[] = {simd::Optimizer::kRmsProp,
+                                        simd::Optimizer::kRmsPropMomentum,
+                                        simd::Optimizer::kRmsPropCentered};
+  return random.Chance(1, 4) ? simd::Optimizer::kAdagrad : kKinds[random.Below(3)];
+}
+
 KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t index) {
   KeyScript key;
   key.name = fmt::format("key{}", index);
   key.element_count = static_cast<std::uint32_t>(1 + random.Below(random.Chance(1, 4) ? 8 : 400));
   key.gradients = random.Chance(1, 2) ? GradientKind::kLanes : GradientKind::kHash;
   if (key.gradients == GradientKind::kHash) {
-    key.optimizer = static_cast<simd::Optimizer>(random.Below(optimizer::Descriptors().size()));
+    constexpr std::uint64_t kLast = static_cast<std::uint64_t>(simd::Optimizer::kAdagrad);
+    key.optimizer = static_cast<simd::Optimizer>(random.Below(kLast + 1));
+    if (key.optimizer == simd::Optimizer::kAdagrad) key.optimizer = DrawRmsProp(random);
     key.mean = random.Chance(1, 2);
   }
   wire::HyperParameters hyper = DrawHyperParameters(random, key.optimizer);

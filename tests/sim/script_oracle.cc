@@ -18,6 +18,7 @@ simd::OptimizerArguments ArgumentsOf(const wire::HyperParameters& hyper, std::ui
   arguments.beta2 = hyper.beta2;
   arguments.epsilon = hyper.epsilon;
   arguments.learning_rate_decay = hyper.learning_rate_decay;
+  arguments.alpha = hyper.alpha;
   arguments.step = step;
   return arguments;
 }

@@ -85,6 +85,32 @@ T AdagradUpdated(const OptimizerArguments& arguments, T gradient, T parameter, T
   return Rounded(parameter - Rounded(Scaled(rate, gradient) / denominator));
 }
 
+template <class T>
+T RmsPropUpdated(Optimizer optimizer, const OptimizerArguments& arguments, T gradient, T parameter,
+                 T* average, T* second) {
+  const bool centered = optimizer == Optimizer::kRmsPropCentered;
+  const bool has_momentum = optimizer == Optimizer::kRmsPropMomentum;
+  if (arguments.step == 1) {
+    *average = T{0};
+    if (centered || has_momentum) *second = T{0};
+  }
+  const T square = Rounded(Scaled(1.0 - arguments.alpha, gradient) * gradient);
+  *average = Rounded(Scaled(arguments.alpha, *average) + square);
+  T variance = *average;
+  if (centered) {
+    *second = Rounded(Scaled(arguments.alpha, *second) + Scaled(1.0 - arguments.alpha, gradient));
+    variance = Rounded(variance - Rounded(*second * *second));
+  }
+  const T root = Rounded(std::sqrt(variance));
+  const T denominator = Rounded(root + static_cast<T>(arguments.epsilon));
+  if (!has_momentum) {
+    const T numerator = Scaled(arguments.learning_rate, gradient);
+    return Rounded(parameter - Rounded(numerator / denominator));
+  }
+  *second = Rounded(Scaled(arguments.momentum, *second) + Rounded(gradient / denominator));
+  return Rounded(parameter - Scaled(arguments.learning_rate, *second));
+}
+
 }  // namespace
 
 template <class T>
@@ -101,6 +127,10 @@ T Updated(Optimizer optimizer, const OptimizerArguments& arguments, T gradient, 
   }
   if (optimizer == Optimizer::kAdagrad) {
     return AdagradUpdated(arguments, gradient, parameter, state0);
+  }
+  if (optimizer == Optimizer::kRmsProp || optimizer == Optimizer::kRmsPropMomentum ||
+      optimizer == Optimizer::kRmsPropCentered) {
+    return RmsPropUpdated(optimizer, arguments, gradient, parameter, state0, state1);
   }
   T direction = gradient;
   if (optimizer != Optimizer::kSgd) {

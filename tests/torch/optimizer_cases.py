@@ -12,46 +12,9 @@ import torch.distributed as dist
 
 import phub
 import phub.torch
-from optimizer_reference import Make, Reference, adam, backward, gathered, wrapped
+from optimizer_reference import OPTIMIZERS, Make, Reference, adam, backward, gathered, wrapped
 from phub.torch import DistributedOptimizer, reference
 from training_cases import STEPS, close, identical_on_all_ranks, network, serial, train
-
-# The class in torch.optim, and groups with the daemon's optimizer that each must become.
-OPTIMIZERS: list[tuple[Any, list[tuple[dict[str, Any], Any]]]] = [
-    (
-        torch.optim.SGD,
-        [
-            ({"lr": 0.1}, phub.Sgd(0.1)),
-            ({"lr": 0.2, "weight_decay": 0.01}, phub.Sgd(0.2, weight_decay=0.01)),
-            (
-                {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01},
-                phub.Momentum(0.1, 0.9, dampening=0.3, weight_decay=0.01),
-            ),
-            ({"lr": 0.1, "momentum": 0.9, "nesterov": True}, phub.Nesterov(0.1, 0.9)),
-        ],
-    ),
-    (
-        torch.optim.Adam,
-        [
-            ({"lr": 0.01, "weight_decay": 0.1}, phub.Adam(0.01, weight_decay=0.1)),
-            (
-                {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True},
-                phub.AdamW(0.01, weight_decay=0.1),
-            ),
-        ],
-    ),
-    (torch.optim.AdamW, [({"lr": 0.01, "betas": (0.8, 0.99)}, phub.AdamW(0.01, 0.8, 0.99))]),
-    (
-        torch.optim.Adagrad,
-        [
-            (
-                {"lr": 0.1, "lr_decay": 0.01, "weight_decay": 0.001},
-                phub.Adagrad(0.1, 0.01, 0.001, 0.5),
-            )
-        ],
-    ),
-]
-
 
 def case_bits_of_every_optimizer(rank: int, size: int) -> None:
     """The reference has the same bits; torch.optim is close."""
@@ -314,6 +277,8 @@ def case_state_goes_to_torch_and_back(rank: int, size: int) -> None:
         adam,
         lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, dampening=0.5),
         lambda p: torch.optim.Adagrad(p, 0.1),
+        lambda p: torch.optim.RMSprop(p, 0.01, momentum=0.5),
+        lambda p: torch.optim.RMSprop(p, 0.01, centered=True),
     ]
     for make in makes:
         model = network()

@@ -53,7 +53,11 @@ def case_not_served(rank: int, size: int) -> None:
         given = list(parameters) or [torch.nn.Parameter(torch.ones(3))]
         fails(NotServed, words, lambda: DistributedOptimizer(make(given)))
 
-    refused(["RMSprop", "no such formula"], torch.optim.RMSprop)
+    refused(["Adamax", "no such formula"], torch.optim.Adamax)
+    refused(
+        ["centered=True with momentum=0.9 of parameter group 0", "three states"],
+        lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True),
+    )
     refused(["LBFGS", "closure"], torch.optim.LBFGS)
     refused(["Own", "no subclasses"], lambda p: Own(p, lr=0.1))
     refused(["maximize", "parameter group 0"], lambda p: sgd(p, maximize=True))

@@ -7,10 +7,59 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
+import phub
 from phub.torch import DistributedOptimizer, reference
 from training_cases import BATCH, batch
 
 Make = Callable[[Any], torch.optim.Optimizer]
+
+
+# The class in torch.optim, and groups with the daemon's optimizer that each must become.
+OPTIMIZERS: list[tuple[Any, list[tuple[dict[str, Any], Any]]]] = [
+    (
+        torch.optim.SGD,
+        [
+            ({"lr": 0.1}, phub.Sgd(0.1)),
+            ({"lr": 0.2, "weight_decay": 0.01}, phub.Sgd(0.2, weight_decay=0.01)),
+            (
+                {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01},
+                phub.Momentum(0.1, 0.9, dampening=0.3, weight_decay=0.01),
+            ),
+            ({"lr": 0.1, "momentum": 0.9, "nesterov": True}, phub.Nesterov(0.1, 0.9)),
+        ],
+    ),
+    (
+        torch.optim.Adam,
+        [
+            ({"lr": 0.01, "weight_decay": 0.1}, phub.Adam(0.01, weight_decay=0.1)),
+            (
+                {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True},
+                phub.AdamW(0.01, weight_decay=0.1),
+            ),
+        ],
+    ),
+    (torch.optim.AdamW, [({"lr": 0.01, "betas": (0.8, 0.99)}, phub.AdamW(0.01, 0.8, 0.99))]),
+    (
+        torch.optim.Adagrad,
+        [
+            (
+                {"lr": 0.1, "lr_decay": 0.01, "weight_decay": 0.001},
+                phub.Adagrad(0.1, 0.01, 0.001, 0.5),
+            )
+        ],
+    ),
+    (
+        torch.optim.RMSprop,
+        [
+            ({"lr": 0.01, "weight_decay": 0.1}, phub.RmsProp(0.01, weight_decay=0.1)),
+            (
+                {"lr": 0.01, "alpha": 0.9, "momentum": 0.8},
+                phub.RmsPropMomentum(0.01, 0.9, momentum=0.8),
+            ),
+            ({"lr": 0.01, "centered": True}, phub.RmsPropCentered(0.01)),
+        ],
+    ),
+]
 
 
 def wrapped(model: Any, make: Make, **options: Any) -> Any:

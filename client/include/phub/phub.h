@@ -243,7 +243,10 @@ enum {
   PHUB_NESTEROV = 3,
   PHUB_ADAM = 4,
   PHUB_ADAMW = 5,
-  PHUB_ADAGRAD = 6
+  PHUB_ADAGRAD = 6,
+  PHUB_RMSPROP = 7,
+  PHUB_RMSPROP_MOMENTUM = 8,
+  PHUB_RMSPROP_CENTERED = 9
 };
 
 /* A view of `count` elements of type PHUB_F32, ... */
@@ -275,6 +278,7 @@ typedef struct phub_optimizer {
   double epsilon;
   double learning_rate_decay;
   double initial_accumulator;
+  double alpha;
 } phub_optimizer;
 /* Sets the defaults of phub/types.h for this kind. */
 PHUB_API void phub_optimizer_init(phub_optimizer* optimizer, size_t struct_size, int32_t kind);

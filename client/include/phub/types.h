@@ -172,6 +172,32 @@ struct Adagrad {  // Duchi, Hazan and Singer 2011
   double epsilon = 1e-10;
   double clip_value = 0.0;
 };
-using Optimizer = std::variant<None, Sgd, Momentum, Nesterov, Adam, AdamW, Adagrad>;
+struct RmsProp {  // Hinton 2012; alpha is the decay of the average of squares
+  double learning_rate = 1e-2;
+  double alpha = 0.99;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+  double clip_value = 0.0;
+};
+struct RmsPropMomentum {  // RMSprop of torch.optim with momentum
+  double learning_rate = 1e-2;
+  double alpha = 0.99;
+  double epsilon = 1e-8;
+  double momentum = 0.0;
+  double weight_decay = 0.0;
+  double clip_value = 0.0;
+};
+// Graves 2013, without momentum: divides by an estimate of the gradient's standard deviation. As in
+// torch.optim, rounding can make the estimated variance of a constant gradient negative, and the
+// result NaN.
+struct RmsPropCentered {
+  double learning_rate = 1e-2;
+  double alpha = 0.99;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+  double clip_value = 0.0;
+};
+using Optimizer = std::variant<None, Sgd, Momentum, Nesterov, Adam, AdamW, Adagrad, RmsProp,
+                               RmsPropMomentum, RmsPropCentered>;
 
 }  // namespace phub

@@ -43,7 +43,18 @@ from ._job import IterationOutcome, Job, KeySpec
 from ._key import Key
 from ._library import version
 from ._logs import LogLevel, log_to, set_log_level
-from ._optimizers import Adagrad, Adam, AdamW, Momentum, Nesterov, Optimizer, Sgd
+from ._optimizers import (
+    Adagrad,
+    Adam,
+    AdamW,
+    Momentum,
+    Nesterov,
+    Optimizer,
+    RmsProp,
+    RmsPropCentered,
+    RmsPropMomentum,
+    Sgd,
+)
 from ._record import DumpRecord
 from ._rounds import CompletionQueue, Handle, as_completed, wait_all
 from ._session import Session, connect
@@ -77,6 +88,9 @@ __all__ = [
     "Optimizer",
     "PermissionDenied",
     "ResourceExhausted",
+    "RmsProp",
+    "RmsPropCentered",
+    "RmsPropMomentum",
     "Session",
     "Sgd",
     "Unauthenticated",

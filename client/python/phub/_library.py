@@ -87,6 +87,7 @@ class Optimizer(ctypes.Structure):
         ("epsilon", ctypes.c_double),
         ("learning_rate_decay", ctypes.c_double),
         ("initial_accumulator", ctypes.c_double),
+        ("alpha", ctypes.c_double),
     ]
 
 

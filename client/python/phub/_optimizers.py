@@ -81,14 +81,59 @@ class Adagrad:
     _kind: ClassVar[int] = 6
 
 
-Optimizer = Union[Sgd, Momentum, Nesterov, Adam, AdamW, Adagrad]
+@dataclasses.dataclass(frozen=True)
+class RmsProp:
+    """Hinton 2012; alpha is the decay of the average of squares."""
+
+    learning_rate: float = 1e-2
+    alpha: float = 0.99
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    clip_value: float = 0.0
+    _kind: ClassVar[int] = 7
+
+
+@dataclasses.dataclass(frozen=True)
+class RmsPropMomentum:
+    """RMSprop of torch.optim with momentum."""
+
+    learning_rate: float = 1e-2
+    alpha: float = 0.99
+    epsilon: float = 1e-8
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip_value: float = 0.0
+    _kind: ClassVar[int] = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class RmsPropCentered:
+    """Graves 2013, without momentum: divides by an estimate of the gradient's standard deviation.
+
+    As in torch.optim, rounding can make the estimated variance of a constant gradient negative, and
+    the result NaN."""
+
+    learning_rate: float = 1e-2
+    alpha: float = 0.99
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    clip_value: float = 0.0
+    _kind: ClassVar[int] = 9
+
+
+_KINDS = (
+    Sgd, Momentum, Nesterov, Adam, AdamW, Adagrad, RmsProp, RmsPropMomentum, RmsPropCentered
+)
+Optimizer = Union[
+    Sgd, Momentum, Nesterov, Adam, AdamW, Adagrad, RmsProp, RmsPropMomentum, RmsPropCentered
+]
 
 
 def to_c(optimizer: Optional[Optimizer]) -> Optional[_library.Optimizer]:
     """phub_optimizer; None: no optimizer."""
     if optimizer is None:
         return None
-    if not isinstance(optimizer, (Sgd, Momentum, Nesterov, Adam, AdamW, Adagrad)):
+    if not isinstance(optimizer, _KINDS):
         raise TypeError(f"{optimizer!r} is not an optimizer of phub, such as phub.Sgd(0.1)")
     values = _library.Optimizer(struct_size=ctypes.sizeof(_library.Optimizer), kind=optimizer._kind)
     for field in dataclasses.fields(optimizer):

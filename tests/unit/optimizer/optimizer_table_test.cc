@@ -21,7 +21,8 @@ TEST(OptimizerTable, NamesAreApart) {
     EXPECT_FALSE(states.contains("")) << row.name;
     EXPECT_LE(StateCount(row.optimizer), kStatesMax);
   }
-  for (const char* name : {"none", "sgd", "momentum", "nesterov", "adam", "adamw", "adagrad"}) {
+  for (const char* name : {"none", "sgd", "momentum", "nesterov", "adam", "adamw", "adagrad",
+                           "rmsprop", "rmsprop_momentum", "rmsprop_centered"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }
@@ -36,6 +37,9 @@ TEST(OptimizerTable, StateIsNamedForSavedFiles) {
   EXPECT_STREQ(state(Optimizer::kAdam, 0), "first_moment");
   EXPECT_STREQ(state(Optimizer::kAdamW, 1), "second_moment");
   EXPECT_STREQ(state(Optimizer::kAdagrad, 0), "sum_of_squares");
+  EXPECT_STREQ(state(Optimizer::kRmsProp, 0), "square_average");
+  EXPECT_STREQ(state(Optimizer::kRmsPropMomentum, 1), "momentum");
+  EXPECT_STREQ(state(Optimizer::kRmsPropCentered, 1), "gradient_average");
 }
 
 TEST(OptimizerTable, RowsAreFoundByTheNumberOfAMessage) {

@@ -54,6 +54,7 @@ OptimizerArguments ArgumentsOf(std::map<std::string, double> told) {
   arguments.epsilon = told["epsilon"];
   arguments.learning_rate_decay = told["learning_rate_decay"];
   arguments.initial_accumulator = told["initial_accumulator"];
+  arguments.alpha = told["alpha"];
   return arguments;
 }
 
@@ -156,8 +157,23 @@ struct Formula {
         v = (a.step == 1 ? a.initial_accumulator : v) + g * g;
         p -= rate / (1 + (t - 1) * a.learning_rate_decay) * g / (std::sqrt(v) + a.epsilon);
         break;
+      case Optimizer::kRmsProp:
+      case Optimizer::kRmsPropMomentum:
+      case Optimizer::kRmsPropCentered: StepRmsProp(optimizer, a, g); break;
       default: p -= rate * g;
     }
+  }
+  // m: the momentum, or the average of gradients.
+  void StepRmsProp(Optimizer optimizer, const OptimizerArguments& a, long double g) {
+    v = a.alpha * v + (1 - a.alpha) * g * g;
+    long double variance = v;
+    if (optimizer == Optimizer::kRmsPropCentered) {
+      m = a.alpha * m + (1 - a.alpha) * g;
+      variance -= m * m;
+    }
+    const long double change = g / (std::sqrt(variance) + a.epsilon);
+    if (optimizer == Optimizer::kRmsPropMomentum) m = a.momentum * m + change;
+    p -= a.learning_rate * (optimizer == Optimizer::kRmsPropMomentum ? m : change);
   }
 };
 
@@ -193,9 +209,21 @@ double LargestDifference(const std::vector<Numbers>& actual, const std::vector<N
 }
 
 constexpr const char* kNames[] = {
-    "sgd",      "sgd_decay",      "momentum",      "momentum_dampening",
-    "nesterov", "nesterov_decay", "adam",          "adam_decay",
-    "adamw",    "adagrad",        "adagrad_decay",
+    "sgd",
+    "sgd_decay",
+    "momentum",
+    "momentum_dampening",
+    "nesterov",
+    "nesterov_decay",
+    "adam",
+    "adam_decay",
+    "adamw",
+    "adagrad",
+    "adagrad_decay",
+    "rmsprop",
+    "rmsprop_decay",
+    "rmsprop_momentum",
+    "rmsprop_centered",
 };
 
 class GoldensOnTarget : public OnTarget {};

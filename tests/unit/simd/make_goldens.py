@@ -24,6 +24,7 @@ RATE_CHANGES_AFTER = 5
 
 SGD, ADAM = torch.optim.SGD, torch.optim.Adam
 ADAMW, ADAGRAD = torch.optim.AdamW, torch.optim.Adagrad
+RMSPROP = torch.optim.RMSprop
 # Name, optimizer of phub, class of PyTorch, learning rate, PyTorch's arguments.
 CASES = [
     ("sgd", "sgd", SGD, 0.1, {}),
@@ -40,6 +41,13 @@ CASES = [
     ("adagrad", "adagrad", ADAGRAD, 0.01,
      {"lr_decay": 0.05, "initial_accumulator_value": 0.1, "eps": 1e-10}),
     ("adagrad_decay", "adagrad", ADAGRAD, 0.1, {"weight_decay": 0.02, "eps": 1e-10}),
+    ("rmsprop", "rmsprop", RMSPROP, 0.01, {"alpha": 0.99, "eps": 1e-8}),
+    ("rmsprop_decay", "rmsprop", RMSPROP, 0.03,
+     {"alpha": 0.9, "eps": 1e-6, "weight_decay": 0.02}),
+    ("rmsprop_momentum", "rmsprop_momentum", RMSPROP, 0.01,
+     {"alpha": 0.95, "eps": 1e-8, "momentum": 0.9, "weight_decay": 0.01}),
+    ("rmsprop_centered", "rmsprop_centered", RMSPROP, 0.01,
+     {"alpha": 0.9, "eps": 1e-4, "centered": True, "weight_decay": 0.01}),
 ]
 # What phub calls it.
 NAMES = {"eps": "epsilon", "lr_decay": "learning_rate_decay",
@@ -48,7 +56,7 @@ NAMES = {"eps": "epsilon", "lr_decay": "learning_rate_decay",
 
 def arguments_of(told):
     yield from ((NAMES.get(name, name), value) for name, value in told.items()
-                if name not in ("betas", "nesterov"))
+                if name not in ("betas", "nesterov", "centered"))
     if "betas" in told:
         yield "beta1", told["betas"][0]
         yield "beta2", told["betas"][1]

@@ -166,6 +166,7 @@ OptimizerArguments SomeArguments(std::uint64_t step) {
   arguments.epsilon = 1e-8;
   arguments.learning_rate_decay = 0.01;
   arguments.initial_accumulator = 0.1;
+  arguments.alpha = 0.9;
   arguments.step = step;
   return arguments;
 }

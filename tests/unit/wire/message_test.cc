@@ -279,7 +279,8 @@ constexpr double HyperParameters::*kFields[] = {&HyperParameters::learning_rate,
                                                 &HyperParameters::beta2,
                                                 &HyperParameters::epsilon,
                                                 &HyperParameters::learning_rate_decay,
-                                                &HyperParameters::initial_accumulator};
+                                                &HyperParameters::initial_accumulator,
+                                                &HyperParameters::alpha};
 constexpr std::size_t kReservedAt = std::size(kFields) * sizeof(double);
 
 TEST(HyperParameters, FieldsLieInTheDocumentedOrder) {

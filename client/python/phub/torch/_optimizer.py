@@ -156,10 +156,10 @@ def DistributedOptimizer(
 ) -> Any:
     """Turns an optimizer of torch.optim into one that runs in the phub daemon, and returns it.
 
-    Every rank of the process group calls it with an equal optimizer (SGD, Adam, AdamW or Adagrad);
-    optimizers in the same order. Parameters and state of earlier steps become rank 0's. Each
-    optimizer is a job of its own. The result is the same object, so schedulers that have it, or
-    are made later, work.
+    Every rank of the process group calls it with an equal optimizer (SGD, Adam, AdamW, Adagrad or
+    RMSprop); optimizers in the same order. Parameters and state of earlier steps become rank 0's.
+    Each optimizer is a job of its own. The result is the same object, so schedulers that have it,
+    or are made later, work.
 
     named_parameters: model.named_parameters(); the names appear in errors.
     process_group: of torch.distributed, with any backend; default: the default group.

@@ -61,11 +61,32 @@ def _adagrad(group: dict[str, Any], where: str) -> server.Optimizer:
     )
 
 
+def _rmsprop(group: dict[str, Any], where: str) -> server.Optimizer:
+    common = {
+        "learning_rate": _number(group, "lr", where),
+        "alpha": _number(group, "alpha", where),
+        "epsilon": _number(group, "eps", where),
+        "weight_decay": _number(group, "weight_decay", where),
+    }
+    momentum = _number(group, "momentum", where)
+    if group["centered"]:
+        if momentum != 0.0:
+            raise NotServed(
+                f"centered=True with momentum={momentum:g} of {where} is not served: it needs "
+                "three states for each element, and the daemon keeps at most two"
+            )
+        return server.RmsPropCentered(**common)
+    if momentum == 0.0:
+        return server.RmsProp(**common)
+    return server.RmsPropMomentum(momentum=momentum, **common)
+
+
 _RULES: dict[Any, Callable[[dict[str, Any], str], server.Optimizer]] = {
     torch.optim.SGD: _sgd,
     torch.optim.Adam: _adam,
     torch.optim.AdamW: _adamw,
     torch.optim.Adagrad: _adagrad,
+    torch.optim.RMSprop: _rmsprop,
 }
 
 

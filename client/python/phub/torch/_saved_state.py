@@ -25,8 +25,11 @@ _NAMES = {
     "first_moment": "exp_avg",
     "second_moment": "exp_avg_sq",
     "sum_of_squares": "sum",
+    "square_average": "square_avg",
+    "gradient_average": "grad_avg",
 }
-_COUNTED = ("adam", "adamw", "adagrad")  # torch.optim counts the steps of these
+# torch.optim counts the steps of these.
+_COUNTED = ("adam", "adamw", "adagrad", "rmsprop", "rmsprop_momentum", "rmsprop_centered")
 _PATIENCE_S = 300.0
 _TYPES = {"F32": np.float32, "F64": np.float64}
 

@@ -46,6 +46,8 @@ def step(
         change = _momentum(states, gradient, rule, count)
     elif isinstance(rule, server.Adagrad):
         change = _adagrad(states, gradient, rule, count)
+    elif isinstance(rule, (server.RmsProp, server.RmsPropMomentum, server.RmsPropCentered)):
+        change = _rmsprop(states, gradient, rule, count)
     else:
         change = _adam(states, gradient, rule, count)
         if isinstance(rule, server.AdamW):
@@ -105,6 +107,28 @@ def _adagrad(states: States, gradient: Any, rule: Any, count: int) -> Any:
     size = rule.learning_rate / (1.0 + (count - 1) * rule.learning_rate_decay)
     root = torch.add(_root(total), _scalar(total, rule.epsilon))
     return torch.div(_times(gradient, size), root)
+
+
+def _rmsprop(states: States, gradient: Any, rule: Any, count: int) -> Any:
+    other = {server.RmsPropMomentum: "momentum", server.RmsPropCentered: "gradient_average"}
+    if count == 1:
+        for name in ("square_average", *filter(None, [other.get(type(rule))])):
+            states[name] = torch.zeros_like(gradient)
+    square = torch.mul(_times(gradient, 1.0 - rule.alpha), gradient)
+    average = torch.add(_times(states["square_average"], rule.alpha), square)
+    states["square_average"] = average
+    if isinstance(rule, server.RmsPropCentered):
+        mean = torch.add(
+            _times(states["gradient_average"], rule.alpha), _times(gradient, 1.0 - rule.alpha)
+        )
+        states["gradient_average"] = mean
+        average = torch.sub(average, torch.mul(mean, mean))
+    root = torch.add(_root(average), _scalar(average, rule.epsilon))
+    if not isinstance(rule, server.RmsPropMomentum):
+        return torch.div(_times(gradient, rule.learning_rate), root)
+    momentum = torch.add(_times(states["momentum"], rule.momentum), torch.div(gradient, root))
+    states["momentum"] = momentum
+    return _times(momentum, rule.learning_rate)
 
 
 def _power(base: float, exponent: int) -> float:

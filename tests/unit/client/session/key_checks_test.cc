@@ -96,6 +96,9 @@ TEST(CheckKey, HyperParametersHaveTheRangesOfTorch) {
   ExpectRefused(Spec(f32, AdamW{.beta2 = -0.5}), "beta2");
   ExpectRefused(Spec(f32, AdamW{.epsilon = -1e-9}), "epsilon");
   ExpectRefused(Spec(f32, Adagrad{.initial_accumulator = -1}), "initial_accumulator");
+  ExpectRefused(Spec(f32, RmsProp{.alpha = -0.5}), "alpha is -0.5");
+  ExpectRefused(Spec(f32, RmsPropMomentum{.momentum = -1}), "momentum is -1");
+  EXPECT_TRUE(CheckKey(Spec(f32, RmsPropCentered{.alpha = 1.0}), kBytesMax).ok());
   ExpectRefused(Spec(f32, Sgd{.clip_value = std::numeric_limits<double>::infinity()}), "finite");
   ExpectRefused(Spec(f32, Sgd{.weight_decay = std::numeric_limits<double>::quiet_NaN()}), "finite");
   EXPECT_TRUE(CheckKey(Spec(f32, Momentum{.dampening = -0.5}), kBytesMax).ok());

@@ -118,7 +118,7 @@ TEST_F(KeyTypesTest, PartsAreCutOnTheirOwnAndBelongToRanks) {
 }
 
 TEST_F(KeyTypesTest, EveryOptimizerNeedsAFloatingPointKey) {
-  for (int kind = v1::OPTIMIZER_SGD; kind <= v1::OPTIMIZER_ADAGRAD; ++kind) {
+  for (int kind = v1::OPTIMIZER_SGD; kind < v1::OptimizerKind_ARRAYSIZE; ++kind) {
     const auto optimizer = static_cast<v1::OptimizerKind>(kind);
     for (const v1::ElementType type : kFloats) {
       EXPECT_EQ(Refusal(KeyOf(type, v1::OPERATION_MEAN, optimizer)), "");
@@ -178,6 +178,10 @@ TEST_F(KeyTypesTest, HyperParametersHaveTheRangesOfTorchOptim) {
       {v1::OPTIMIZER_ADAGRAD, &H::set_epsilon, -1e-8, "epsilon of adagrad"},
       {v1::OPTIMIZER_ADAGRAD, &H::set_learning_rate_decay, -1, "learning_rate_decay of adagrad"},
       {v1::OPTIMIZER_ADAGRAD, &H::set_initial_accumulator, -1, "initial_accumulator of adagrad"},
+      {v1::OPTIMIZER_RMSPROP, &H::set_alpha, -0.1, "alpha of rmsprop is -0.1"},
+      {v1::OPTIMIZER_RMSPROP_MOMENTUM, &H::set_momentum, -1, "momentum of rmsprop_momentum"},
+      {v1::OPTIMIZER_RMSPROP_CENTERED, &H::set_epsilon, -1, "epsilon of rmsprop_centered"},
+      {v1::OPTIMIZER_ADAGRAD, &H::set_alpha, -1, ""},
       {v1::OPTIMIZER_ADAM, &H::set_initial_accumulator, -1, ""},
   };
   for (const Case& each : cases) {
