@@ -126,9 +126,18 @@ def _gradients(
     parameters = list(model.parameters())
     places = {each.grad.untyped_storage().data_ptr() for each in parameters}
     moved = [place for place in places if "phub-worker" in _mapping(place)]
-    # There are four keys of this size. A bucket moves when it finds one without a round in flight.
-    expected = range(1, min(4, linears) + 1) if move else [0]
+    # A bucket moves when it finds a key of its size without a round in flight.
+    expected = range(1, linears + 1) if move else [0]
     assert len(moved) in expected, (places, moved)
+    if move:
+        # Results of a step are in use until the next step's, so more than four buckets of one size
+        # need more than the four keys that there are first.
+        rings = group._membership.exchange._pool._rings
+        counts = [len(ring) for kind, ring in rings.items() if kind.whole]
+        assert (max(counts) > 4) == (linears > 4), counts
+        everyone: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, counts)
+        assert everyone == [counts] * len(everyone), everyone
     dist.destroy_process_group(group)
     assert not any("phub-worker" in _mapping(place) for place in places)
     for parameter, last in zip(parameters, found[-len(parameters) :]):

@@ -230,7 +230,7 @@ class Exchange:
                 part = operation.waiting[0]
                 try:
                     slot = self._pool.slot(part.kind())
-                    if slot.part is not None:
+                    if slot is None:
                         return None
                     handle = slot.start(part, operation.fingerprint)
                 except _errors.Error as error:

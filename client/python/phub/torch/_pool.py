@@ -28,6 +28,7 @@ from ._transfer import PIECE_MIN, SIZES, Kind, Transfer
 
 _HINT = "Or set bucket_bytes of phub.torch.Options to 0: then no size gets keys of its own"
 _SEEN_MAX = 256  # sizes that have occurred once
+_RING_MAX = 16  # keys
 _OPERATIONS = {"sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
 _MOVEMENTS = {"all_reduce": 0, "reduce_scatter": 2}
 
@@ -83,25 +84,45 @@ class Pool:
         self._whole.add(key)
         return True
 
-    def slot(self, kind: Kind) -> Slot:
-        """The key for the next part of this kind. Adds keys if there are none yet, which takes a
-        call to the daemon."""
+    def slot(self, kind: Kind) -> Optional[Slot]:
+        """The key for the next part of this kind. None: its last round is not complete yet. Adds
+        keys, which takes a call to the daemon, if there are none yet, or if results of the ring
+        have been in use for too long."""
         ring = self._rings.get(kind)
         if ring is None:
-            ring = self._rings[kind] = self._add(kind)
+            ring = self._rings[kind] = self._add(kind, 0, _depth(kind.capacity))
             self._next[kind] = 0
-        return ring[self._next[kind]]
+            if kind.whole and kind.movement == "all_reduce":
+                self.homes.add(ring)
+        slot = ring[self._next[kind]]
+        if slot.part is not None:
+            return None
+        if slot.wish is not None:
+            if slot.wish.agreed is None:
+                return None  # all ranks decide after the same transfer
+            if slot.wish.agreed:
+                self._extend(kind, ring)
+        return slot
+
+    def _extend(self, kind: Kind, ring: list[Slot]) -> None:
+        """Depends only on the transfers before, in their order, and on what ranks agreed on."""
+        for slot in ring:
+            slot.wish = None
+        if len(ring) < _RING_MAX and self._whole_bytes + kind.capacity <= self._bucket_bytes:
+            self._whole_bytes += kind.capacity
+            ring += self._add(kind, len(ring), _depth(kind.capacity))
 
     def advance(self, kind: Kind) -> None:
         """The slot of this kind was used."""
         self._next[kind] = (self._next[kind] + 1) % len(self._rings[kind])
 
-    def _add(self, kind: Kind) -> list[Slot]:
+    def _add(self, kind: Kind, first: int, count: int) -> list[Slot]:
+        """Adds the keys [first, first + count) of a ring."""
         in_place = kind.whole and self._in_place
         size = kind.capacity * (1 if kind.movement == "all_reduce" else self._job.world_size)
         memory = None if in_place or not kind.direct else _Unused(size)
         try:
-            pointers = self._add_keys(kind, memory)
+            pointers = self._add_keys(kind, first, count, memory)
         except ResourceExhausted:
             if not in_place:
                 raise
@@ -109,23 +130,21 @@ class Pool:
             in_place = self._in_place = False
             memory = _Unused(size)
             try:
-                pointers = self._add_keys(kind, memory)
+                pointers = self._add_keys(kind, first, count, memory)
             except ResourceExhausted as error:
                 text = f"{error}. {_HINT}"
                 raise ResourceExhausted(text, job=error.job, rank=error.rank) from None
-        slots = [slot_of(pointer, kind, self._job, in_place, memory) for pointer in pointers]
-        if kind.whole and kind.movement == "all_reduce":
-            self.homes.add(slots)
-        return slots
+        return [slot_of(pointer, kind, self._job, in_place, memory) for pointer in pointers]
 
-    def _add_keys(self, kind: Kind, memory: Optional["_Unused"]) -> list[int]:
+    def _add_keys(
+        self, kind: Kind, first: int, count: int, memory: Optional["_Unused"]
+    ) -> list[int]:
         """memory: what the keys use; None: phub allocates it."""
-        count = _depth(kind.capacity)
         specs = (_library.KeySpec * count)()
         for index in range(count):
             spec = specs[index]
             lib.phub_key_spec_init(ctypes.byref(spec), ctypes.sizeof(spec))
-            spec.name = kind.name(index).encode()
+            spec.name = kind.name(first + index).encode()
             spec.type = kind.number
             spec.movement = _MOVEMENTS[kind.movement]
             spec.operation = _OPERATIONS.get(kind.operation, _OPERATIONS["sum"])

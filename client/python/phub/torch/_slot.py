@@ -12,8 +12,10 @@ from .._library import Elements, lib
 from ._buffers import receivers
 from ._home import Home, can_house
 from ._lender import Lender
-from ._transfer import DTYPES, FINGERPRINT, SIZES, Fingerprint, Kind, Part, Transfer
+from ._transfer import DTYPES, FINGERPRINT, SIZES, Fingerprint, Kind, Part, Transfer, Wish
 from ._types import raw
+
+_WISH = -FINGERPRINT - 1  # the element before the fingerprint
 
 
 def _elements(address: int, count: int, number: int) -> Elements:
@@ -47,6 +49,7 @@ class Slot:
         self.parameters: Any = None
         self._lender: Optional[Lender] = None
         self.home: Optional[Home] = None
+        self.wish: Optional[Wish] = None  # of the last transfer
         self._in_own = False  # the result of the round in flight arrives in `parameters`
         if not kind.direct or in_place:
             dtype = DTYPES[kind.number]
@@ -91,6 +94,8 @@ class Slot:
             self.gradients[:count].copy_(source[part.offset : part.offset + count])
         if part.last:
             self.gradients[-FINGERPRINT:].copy_(fingerprint.pattern)
+            if part.transfer.wish is not None:
+                self.gradients[_WISH] = int(part.transfer.wish.own)
 
     def _counts(self, count: int) -> tuple[int, int]:
         """Elements that a rank sends and receives in a direct round of `count` elements a part."""
@@ -100,6 +105,9 @@ class Slot:
         item, number = SIZES[self.kind.number], self.kind.number
         sent_count, received_count = self._counts(count)
         self._in_own = False
+        self.wish = transfer.wish
+        if self.wish is not None:
+            self.wish.own = self._lender is not None and self._lender.lent
         sent = self._shared_gradient(transfer)
         if sent is not None and self._lender is not None and not self._lender.lent:
             self._in_own = True
@@ -142,7 +150,9 @@ class Slot:
         if part.last and not fingerprint.matches(self.parameters[-FINGERPRINT:]):
             return False
         transfer = part.transfer
-        if transfer.target is None:
+        if transfer.wish is not None:
+            transfer.wish.agreed = bool(self.parameters[_WISH] != 0)
+        if transfer.target is None or part.count == 0:
             return True
         # The part has elements [offset, offset + count); wanted are those from `first` on.
         begin = max(part.offset, transfer.first)

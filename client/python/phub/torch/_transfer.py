@@ -60,6 +60,15 @@ class Kind:
 
 
 @dataclasses.dataclass
+class Wish:
+    """Whether a ring needs more keys, since results are still in use when their keys' turns come
+    again. Ranks decide together: the part with the fingerprint also sums their wishes."""
+
+    own: bool = False
+    agreed: Optional[bool] = None  # None: not known yet
+
+
+@dataclasses.dataclass
 class Transfer:
     """`source` of the ranks combined into `target`; or the root's `source`, from byte `first` on,
     into `target`; or a reduce-scatter. Flat, contiguous CPU tensors; for moves, of bytes.
@@ -76,6 +85,7 @@ class Transfer:
     movement: str = "all_reduce"
     ranks: int = 1  # number of parts
     home: Optional["Home"] = None  # `source` lives there
+    wish: Optional[Wish] = None  # of a whole transfer
 
     @property
     def has_parts(self) -> bool:
@@ -89,6 +99,7 @@ class Transfer:
     def parts(self, whole: bool) -> list["Part"]:
         item = SIZES[self.number]
         if whole:
+            self.wish = None if self.has_parts else Wish()
             return [
                 Part(self, 0, self.count, self.count * item, False, True),
                 Part(self, self.count, 0, size_class(FINGERPRINT * item), True),
