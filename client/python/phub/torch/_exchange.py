@@ -164,7 +164,8 @@ class Exchange:
                 return
             if error is None:
                 differs = not slot.finish(part, operation.fingerprint)
-            if error is None and not differs:
+                operation.differs = operation.differs or differs
+            if error is None and not operation.differs:
                 slot.part = None
                 if not operation.waiting and operation.in_flight == 0:
                     completed = operation.last_stage

@@ -43,6 +43,7 @@ class Operation:
         self.waiting: collections.deque[Part] = collections.deque()  # not started
         self.in_flight = 0
         self.last_stage = False
+        self.differs = False  # from other ranks' collectives: it ends with an error, later
         self.error: Optional[CollectiveError] = None
         self.record: Optional[Record] = None
         # Copies the result into the caller's tensor, for callers that do not use `result`.
