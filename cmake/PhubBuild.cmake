@@ -119,6 +119,14 @@ if(PHUB_SANITIZE MATCHES "undefined")
   list(APPEND PHUB_TEST_OPTIONS -fno-sanitize=undefined)
 endif()
 
+# PROCESSORS of a test that keeps one core busy. Without sanitizers, tests/run runs twice as many tests
+# at once as there are cores, because most of them wait most of the time; a busy one counts as two.
+# With sanitizers most tests are busy, and each counts as one.
+set(PHUB_BUSY 2)
+if(PHUB_SANITIZE)
+  set(PHUB_BUSY 1)
+endif()
+
 # phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast|sanitized ...] [TIMEOUT seconds]
 #           [HEADERS target] [OPTIMIZED] [BUSY] [SANITIZED_IF_LONG])
 # One GoogleTest program, one ctest entry.
@@ -127,9 +135,7 @@ endif()
 # HEADERS: the target whose precompiled headers it uses (default: phub_test_headers); see
 # tests/support.
 # OPTIMIZED: compile the test like the product, because its own code computes for long.
-# BUSY: keeps about one core busy for seconds, at least under sanitizers. tests/run runs twice as many
-# tests at once as there are cores, because most of them wait most of the time; a busy one counts as
-# two.
+# BUSY: keeps about one core busy for seconds. See PHUB_BUSY.
 # SANITIZED_IF_LONG: sanitizer builds leave the test out, except with PHUB_LONG_TESTS. It reads the
 # source tree, or computes or waits for long in code that other tests run under sanitizers too.
 function(phub_test name)
@@ -162,7 +168,7 @@ function(phub_test name)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
   if(arg_BUSY)
-    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+    set_tests_properties(${name} PROPERTIES PROCESSORS ${PHUB_BUSY})
   endif()
 endfunction()
 
