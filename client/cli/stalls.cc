@@ -36,7 +36,7 @@ std::string StallsTable(const v1::ListStallsResponse& response) {
   for (const v1::Stall& stall : response.stalls()) {
     if (stall.waits_for_racks())
       table.Add({stall.key(), fmt::format("{}", stall.iteration()), "other racks",
-                 HumanDuration(stall.since_ns()), "ask their daemons, with --server"});
+                 HumanDuration(stall.since_ns()), "ask a daemon of those racks (--endpoint)"});
     for (const v1::StalledRank& rank : stall.waiting_for()) {
       const std::string who = rank.host().empty()
                                   ? fmt::format("rank {}", rank.rank())

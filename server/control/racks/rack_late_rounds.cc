@@ -7,12 +7,11 @@
 #include "common/base/printable.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_run.h"
+#include "server/control/ranks/late_rounds.h"
 #include "server/control/text.h"
 
 namespace phub::server {
 namespace {
-
-constexpr int kLateRanksNamed = 16;
 
 bool IsOf(const StallReport::Round& round, std::uint32_t key, std::uint64_t iteration) {
   return round.key.value == key && round.iteration.value == iteration;
@@ -27,8 +26,7 @@ std::set<std::uint32_t> LateRanks(const Job& job, const StallQuery& query,
       const StallReport::Entry& entry = report->entries[i];
       if (!IsOf(round, entry.key.value, entry.iteration.value)) continue;
       for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
-        const bool is_live = job.members[rank].state == Member::State::kLive;
-        if (is_live && (entry.missing[rank / 64] >> (rank % 64) & 1) != 0) late.insert(rank);
+        if (IsLate(job, entry, rank)) late.insert(rank);
       }
     }
   }
@@ -61,7 +59,7 @@ void RackLateRounds::HandleQuestion(Job& job, RackIndex from, const v1::PeerRoun
         answer.set_iteration(round.iteration.value);
         answer.set_late_count(static_cast<std::uint32_t>(late.size()));
         for (const std::uint32_t rank : late) {
-          if (answer.ranks_size() == kLateRanksNamed) break;
+          if (answer.ranks_size() == LateRounds::kRanksNamed) break;
           v1::LateRank& named = *answer.add_ranks();
           named.set_rank(rank + job.config.rank_base);
           named.set_host(job.members[rank].host);
@@ -80,7 +78,7 @@ void RackLateRounds::HandleAnswer(Job& job, RackIndex from, const v1::PeerRoundL
   for (const v1::LateRank& each : late.ranks()) {
     const bool is_theirs = each.rank() < job.config.ranks_of_job &&
                            each.rank() / job.config.ranks_per_rack == from.value;
-    if (!is_theirs || told.ranks_size() == kLateRanksNamed) {
+    if (!is_theirs || told.ranks_size() == LateRounds::kRanksNamed) {
       return context_.counters.Add(ControlCounter::peers_refused_place);
     }
     v1::LateRank& rank = *told.add_ranks();

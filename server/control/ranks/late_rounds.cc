@@ -8,8 +8,6 @@
 namespace phub::server {
 namespace {
 
-constexpr int kLateRanksNamed = 16;
-
 struct Progress {
   std::uint64_t iteration = 0;
   std::uint64_t timed = 0;  // iterations that `usual` was measured on
@@ -36,11 +34,6 @@ DurationNs LateAfter(DurationNs usual) {
 
 bool Misses(const StallReport::Entry& round, std::uint32_t rank) {
   return (round.missing[rank / 64] >> (rank % 64) & 1) != 0;
-}
-
-// A rank that has not joined, or is lost, is reported in other ways (arrivals.h, presence.h).
-bool IsLate(const Job& job, const StallReport::Entry& round, std::uint32_t rank) {
-  return job.members[rank].state == Member::State::kLive && Misses(round, rank);
 }
 
 // The round that has waited longest for a live rank; null: no round does.
@@ -71,6 +64,10 @@ const StallReport::Round* FindOldestAcross(const StallQuery& query) {
 }
 
 }  // namespace
+
+bool IsLate(const Job& job, const StallReport::Entry& round, std::uint32_t rank) {
+  return job.members[rank].state == Member::State::kLive && Misses(round, rank);
+}
 
 TimeNs LateRounds::NextTimer(const Job& job) const {
   if (!job.running() || job.diagnosis) return kNever;
@@ -114,7 +111,7 @@ void LateRounds::Notify(const Job& job, const StallReport::Entry& round, Duratio
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     if (!IsLate(job, round, rank)) continue;
     late.set_late_count(late.late_count() + 1);
-    if (late.ranks_size() == kLateRanksNamed) continue;
+    if (late.ranks_size() == kRanksNamed) continue;
     late.add_ranks()->set_rank(rank + job.config.rank_base);
     late.mutable_ranks(late.ranks_size() - 1)->set_host(job.members[rank].host);
     names += fmt::format("{}{}", names.empty() ? "" : ", ", DescribeRankBriefly(job, Rank{rank}));

@@ -17,8 +17,13 @@
 
 namespace phub::server {
 
+// Whether the round waits for this rank, counted from 0 in this rack, and the rank is live. A rank
+// that has not joined, or is lost, is reported in other ways (arrivals.h, presence.h).
+bool IsLate(const Job& job, const StallReport::Entry& round, std::uint32_t rank);
+
 class LateRounds {
  public:
+  static constexpr int kRanksNamed = 16;  // in a v1::RoundLate
   static constexpr std::uint64_t kIterationsMin = 5;
   static constexpr int kTimesUsual = 10;
   static constexpr DurationNs kLateAtLeast = 2 * kSecond;
