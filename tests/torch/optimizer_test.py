@@ -55,6 +55,9 @@ class Optimizer(TorchTest):
     def test_steps_that_are_clipped_or_skipped(self) -> None:
         self.check(2, "optimizer_iteration_cases")
 
+    def test_16_bit_gradients_and_parameters(self) -> None:
+        self.check(2, "optimizer_precision_cases")
+
     def test_wrong_uses(self) -> None:
         self.check(2, "optimizer_failure_cases")
 

@@ -39,9 +39,16 @@ class Outer:
 
     def exchange(self, ranks: list[list[Any]], rule: Any) -> None:
         """ranks: the parameters of each rank."""
+        self.apply(
+            [[torch.sub(mine, each) for mine, each in zip(self.parameters, own)] for own in ranks],
+            rule,
+        )
+
+    def apply(self, ranks: list[list[Any]], rule: Any) -> None:
+        """ranks: how far the parameters of each rank moved."""
         self.count += 1
         for index, (mine, states) in enumerate(zip(self.parameters, self.states)):
-            moved = [torch.sub(mine, own[index]) for own in ranks]
+            moved = [own[index] for own in ranks]
             reference.step(states, mine, reference.combined(moved), rule, self.count)
 
 
@@ -76,6 +83,27 @@ def case_bits(rank: int, size: int) -> None:
         if rule == phub.Sgd(1.0):
             close(model.parameters(), [sum(parts) / size for parts in zip(*ranks)])
         outer.leave()
+
+
+def case_16_bit_differences_and_parameters(rank: int, size: int) -> None:
+    model = network()
+    inner = adam(model.parameters())
+    outer = outer_of(
+        model, gradient_dtype=torch.float16, parameter_dtype=torch.bfloat16, sync_every=1
+    )
+    masters = Outer(network().parameters())
+    for step in range(4):
+        start = values(model)
+        for mine, each in zip(masters.parameters, start):
+            assert torch.equal(mine.to(torch.bfloat16).float(), each), step
+        inner.zero_grad()
+        backward(model, step, rank, size)
+        inner.step()
+        moved = [torch.sub(a, b).half().float() for a, b in zip(start, values(model))]
+        masters.apply(gathered(moved, size), phub.Nesterov(0.7, 0.9))
+        assert outer.step()
+        identical_on_all_ranks(model)
+    outer.leave()
 
 
 def case_digits(rank: int, size: int) -> None:

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from wire_bytes import moved
+
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 STEPS = 6
 BATCH = 8  # examples of one rank
@@ -213,17 +215,36 @@ def case_data_parallel_without_exchange(rank: int, size: int) -> None:
 def case_hooks(rank: int, size: int) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-    for hook, state in (
-        (default_hooks.allreduce_hook, None),
-        (default_hooks.fp16_compress_hook, None),
-        (powerSGD_hook.powerSGD_hook, powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)),
+    found = []
+    for hook, make, most in (
+        (default_hooks.allreduce_hook, lambda group: None, 1.0),
+        (default_hooks.fp16_compress_hook, lambda group: None, 0.55),
+        # torch refuses this hook on the CPU by its name.
+        (
+            lambda group, bucket: default_hooks.bf16_compress_hook(group, bucket),
+            lambda group: None,
+            0.55,
+        ),
+        (
+            powerSGD_hook.powerSGD_hook,
+            lambda group: powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2),
+            0.2,
+        ),
     ):
-        model = DistributedDataParallel(network())
-        model.register_comm_hook(state, hook)
-        train(model, sgd(model), rank, size)
+        group: Any = dist.new_group()
+        state = make(group)
+        # The hooks of torch take the group as their state.
+        model = DistributedDataParallel(network(), process_group=group)
+        model.register_comm_hook(group if state is None else state, hook)
+        optimizer = sgd(model)
+        train(model, optimizer, rank, size)
         identical_on_all_ranks(model)
         if state is None:
             close(model.parameters(), serial(size), 1e-2)
+        up, down = moved(group.job_name, lambda: train(model, optimizer, rank, size))
+        found.append((up, down))
+        assert up <= most * found[0][0] and down <= most * found[0][1], found
+        dist.destroy_process_group(group)
 
 
 def case_uneven_inputs(rank: int, size: int) -> None:

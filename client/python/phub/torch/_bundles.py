@@ -9,7 +9,9 @@ import torch
 from .. import _optimizers as server
 from .._job import Job, KeySpec
 from .._rounds import Handle
+from ._settings import Settings
 from ._types import name_of, raw
+from ._wire import dtype_of
 
 # A parameter below this size shares a key with the next small ones of its group. A step of 200
 # parameters of 1 KiB took 1.1 ms in bundles and 2.5 to 3.1 ms in keys of their own (one rank,
@@ -23,8 +25,9 @@ _NAME_BYTES = 200
 class Slot:
     """One parameter, and its place in a key.
 
-    ``gradient`` and ``values`` are tensors in phub's memory with the parameter's shape. One thread
-    at a time uses a slot (Updates has the lock).
+    ``gradient`` and ``values`` are tensors in phub's memory with the parameter's shape, and with
+    the types of gradient_dtype and parameter_dtype. One thread at a time uses a slot (Updates has
+    the lock).
     """
 
     __slots__ = (
@@ -91,7 +94,7 @@ class Bundle:
             return f"parameter {names[0]}"
         return "parameters " + ", ".join(names)
 
-    def spec(self, index: int, operation: str) -> KeySpec:
+    def spec(self, index: int, settings: Settings) -> KeySpec:
         first = self.slots[0]
         name = first.name
         if len(self.slots) > 1:
@@ -102,24 +105,36 @@ class Bundle:
             name,
             dtype=name_of(first.dtype),
             optimizer=self.rule,
-            operation=operation,
+            operation=settings.op,
+            gradient_dtype=settings.gradient_dtype,
+            parameter_dtype=settings.parameter_dtype,
             tensors=[slot.shape for slot in self.slots],
         )
 
-    def bind(self, key: Any) -> None:
+    def bind(self, key: Any, settings: Settings) -> None:
         """Points the slots to the key's memory."""
         self.key = key
-        gradients, values = key.gradients, key.parameters
-        size = gradients.nbytes
-        # frombuffer() of the addresses: from_numpy() warns about read-only memory.
-        sources = raw(gradients.ctypes.data, size, gradients), raw(values.ctypes.data, size, values)
-        offset = 0
-        for slot in self.slots:
-            end = offset + slot.bytes
-            slot.gradient, slot.values = (
-                each[offset:end].view(slot.dtype).view(slot.shape) for each in sources
-            )
-            offset = end
+        gradients = self._parts(key.gradients, settings.gradient_dtype)
+        values = self._parts(key.parameters, settings.parameter_dtype)
+        for slot, gradient, value in zip(self.slots, gradients, values):
+            slot.gradient, slot.values = gradient, value
+
+    def _parts(self, array: Any, dtype: Optional[str]) -> list[Any]:
+        """The part of each slot in an array of phub's memory."""
+        # frombuffer() of the address: from_numpy() warns about read-only memory.
+        memory = raw(array.ctypes.data, array.nbytes, array)
+        flat = memory.view(dtype_of(dtype, self.slots[0].dtype))
+        parts = flat.split([slot.shape.numel() for slot in self.slots])
+        return [part.view(slot.shape) for part, slot in zip(parts, self.slots)]
+
+    def own_values(self) -> Any:
+        """The parameters of this rank as an array, of the model's type. phub may use it until the
+        round in which it is sent is complete."""
+        if self.slots[0].gradient.dtype == self.slots[0].dtype:
+            for slot in self.slots:
+                slot.gradient.copy_(slot.parameter.detach())
+            return self.key.gradients
+        return torch.cat([slot.parameter.detach().reshape(-1) for slot in self.slots]).numpy()
 
     def store(self) -> None:
         """Copies the new parameters from phub's memory. REQUIRES: the round is complete."""
@@ -178,8 +193,8 @@ def in_forward_order(bundles: list[Bundle]) -> list[Bundle]:
     return sorted(bundles, key=lambda bundle: -max(slot.turn for slot in bundle.slots))
 
 
-def add_keys(job: Job, bundles: list[Bundle], first: int, operation: str) -> None:
+def add_keys(job: Job, bundles: list[Bundle], first: int, settings: Settings) -> None:
     """Adds the bundles' keys to the job. Every rank calls it alike."""
-    specs = [bundle.spec(first + index, operation) for index, bundle in enumerate(bundles)]
+    specs = [bundle.spec(first + index, settings) for index, bundle in enumerate(bundles)]
     for bundle, key in zip(bundles, job.add_keys(specs)):
-        bundle.bind(key)
+        bundle.bind(key, settings)

@@ -21,6 +21,7 @@ from ._replicate import register
 from ._rules import check_class, has_stepped
 from ._settings import Settings
 from ._updates import Updates
+from ._wire import chosen
 
 
 class _Distributed:
@@ -153,6 +154,8 @@ def DistributedOptimizer(
     skip_unused: bool = False,
     wait_in_forward: Optional[torch.nn.Module] = None,
     timeout: float = 1800.0,
+    gradient_dtype: Any = None,
+    parameter_dtype: Any = None,
 ) -> Any:
     """Turns an optimizer of torch.optim into one that runs in the phub daemon, and returns it.
 
@@ -185,6 +188,10 @@ def DistributedOptimizer(
     skip_unused: parameters that have no gradient on all ranks keep their values, as in torch. It
     costs a small round in each step, and small parameters are not bundled.
     timeout: seconds that a step waits for the other ranks.
+    gradient_dtype: torch.float16 or torch.bfloat16 rounds gradients to this type before they are
+    sent; the daemon sums them in float32. None: the parameter's type.
+    parameter_dtype: the same for new parameters, before they come back. The daemon keeps float32
+    parameters, and so does state_dict().
 
     Raises NotServed for what the daemon does not do, OptimizerError for errors of a step.
     """
@@ -198,6 +205,8 @@ def DistributedOptimizer(
         apply=apply,
         skip_unused=skip_unused,
         timeout=timeout,
+        gradient_dtype=chosen("gradient_dtype", gradient_dtype),
+        parameter_dtype=chosen("parameter_dtype", parameter_dtype),
     )
     return wrap(
         optimizer,

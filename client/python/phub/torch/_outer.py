@@ -13,6 +13,7 @@ from ._optimizer import _Distributed, wrap
 from ._options import Options
 from ._settings import Settings
 from ._updates import Updates
+from ._wire import chosen
 
 
 class OuterUpdates(Updates):
@@ -63,6 +64,8 @@ def DiLoCo(
     skip_nonfinite: bool = False,
     apply: str = "chunk",
     timeout: float = 1800.0,
+    gradient_dtype: Any = None,
+    parameter_dtype: Any = None,
 ) -> Any:
     """Turns an optimizer of torch.optim into an outer optimizer, and returns it.
 
@@ -88,6 +91,7 @@ def DiLoCo(
     sync_every: steps between two exchanges.
     skip_nonfinite: if a rank has NaN or infinity, all ranks return to the parameters of the last
     exchange.
+    gradient_dtype: the type of the differences that are pushed.
     DistributedOptimizer() describes the other arguments. All except process_group and options are
     the same on all ranks. state_dict() has the state of the last exchange: save right after one.
     """
@@ -102,6 +106,8 @@ def DiLoCo(
         skip_unused=False,
         timeout=timeout,
         sync_every=sync_every,
+        gradient_dtype=chosen("gradient_dtype", gradient_dtype),
+        parameter_dtype=chosen("parameter_dtype", parameter_dtype),
     )
     outer = wrap(
         optimizer, named_parameters, process_group, options, settings, _Outer, OuterUpdates

@@ -8,6 +8,8 @@ import torch
 
 from .. import _optimizers as server
 from ._errors import NotServed
+from ._settings import Settings
+from ._wire import MASTER, check_dtypes
 
 # What a group may ask for that changes the formula. `foreach`, `fused` and `capturable` do not.
 _FLAGS = {
@@ -107,7 +109,7 @@ def check_class(optimizer: Any) -> None:
 def has_stepped(optimizer: Any) -> bool:
     """Whether an optimizer of torch.optim has state of earlier steps. Adagrad has state before."""
     for state in optimizer.state.values():
-        if "step" in state:
+        if "step" in state and MASTER not in state:
             if float(state["step"]) > 0.0:
                 return True
         elif any(value is not None for value in state.values()):
@@ -143,3 +145,17 @@ def check_parameter(parameter: Any, name: str) -> None:
         )
     if parameter.numel() == 0:
         raise NotServed(f"parameter {name} has no elements; leave it out of the optimizer")
+
+
+def check_parameters(
+    group: dict[str, Any], index: int, name_of: Callable[[Any], str], settings: Settings
+) -> None:
+    """Raises for parameters of a group that the daemon cannot update."""
+    seen: set[int] = set()
+    for parameter in group["params"]:
+        name = name_of(parameter)
+        check_parameter(parameter, name)
+        check_dtypes(parameter, name, settings.gradient_dtype, settings.parameter_dtype)
+        if id(parameter) in seen:
+            raise ValueError(f"parameter {name} is twice in parameter group {index}")
+        seen.add(id(parameter))

@@ -12,12 +12,12 @@ import tempfile
 import time
 from typing import Any, Callable, NoReturn
 
-import numpy as np
 import torch
 
 from .._errors import FailedPrecondition
 from .._job import Job
 from ._bundles import Bundle, Slot
+from ._wire import MASTER, master_of
 
 # The daemon's names of states and torch.optim's.
 _NAMES = {
@@ -31,7 +31,9 @@ _NAMES = {
 # torch.optim counts the steps of these.
 _COUNTED = ("adam", "adamw", "adagrad", "rmsprop", "rmsprop_momentum", "rmsprop_centered")
 _PATIENCE_S = 300.0
-_TYPES = {"F32": np.float32, "F64": np.float64}
+_TYPES = {
+    "F32": torch.float32, "F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16
+}
 
 
 class _Files:
@@ -56,8 +58,12 @@ class _Files:
         """A flat view of a tensor; writing to it changes the data."""
         place = self._header[name]
         begin, end = place["data_offsets"]
-        array = np.frombuffer(memoryview(self._data)[begin:end], dtype=_TYPES[place["dtype"]])
-        return torch.from_numpy(array)
+        return torch.frombuffer(memoryview(self._data)[begin:end], dtype=_TYPES[place["dtype"]])
+
+    def masters(self, key: str) -> Any:
+        """The masters of a key. None: the parameters have their type."""
+        name = f"phub:master/{key}"
+        return self.tensor(name) if name in self._header else None
 
     def write(self) -> None:
         """Writes the changed data with new checksums."""
@@ -124,6 +130,7 @@ def fetch(job: Job, bundles: list[Bundle]) -> dict[Any, dict[str, Any]]:
     for bundle in bundles:
         key = files.keys[bundle.key.name]
         steps = key["optimizer_steps"]
+        masters = files.masters(bundle.key.name)
         for slot, place in _places(bundle):
             state: dict[str, Any] = {}
             if key["optimizer"] in _COUNTED:
@@ -135,9 +142,20 @@ def fetch(job: Job, bundles: list[Bundle]) -> dict[Any, dict[str, Any]]:
             if steps == 0 and key["optimizer"] == "adagrad":  # torch has this before the first step
                 first = float(key["hyper_parameters"]["initial_accumulator"])
                 state["sum"] = torch.full_like(slot.parameter, first, requires_grad=False)
-            if len(state) > 1 or "momentum_buffer" in state:
+            if masters is not None:
+                state[MASTER] = masters[place].view(slot.shape).clone()
+                _complete(state, key, slot)
+            if len(state) > 1 or "momentum_buffer" in state or MASTER in state:
                 states[slot.parameter] = state
     return states
+
+
+def _complete(state: dict[str, Any], key: dict[str, Any], slot: Slot) -> None:
+    """Before the first step: torch.optim makes its states only if a parameter has none."""
+    if key["optimizer"] in _COUNTED:
+        for each in key["optimizer_tensors"]:
+            zeros = torch.zeros_like(slot.parameter, requires_grad=False)
+            state.setdefault(_NAMES[each["name"]], zeros)
 
 
 def store(
@@ -168,7 +186,8 @@ def _steps(
     for slot in bundle.slots:
         state = states.get(slot.parameter, {})
         for name, value in state.items():
-            if name in _NAMES.values() and value is not None and value.shape != slot.shape:
+            known = name in _NAMES.values() or name == MASTER
+            if known and value is not None and value.shape != slot.shape:
                 fail(
                     f"the saved {name} of parameter {slot.name} has shape {tuple(value.shape)}, "
                     f"but the parameter has {tuple(slot.shape)}: the state is of another model"
@@ -197,9 +216,14 @@ def _fill(
     steps = _steps(bundle, states, fail)
     if bundle.has_state:
         key["optimizer_steps"] = steps
-    parameters = files.tensor(bundle.key.name)
+    parameters, masters = files.tensor(bundle.key.name), files.masters(bundle.key.name)
     for slot, place in _places(bundle):
-        parameters[place].copy_(slot.parameter.detach().reshape(-1))
+        values = slot.parameter.detach().reshape(-1)
+        if masters is not None:
+            saved = states.get(slot.parameter, {}).get(MASTER)
+            values = master_of(values, saved, parameters.dtype)
+            masters[place].copy_(values)
+        parameters[place].copy_(values)
         for each in key["optimizer_tensors"]:
             values = files.tensor(f"phub:state/{each['name']}/{bundle.key.name}")[place]
             saved = states.get(slot.parameter, {}).get(_NAMES[each["name"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Optional
 
 _CHOICES = {
     "op": ("mean", "sum"),
@@ -25,6 +26,8 @@ class Settings:
     skip_unused: bool
     timeout: float  # seconds
     sync_every: int = 1  # DiLoCo() explains it
+    gradient_dtype: Optional[str] = None  # see _wire.py
+    parameter_dtype: Optional[str] = None
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():

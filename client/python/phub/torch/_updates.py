@@ -41,7 +41,7 @@ from ._forward import ForwardWaits
 from ._hooks import add_hooks
 from ._notes import Notes
 from ._reports import Reports
-from ._rules import check_parameter, rule_of
+from ._rules import check_parameters, rule_of
 from ._saved_state import fetch, store
 from ._settings import Settings
 
@@ -83,7 +83,7 @@ class Updates:
         if model is not None:
             self._forward = ForwardWaits(model, self.wait_for_late, self.wait_for_all)
         for index in range(len(groups)):
-            self._check_group(index)
+            self._check_group(index)  # before any key is added
         self.add_groups(0)
 
     # ---- Parameters and keys -----------------------------------------------------------------
@@ -92,17 +92,9 @@ class Updates:
         return self._names.get(parameter) or "without a name"
 
     def _check_group(self, index: int) -> None:
-        """Raises for a group that the daemon cannot update, before any key is added."""
-        group = self.groups[index]
-        rule_of(self._kind, group, f"parameter group {index}")
-        seen: set[int] = set()
-        for parameter in group["params"]:
-            check_parameter(parameter, self.name_of(parameter))
-            if id(parameter) in seen:
-                raise ValueError(
-                    f"parameter {self.name_of(parameter)} is twice in parameter group {index}"
-                )
-            seen.add(id(parameter))
+        """Raises for a group that the daemon cannot update."""
+        self._rule(index)
+        check_parameters(self.groups[index], index, self.name_of, self._settings)
 
     def add_groups(self, first: int) -> None:
         """Adds keys for the groups from `first` on, with rank 0's values. Every rank calls it."""
@@ -120,7 +112,7 @@ class Updates:
             with as_optimizer_error(f"{self._reports.place()}, when the parameters are added"):
                 if self._agreement is not None:
                     self._agreement.add(self._slots + slots)
-                add_keys(self.job, bundles, len(self._bundles), self._settings.op)
+                add_keys(self.job, bundles, len(self._bundles), self._settings)
             self.replicate(bundles, 0)
         self._slots += slots
         self._bundles += bundles
@@ -135,10 +127,8 @@ class Updates:
         chosen = list(bundles)
         self._refuse_in_flight("parameters cannot be replaced between backward() and step()")
         for bundle in chosen:
-            for slot in bundle.slots:
-                slot.gradient.copy_(slot.parameter.detach())
             with as_optimizer_error(f"{self._reports.place()}, {bundle.names()}"):
-                bundle.handle = bundle.key.broadcast(root, bundle.key.gradients)
+                bundle.handle = bundle.key.broadcast(root, bundle.own_values())
         self._wait_for(chosen, lambda bundle: bundle.store())
         for bundle in chosen:
             bundle.finish()
@@ -225,9 +215,11 @@ class Updates:
         """Copies the gradient into phub's memory."""
         gradient = slot.parameter.grad
         self._reports.refuse(wrong_tensors(slot, gradient))
-        slot.gradient.copy_(gradient.detach())
+        # Scaled before it is rounded: a scaled gradient may be too large for float16.
         if self._factor != 1.0:
-            slot.gradient.mul_(self._factor)
+            torch.mul(gradient.detach(), self._factor, out=slot.gradient)
+        else:
+            slot.gradient.copy_(gradient.detach())
         slot.seen, slot.seen_version = gradient, gradient._version
         self._taken(slot)
 

@@ -1,0 +1,57 @@
+"""Bytes that the ranks of a job and the daemon have sent each other, as the daemon counts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from typing import Callable
+
+from ranks import PATIENCE_S
+
+import torch.distributed as dist
+
+
+def _counted(job: str) -> tuple[int, int]:
+    done = subprocess.run(
+        [os.environ["PHUB_TEST_PHUBCTL"], "-e", os.environ["PHUB_ENDPOINT"], "stats", "-o", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    values = {
+        each["name"]: int(each["value"])
+        for each in json.loads(done.stdout)["counters"]
+        if each.get("job") == job
+    }
+    return values["phub_job_gradient_bytes_total"], values["phub_job_reply_bytes_total"]
+
+
+def _settled(job: str) -> tuple[int, int]:
+    """A core loop may count a reply after its rank has received it."""
+    end = time.monotonic() + PATIENCE_S
+    before = _counted(job)
+    while time.monotonic() < end:
+        time.sleep(0.05)
+        now = _counted(job)
+        if now == before:
+            return now
+        before = now
+    raise AssertionError(f"the counters of job {job} do not settle: {before}")
+
+
+def moved(job: str, steps: Callable[[], None]) -> tuple[int, int]:
+    """The bytes of all ranks, up and down, during steps(). Every rank calls it with an own job, not
+    that of the default group. Rank 0 measures."""
+    found = []
+    for act in (lambda: None, steps):
+        act()
+        dist.barrier()
+        box = [_settled(job) if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(box, 0)
+        found.append(box[0])
+    (up, down), (up_after, down_after) = found
+    return up_after - up, down_after - down
