@@ -19,6 +19,9 @@ namespace phub::client {
 class RoundListener {
  public:
   virtual ~RoundListener() = default;
+  // With EngineConfig::report_sent: the first chunk of the round was given to a transport, or, with
+  // `all`, the last one. Not repeated if chunks are sent again.
+  virtual void OnSent(bool /*all*/) {}
   // All parameters of the round have arrived; the engine no longer uses the round's memory.
   // skipped: the parameters did not change (apply=iteration).
   virtual void OnRoundComplete(std::uint64_t ticket, Iteration iteration, bool skipped) = 0;

@@ -86,7 +86,7 @@ EngineKey& Engine::Impl::BeginRound(const Command& command) {
   PHUB_CHECK(!begun.active, "key={} ticket={}", command.key.value, command.ticket);
   begun.active = true;
   begun.sent_any = false;
-  begun.chunks_left = begun.chunk_count;
+  begun.chunks_left = begun.chunks_unsent = begun.chunk_count;
   begun.ticket = command.ticket;
   begun.operation = command.operation;
   begun.root = command.root;

@@ -25,7 +25,8 @@ struct EngineConfig {
   bool apply_iteration = false;   // see push/iteration_decider.h
   double clip_norm = 0.0;
   bool skip_nonfinite = false;
-  bool restart = false;  // pushes of an iteration wait for all replies of the previous one
+  bool report_sent = false;  // RoundListener::OnSent()
+  bool restart = false;      // pushes of an iteration wait for all replies of the previous one
   // The shortest of the job's daemons. 0: lanes are neither kept alive nor watched for silence.
   DurationNs liveness_timeout = 0;
 };
@@ -59,6 +60,7 @@ struct EngineKey {
   bool pulling = false;   // the round pulls version `iteration` and pushes nothing
   bool sent_any = false;  // a part of this round was sent: it can no longer be withdrawn
   std::uint32_t chunks_left = 0;
+  std::uint32_t chunks_unsent = 0;  // only with EngineConfig::report_sent
   std::uint64_t ticket = 0;
   Iteration iteration{};  // the version that the round produces or pulls
   std::uint64_t first_iteration_after = 0;

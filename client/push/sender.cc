@@ -262,6 +262,19 @@ void Sender::Account(const Lane& lane, std::span<EngineKey* const> keys, std::si
         break;
     }
   }
+  if (config_.report_sent) ReportSent(lane, keys, taken);
+}
+
+void Sender::ReportSent(const Lane& lane, std::span<EngineKey* const> keys,
+                        std::size_t taken) const {
+  for (std::size_t at = 0; at < taken; ++at) {
+    const Entry& entry = entries_[at];
+    EngineKey& key = *keys[lane.keys[entry.lane_key].key];
+    if (entry.sent == Sent::kHyperParameters || key.chunks_unsent == 0) continue;
+    const bool first = key.chunks_unsent == key.chunk_count;
+    const bool last = --key.chunks_unsent == 0;
+    if (first || last) key.listener->OnSent(last);
+  }
 }
 
 }  // namespace phub::client

@@ -59,6 +59,7 @@ class Sender {
   void FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, std::size_t at,
                     const transport::Transport& transport);
   void Undo(Lane& lane, std::span<EngineKey* const> keys, std::size_t taken, std::size_t count);
+  void ReportSent(const Lane& lane, std::span<EngineKey* const> keys, std::size_t taken) const;
   void Account(const Lane& lane, std::span<EngineKey* const> keys, std::size_t taken);
 
   const EngineConfig& config_;

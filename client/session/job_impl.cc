@@ -186,6 +186,7 @@ void JobImpl::Shutdown(Status verdict) {
     engine_->Quit();
     lanes_->Clear();
   }
+  if (std::exchange(in_timeline_, false)) timeline_->JobEnded();
   const std::lock_guard lock(mutex_);
   keyless_iteration_ = LeastIteration();
   keys_.clear();  // they own this object

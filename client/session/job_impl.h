@@ -62,6 +62,7 @@
 #include "client/session/rack_leave.h"
 #include "client/session/rack_watch.h"
 #include "client/session/resume_plan.h"
+#include "client/session/timeline.h"
 #include "phub/client.h"
 
 namespace phub::client {
@@ -193,6 +194,8 @@ class JobImpl final : public EngineListener,
   std::unique_ptr<EngineThread> engine_;
   ResumePlan resume_;  // fixed once joined
   FirstPushWarnings first_push_warnings_;
+  Timeline* const timeline_ = Timeline::OfProcess();  // null: nothing is recorded
+  bool in_timeline_ = false;
 
   std::mutex calls_mutex_;
   std::vector<std::unique_ptr<KeyBatch>> batches_;

@@ -209,6 +209,9 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefi
     keys.push_back(
         std::make_shared<KeyImpl>(shared_from_this(), views[i].key, std::move(definition)));
     batch->keys.back().listener = keys.back().get();
+    if (timeline_ != nullptr)
+      keys.back()->trace.Begin(*timeline_,
+                               timeline_->AddKey(name(), rank(), keys.back()->definition.name));
   }
   {
     const std::lock_guard lock(mutex_);

@@ -43,7 +43,11 @@ Result<std::shared_ptr<JobImpl>> JobImpl::Join(JobSettings settings) {
   Status status = job->JoinRackAndStart();
   // A verdict that arrived meanwhile explains more than the lane that failed because of it.
   if (const Status verdict = job->status(); !verdict.ok()) status = verdict;
-  if (status.ok()) return job;
+  if (status.ok()) {
+    job->in_timeline_ = job->timeline_ != nullptr;
+    if (job->in_timeline_) job->timeline_->JobBegan(job->rank());
+    return job;
+  }
   // Free the rank, and send the reason to the other ranks, whose rounds need it.
   job->Shutdown(
       Status(status.code(), fmt::format("job {}: rank {} ({}) could not join: {}", job->name(),
@@ -109,6 +113,7 @@ absl::Status JobImpl::StartThreads() {
                    .apply_iteration = applies_iterations(),
                    .clip_norm = options.clip_norm,
                    .skip_nonfinite = options.skip_nonfinite,
+                   .report_sent = timeline_ != nullptr,
                    .restart = options.restart,
                    .liveness_timeout = ShortestLivenessTimeout(calls_.links())},
       clock_, *this, *std::move(transports));

@@ -80,10 +80,23 @@ Result<std::uint64_t> KeyImpl::Begin(Command command, std::uint64_t job_iteratio
   pushed_at_ = SystemClock().Now();
   command.key = index;
   command.ticket = last_ticket_;
+  if (trace.on()) trace.Push(last_ticket_, TraceOf(command));
   // Release the lock: Submit() may wait for the engine's thread, which may need it.
   lock.unlock();
   job->Submit(command);
   return command.ticket;
+}
+
+Timeline::Record KeyImpl::TraceOf(const Command& command) const {
+  const std::uint64_t elements =
+      wire::IsIteration(command.operation) ? definition.gradient_count() : definition.element_count;
+  const bool sends = command.gradients != nullptr;
+  return {.begin = pushed_at_,
+          .round = iteration.load(std::memory_order_relaxed) + 1,
+          .iteration = job_iteration(),
+          .bytes_up = sends ? elements * numeric::ElementBytes(command.payload_type) : 0,
+          .bytes_down = definition.parameters_bytes(),
+          .operation = last_operation_};
 }
 
 Result<std::uint64_t> KeyImpl::Start(const Round& round) {
@@ -175,6 +188,8 @@ bool KeyImpl::Block(std::unique_lock<std::mutex>& lock, const Deadline& deadline
 }
 
 Status KeyImpl::Wait(std::uint64_t ticket, const Deadline& deadline) {
+  if (Test(ticket)) return Outcome(ticket);
+  const KeyTrace::Waiting recorded(trace, ticket);
   for (int i = 0; i < kYieldsBeforeBlocking && !Test(ticket); ++i) std::this_thread::yield();
   if (!Test(ticket)) {
     // The engine's thread writes done_ticket_ and then reads waiting_. This thread writes waiting_
@@ -274,6 +289,7 @@ void KeyImpl::ReportWatched() {
 
 void KeyImpl::OnRoundComplete(std::uint64_t ticket, Iteration completed, bool skipped) {
   iteration.store(completed.value, std::memory_order_relaxed);
+  if (trace.on()) trace.Complete(skipped);
   if (skipped) {
     const std::lock_guard lock(mutex_);
     job_iteration_after_ = job_iteration_.load(std::memory_order_relaxed);

@@ -22,6 +22,7 @@
 #include "client/session/first_push.h"
 #include "client/session/key_definition.h"
 #include "client/session/key_owner.h"
+#include "client/session/timeline.h"
 #include "phub/client.h"
 
 namespace phub::client {
@@ -91,6 +92,7 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   void WakeAll();
 
   // RoundListener, on the engine's thread.
+  void OnSent(bool all) override { trace.Sent(all); }
   void OnRoundComplete(std::uint64_t ticket, Iteration iteration, bool skipped) override;
   void OnCancelAnswered(std::uint64_t ticket, bool withdrawn) override;
 
@@ -99,6 +101,7 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   const KeyDefinition definition;
   std::atomic<std::uint64_t> iteration{0};
   FirstPush first_push;
+  KeyTrace trace;
 
  private:
   static constexpr std::size_t kWithdrawnRemembered = 64;
@@ -106,6 +109,7 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   // Starts a round with `command`. job_iteration_after: job_iteration() once it is complete.
   Result<std::uint64_t> Begin(Command command, std::uint64_t job_iteration_after);
   void NoteValues();
+  Timeline::Record TraceOf(const Command& command) const;  // REQUIRES: mutex_ is held
   bool Done(std::uint64_t ticket) const;
   bool Withdrawn(std::uint64_t ticket) const;     // REQUIRES: mutex_ is held
   Status Outcome(std::uint64_t ticket);           // after the round is done or the job has ended

@@ -16,12 +16,13 @@ constexpr std::string_view kConfigVariable = "PHUB_CONFIG";
 // Variables of phub's other programs, scripts and tests; phubd ignores them. A name that ends in
 // '_' matches every variable that begins with it.
 constexpr auto kVariablesOfOthers = std::to_array<std::string_view>(
-    {"PHUB_ENDPOINT",    "PHUB_TENANT",  "PHUB_TIMEOUT",      "PHUB_OUTPUT",
-     "PHUB_JOB",         "PHUB_RANK",    "PHUB_WORLD_SIZE",   "PHUB_TRANSPORT",
-     "PHUB_TOKEN_FILE",  "PHUB_CA_FILE", "PHUB_CERTIFICATE",  "PHUB_KEY",
-     "PHUB_SERVER_NAME", "PHUB_LIBRARY", "PHUB_CONTEXT",      "PHUB_CONTEXTS",
-     "PHUB_JOBS",        "PHUB_RUN",     "PHUB_TORCH_PYTHON", "PHUB_TEST_",
-     "PHUB_SIM_",        "PHUB_FUZZ_",   "PHUB_FLIGHT_FOLDER"});
+    {"PHUB_ENDPOINT",    "PHUB_TENANT",  "PHUB_TIMEOUT",       "PHUB_OUTPUT",
+     "PHUB_JOB",         "PHUB_RANK",    "PHUB_WORLD_SIZE",    "PHUB_TRANSPORT",
+     "PHUB_TOKEN_FILE",  "PHUB_CA_FILE", "PHUB_CERTIFICATE",   "PHUB_KEY",
+     "PHUB_SERVER_NAME", "PHUB_LIBRARY", "PHUB_CONTEXT",       "PHUB_CONTEXTS",
+     "PHUB_JOBS",        "PHUB_RUN",     "PHUB_TORCH_PYTHON",  "PHUB_TEST_",
+     "PHUB_SIM_",        "PHUB_FUZZ_",   "PHUB_FLIGHT_FOLDER", "PHUB_TIMELINE",
+     "PHUB_TIMELINE_"});
 
 // Kubernetes sets variables in every container for every service whose name begins with "phub":
 // PHUB_SERVICE_HOST, PHUB_PORT, PHUB_RACK7_PORT_7700_TCP_ADDR.

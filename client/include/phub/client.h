@@ -37,6 +37,9 @@
 // Logs. Warnings and errors are written to standard error. The environment variable PHUB_LOG_LEVEL
 // (debug, info, warning, error) changes the level; phub.h has functions that redirect the lines.
 //
+// Timelines. With the environment variable PHUB_TIMELINE=file, the process writes when each key was
+// pushed and complete, for Perfetto (docs/timeline.md).
+//
 // Units. Counts are in elements, sizes in bytes, times in std::chrono types.
 #pragma once
 

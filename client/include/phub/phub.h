@@ -40,6 +40,9 @@
  *
  * Logs. Lines go to standard error, by default from level warning on. The environment variable
  * PHUB_LOG_LEVEL (debug, info, warning, error) changes the level.
+ *
+ * Timelines. With the environment variable PHUB_TIMELINE=file, the process writes when each key was
+ * pushed and complete, for Perfetto (docs/timeline.md).
  */
 #pragma once
 

@@ -38,6 +38,7 @@ class RecordingRounds final : public RoundListener {
     last_iteration = iteration;
     ++complete_count;
   }
+  void OnSent(bool all) override { sent.push_back(all); }
   void OnCancelAnswered(std::uint64_t ticket, bool withdrawn) override {
     cancels.emplace_back(ticket, withdrawn);
   }
@@ -45,6 +46,7 @@ class RecordingRounds final : public RoundListener {
   Iteration last_iteration{};
   bool last_skipped = false;
   int complete_count = 0;
+  std::vector<bool> sent;
   std::vector<std::pair<std::uint64_t, bool>> cancels;
 };
 
@@ -74,6 +76,7 @@ class EngineTest : public ::testing::Test {
                .apply_iteration = apply_iteration_,
                .clip_norm = iteration_.clip_norm,
                .skip_nonfinite = iteration_.skip_nonfinite,
+               .report_sent = report_sent_,
                .restart = restart};
     layout_ = std::make_unique<LaneLayout>(kChunkBytes, lane_count);
     engine_ = std::make_unique<Engine>(config_, clock_, transports_, lanes_);
@@ -175,6 +178,7 @@ class EngineTest : public ::testing::Test {
     bool skip_nonfinite = false;
   };
   bool apply_iteration_ = false;
+  bool report_sent_ = false;  // set before Start
   IterationOptions iteration_;
   StillClock clock_;
   FakeTransport transport_;

@@ -179,6 +179,43 @@ TEST_F(EngineTest, ReplacedLaneSendsExactlyTheUnansweredChunksAgain) {
   EXPECT_EQ(engine_->free_slots(0), 3u);
 }
 
+TEST_F(EngineTest, ReportsTheFirstAndTheLastChunkOfEachRound) {
+  report_sent_ = true;
+  Start(1, 2);
+  TestKey& key = AddKey({0, 0, 0, 0}, 0, {.learning_rate = 1.0});
+  TestKey& small = AddKey({0});
+  SetHyperParameters(key, {.learning_rate = 2.0});  // its record is no chunk
+  Push(key);
+  ASSERT_THAT(Chunks(RunAndTake()), ElementsAre(0, 1));
+  EXPECT_THAT(key.rounds.sent, ElementsAre(false));
+  Reply(0, 0, 1, 1.0f);
+  ASSERT_THAT(Chunks(RunAndTake()), ElementsAre(2));
+  Reply(0, 1, 1, 1.0f);
+  ASSERT_THAT(Chunks(RunAndTake()), ElementsAre(3));
+  EXPECT_THAT(key.rounds.sent, ElementsAre(false, true));
+  // Chunks that are sent again are not reported.
+  transport_.Break(0, transport::TransportError::kReset);
+  Run();
+  Attach(0);
+  ASSERT_THAT(Chunks(RunAndTake()), ElementsAre(2, 3));
+  EXPECT_THAT(key.rounds.sent, ElementsAre(false, true));
+  for (std::uint32_t chunk : {2u, 3u}) Reply(1, chunk, 1, 1.0f);
+  Push(small);
+  Run();
+  EXPECT_THAT(small.rounds.sent, ElementsAre(true));
+  Push(key);
+  Run();
+  EXPECT_THAT(key.rounds.sent, ElementsAre(false, true, false));
+}
+
+TEST_F(EngineTest, ReportsNoSentChunksUnlessAsked) {
+  Start(1, 2);
+  TestKey& key = AddKey({0});
+  Push(key);
+  Run();
+  EXPECT_THAT(key.rounds.sent, IsEmpty());
+}
+
 TEST_F(EngineTest, ReplacedLaneHearsOfRecordsAgain) {
   Start(1, 2);
   TestKey& key = AddKey({0}, 0, {.learning_rate = 1.0});

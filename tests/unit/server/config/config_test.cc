@@ -93,9 +93,9 @@ TEST(Config, FlagNamesTheFileThatIsReadInsteadOfTheVariables) {
 TEST(Config, VariablesOfClientsAreNoMistake) {
   for (const char* name :
        {"PHUB_ENDPOINT", "PHUB_TENANT", "PHUB_TIMEOUT", "PHUB_OUTPUT", "PHUB_JOB", "PHUB_RANK",
-        "PHUB_WORLD_SIZE", "PHUB_TRANSPORT", "PHUB_TOKEN_FILE", "PHUB_CA_FILE", "PHUB_CERTIFICATE",
-        "PHUB_KEY", "PHUB_SERVER_NAME", "PHUB_CONTEXT", "PHUB_CONTEXTS", "PHUB_LIBRARY",
-        "PHUB_RUN"}) {
+        "PHUB_WORLD_SIZE", "PHUB_TIMELINE", "PHUB_TIMELINE_ITERATIONS", "PHUB_TRANSPORT",
+        "PHUB_TOKEN_FILE", "PHUB_CA_FILE", "PHUB_CERTIFICATE", "PHUB_KEY", "PHUB_SERVER_NAME",
+        "PHUB_CONTEXT", "PHUB_CONTEXTS", "PHUB_LIBRARY", "PHUB_RUN"}) {
     EXPECT_THAT(Load({}, {fmt::format("{}=x", name)}).problems, IsEmpty()) << name;
   }
   EXPECT_THAT(Load({}, {"PHUB_CA_FILES=x"}).problems, SizeIs(1));
