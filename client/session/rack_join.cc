@@ -13,6 +13,7 @@
 #include "common/base/host_name.h"
 #include "common/base/ids.h"
 #include "common/base/log.h"
+#include "common/base/named_values.h"
 
 namespace phub::client {
 namespace {
@@ -27,6 +28,24 @@ constexpr std::size_t kSessionIdBytes = 16;
 Status Bad(const DaemonLink& link, const char* call, const std::string& what) {
   return Status(StatusCode::kInternal,
                 fmt::format("daemon {} answered {} with {}", link.endpoint.ToString(), call, what));
+}
+
+// The settings of two daemons that differ; their hashes if a daemon is older and sends no settings.
+std::string DifferenceOf(const v1::Rack& one, const std::string& one_name, const v1::Rack& other,
+                         const std::string& other_name) {
+  const auto settings_of = [](const v1::Rack& rack) {
+    NamedValues values;
+    for (const v1::SharedSetting& each : rack.settings()) {
+      values.push_back({each.name(), each.value()});
+    }
+    return values;
+  };
+  std::string text;
+  if (!one.settings().empty() && !other.settings().empty()) {
+    text = DescribeDifferences(settings_of(one), one_name, settings_of(other), other_name);
+  }
+  if (!text.empty()) return text;
+  return fmt::format("hashes {:.12} and {:.12}", one.configuration(), other.configuration());
 }
 
 // The state of one join.
@@ -112,16 +131,18 @@ Status Joining::CheckRack(const DaemonLink& asked) const {
 Status Joining::AskCores(DaemonLink& link) {
   const Result<v1::Rack> rack = AskRack(link);
   if (!rack.ok()) return rack.status();
-  if (rack->configuration() != rack_.configuration())
+  if (rack->configuration() != rack_.configuration()) {
+    const std::string asked = links_[rack_.self()]->endpoint.ToString();
     return Status(
         StatusCode::kFailedPrecondition,
-        fmt::format("daemons {} and {} have different configurations ({:.12} and {:.12}); "
+        fmt::format("daemons {} and {} have different configurations ({}); "
                     "all daemons of a rack must have the same `daemons`, chunk_bytes, "
                     "staging_bytes_per_lane, version, place among `racks` and topology: compare "
                     "the output of phubd --dump-config of both (job {}, rank {})",
-                    links_[rack_.self()]->endpoint.ToString(), link.endpoint.ToString(),
-                    rack_.configuration(), rack->configuration(), settings_.options.job,
-                    settings_.options.rank));
+                    asked, link.endpoint.ToString(),
+                    DifferenceOf(rack_, asked, *rack, link.endpoint.ToString()),
+                    settings_.options.job, settings_.options.rank));
+  }
   if (rack->self() != link.position || rack->daemons_size() != rack_.daemons_size())
     return Bad(
         link, "GetRack",
@@ -209,6 +230,7 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
   request.set_pid(static_cast<std::uint32_t>(getpid()));
   request.set_dumps(true);
   request.set_configuration(rack_.configuration());
+  if (links_.size() > 1) *request.mutable_settings() = rack_.settings();
   request.set_daemon(link.position);
   if (link.position > 0) request.set_incarnation(links_.front()->joined.incarnation());
   for (const v1::RackDaemon& daemon : rack_.daemons())

@@ -29,6 +29,7 @@
 #include "server/control/lanes/lanes.h"
 #include "server/control/lanes/rank_memories.h"
 #include "server/control/racks/peer_lanes.h"
+#include "server/control/racks/rack_conflicts.h"
 #include "server/control/racks/rack_invariants.h"
 #include "server/control/racks/rack_jobs.h"
 #include "server/control/racks/rack_late_rounds.h"
@@ -110,11 +111,13 @@ struct Control::Parts {
   RackPlans plans{context, survey};
   RackMessages rack_messages{
       context,    known_racks,   deferred,  held,    jobs,         barriers,         ending, loads,
-      peer_lanes, pending_calls, rack_jobs, opening, rack_waiting, rack_late_rounds, survey};
+      peer_lanes, pending_calls, rack_jobs, opening, rack_waiting, rack_late_rounds,
+      rack_conflicts, survey};
   RackJobs rack_jobs{context, known_racks, jobs,          barriers,
                      ending,  keys,        pending_calls, rack_messages};
   RackWaiting rack_waiting{context, rack_messages};
   RackLateRounds rack_late_rounds{context, stall_queries, rack_messages};
+  RackConflicts rack_conflicts{context, ending, stall_queries, rack_messages};
   PeerLanes peer_lanes{context, known_racks, ending, jobs, rack_messages, opening};
   RackOpening opening{context,   known_racks,   deferred,   held,       joins,
                       ending,    jobs,          local_rack, peer_lanes, pending_calls,
@@ -186,7 +189,11 @@ void Control::NoteTurn(TurnKind kind, DurationNs held) {
 void Control::HandleFault(Job& job, CoreIndex core, const Event& event) {
   if (!job.running() || job.diagnosis) return;  // report only the first cause
   Parts& parts = *parts_;
-  if (event.source.is_rack()) return parts.peer_lanes.FailOverPeerFault(job, core, event);
+  if (event.source.is_rack()) {
+    return event.code == FaultCode::kRoundMismatch
+               ? parts.rack_conflicts.HandleMismatch(job, event)
+               : parts.peer_lanes.FailOverPeerFault(job, core, event);
+  }
   if (event.code != FaultCode::kLaneLost) {
     Count(ControlCounter::core_faults);
     return parts.diagnoses.FailOverCoreFault(job, core, event);

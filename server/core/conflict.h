@@ -3,6 +3,8 @@
 // the event.
 #pragma once
 
+#include <cstdint>
+
 #include "common/base/element_type.h"
 #include "common/base/ids.h"
 #include "common/wire/message.h"
@@ -16,9 +18,11 @@ struct ConflictSide {
   Rank root{};                  // of kAssign, numbered over the whole job
   numeric::ElementType type{};  // the payload has it
   HyperVersion version{};
-  // The hyper-parameters of that version. Another rack's ranks sent only their hash.
+  // The hyper-parameters of that version. Another rack's ranks sent only their hash, and control
+  // asks that rack for the values (racks/rack_conflicts.h).
   bool has_values = false;
   wire::HyperParameters values{};
+  std::uint64_t values_hash = 0;  // only if the ranks are those of a rack
   // A decision about an iteration.
   bool skips = false;
   double scale = 1.0;

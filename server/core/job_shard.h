@@ -355,7 +355,16 @@ struct StallReport {
     std::uint32_t chunks_waiting = 0;
     std::vector<std::uint64_t> missing;  // bit per rank; sized by control
   };
+  // A version of a key's hyper-parameters.
+  struct Record {
+    KeyIndex key{};
+    HyperVersion version{};
+  };
   std::optional<Round> asked;  // set by control: report this one even if no rank has pushed it yet
+  std::optional<Record> record;  // set by control: report its values
+  // Those of `record`, or of the key's first version if it is not known. None: the shard has no
+  // chunk of the key.
+  std::optional<wire::HyperParameters> values;
   std::vector<Entry> entries;  // sized by control
   std::uint32_t count = 0;
   std::uint32_t dropped = 0;

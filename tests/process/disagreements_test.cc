@@ -10,6 +10,7 @@
 
 #include "phub/client.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/rack_process.h"
 
 namespace phub::process {
 namespace {
@@ -210,6 +211,39 @@ TEST_F(Disagreements, AboutRoundsShowWhatBothPushed) {
         EXPECT_THAT(error, HasSubstr("; key w"));
       }
     }
+  }
+}
+
+TEST(DisagreementsOfRacks, AboutHyperParametersShowBothValues) {
+  RackProcess racks(2, {"--cores", "1", "--pin", "off", "--liveness-timeout", "10m"},
+                    RackProcess::Kind::kManyRacks);
+  ASSERT_TRUE(racks.serving()) << racks.Outputs();
+  const auto run = [&](std::uint32_t rank, double rate) {
+    return std::async(std::launch::async, [&racks, rank, rate] {
+      const auto train = [&]() -> Status {
+        auto session = Connect(racks.endpoint(rank));
+        if (!session.ok()) return session.status();
+        auto job = session->Join({.job = "digits", .rank = rank, .world_size = 2, .plan = "ring"});
+        if (!job.ok()) return job.status();
+        auto key = job->AddKey("w", f32, 8, Sgd{.learning_rate = 0.125});
+        if (!key.ok()) return key.status();
+        const Status first = key->PushPull().Wait(kRoundPatience);
+        if (!first.ok()) return first;
+        const Status set = key->SetHyperParameters(Sgd{.learning_rate = rate});
+        return set.ok() ? key->PushPull().Wait(kRoundPatience) : set;
+      };
+      return ToString(train());
+    });
+  };
+  std::future<std::string> of_first = run(0, 0.5);
+  std::future<std::string> of_second = run(1, 0.25);
+  for (const std::string& error : {of_first.get(), of_second.get()}) {
+    EXPECT_THAT(error, HasSubstr(fmt::format("rank 0 in rack 0 ({}) pushed a gradient with "
+                                             "learning_rate=0.5",
+                                             racks.endpoint(0))));
+    EXPECT_THAT(error, HasSubstr(fmt::format("rank 1 in rack 1 ({}) pushed a gradient with "
+                                             "learning_rate=0.25",
+                                             racks.endpoint(1))));
   }
 }
 

@@ -126,7 +126,9 @@ TEST(RackOfTwoMinds, DaemonsThatAreConfiguredDifferentlyAreRefusedAndBothNamed) 
     const Trained refused = TrainUndisturbed(rack.endpoint(asked), {.job = "training"}, 1);
     EXPECT_THAT(refused.problem, HasSubstr(rack.endpoint(0)));
     EXPECT_THAT(refused.problem, HasSubstr(rack.endpoint(1)));
-    EXPECT_THAT(refused.problem, HasSubstr("different configurations"));
+    EXPECT_THAT(refused.problem, HasSubstr("different configurations (chunk_bytes is "));
+    EXPECT_THAT(refused.problem, HasSubstr(fmt::format("4096 at {}", rack.endpoint(1))));
+    EXPECT_THAT(refused.problem, HasSubstr(fmt::format("131072 at {}", rack.endpoint(0))));
     EXPECT_THAT(refused.problem, HasSubstr("--dump-config"));
   }
   // Expect: neither daemon keeps anything of the job.

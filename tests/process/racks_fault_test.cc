@@ -158,12 +158,12 @@ TEST_F(RackFaults, ADaemonOfAnotherConfigurationIsRefusedNamedAndCounted) {
   ASSERT_TRUE(racks_.serving()) << racks_.Outputs();
   std::vector<Process> trainers = Train(10);
   const Words silent = {fmt::format("the daemon of rack 1 ({})", racks_.endpoint(1)),
-                        "(rack_silent)", "has configuration"};
+                        "(rack_silent)", "chunk_bytes is 131072 at rack 0 and 4096 at rack 1"};
   const Words waiting = {
       fmt::format("job training was not opened: rack 0 ({})", racks_.endpoint(0)),
-      "does not answer", "has configuration"};
+      "does not answer", "chunk_bytes is 131072 at rack 0 and 4096 at rack 1"};
   ExpectVerdicts(trainers, {silent, silent, waiting, waiting, silent, silent}, racks_);
-  EXPECT_THAT(racks_.Outputs(), HasSubstr("rack 1 has configuration"));
+  EXPECT_THAT(racks_.Outputs(), HasSubstr("chunk_bytes is 131072 at rack 0 and 4096 at rack 1"));
   EXPECT_THAT(racks_.Outputs(), HasSubstr("--dump-config"));
   // Every envelope is refused and retried, so there are many.
   EXPECT_GE(Counted(0, "phub_peers_refused_configuration_total"), 2u);

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <span>
 
-#include "common/base/fnv1a.h"
+#include "common/base/printable.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -247,12 +246,19 @@ absl::StatusOr<JobSettings> CheckOpen(const v1::JoinRequest& request,
 
 namespace {
 
-// Values that differ have different texts.
-std::string PlanText(const std::string& plan) {
+// Different plans have different texts. The text for a plan in JSON shows where it differs from
+// the other.
+std::string PlanText(const std::string& plan, const std::string& other) {
+  constexpr std::size_t kShownBefore = 32;
+  constexpr std::size_t kShownBytes = 96;
   if (plan.empty()) return "none";
   if (!plan.starts_with('{')) return plan;
-  return fmt::format("in JSON with {} bytes and hash {:016x}", plan.size(),
-                     Fnv1a(std::as_bytes(std::span(plan))));
+  if (!other.starts_with('{')) return fmt::format("in JSON ({} bytes)", plan.size());
+  const auto differs = static_cast<std::size_t>(
+      std::mismatch(plan.begin(), plan.end(), other.begin(), other.end()).first - plan.begin());
+  const std::size_t begin = differs - std::min(differs, kShownBefore);
+  return fmt::format("in JSON ({} bytes) with '{}' at byte {}", plan.size(),
+                     Printable(plan.substr(begin, kShownBytes)), begin);
 }
 
 std::string ExactTime(DurationNs time) {
@@ -272,8 +278,8 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
   };
   if (ranks(theirs) != ranks(ours)) return differ("world_size", ranks(theirs), ranks(ours));
   if (theirs.plan != ours.plan) {
-    return fmt::format("plan {}, but {} created it with {}", PlanText(theirs.plan), creator,
-                       PlanText(ours.plan));
+    return fmt::format("plan {}, but {} created it with {}", PlanText(theirs.plan, ours.plan),
+                       creator, PlanText(ours.plan, theirs.plan));
   }
   if (theirs.chunk_bytes != ours.chunk_bytes) {
     return differ("chunk_bytes", theirs.chunk_bytes, ours.chunk_bytes);

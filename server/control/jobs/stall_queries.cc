@@ -21,7 +21,8 @@ std::unique_ptr<StallReport> MakeReport(std::size_t world_size) {
 
 StallQuery& StallQueries::AskForStalls(Job& job, DurationNs timeout,
                                        std::function<void(StallQuery&)> done,
-                                       const std::optional<StallReport::Round>& round) {
+                                       const std::optional<StallReport::Round>& round,
+                                       const std::optional<StallReport::Record>& record) {
   context_.counters.Add(ControlCounter::stall_reports);
   StallQuery& query = job.queries.emplace_back();
   query.answered.assign(context_.cores.size(), false);
@@ -30,6 +31,7 @@ StallQuery& StallQueries::AskForStalls(Job& job, DurationNs timeout,
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
     query.reports.push_back(MakeReport(job.members.size()));
     query.reports.back()->asked = round;
+    query.reports.back()->record = record;
     context_.cores[core].Send({.kind = Command::Kind::kReportStalls,
                                .shard = job.shards[core].get(),
                                .report = query.reports.back().get()});

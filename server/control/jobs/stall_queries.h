@@ -16,9 +16,10 @@ class StallQueries {
   explicit StallQueries(Context& context) : context_(context) {}
 
   // `done` is called once, with all reports (complete()) or with those that arrived in time.
-  // round: see StallReport::asked.
+  // round, record: see StallReport::asked and StallReport::record.
   StallQuery& AskForStalls(Job& job, DurationNs timeout, std::function<void(StallQuery&)> done,
-                           const std::optional<StallReport::Round>& round = {});
+                           const std::optional<StallReport::Round>& round = {},
+                           const std::optional<StallReport::Record>& record = {});
   void HandleStallsReported(Job& job, CoreIndex core, const Event& event);
   void CheckQueries(Job& job, TimeNs now);
 

@@ -38,7 +38,8 @@ void RackOpening::AskToOpen(const v1::JoinRequest& request, std::string_view pee
       .deadline = context_.clock.Now() + kHeldTimeouts * context_.options.liveness_timeout,
       .asked_instance = {}};
   held.request.set_tenant(TenantOf(held.request));
-  if (survey_.AwaitsSurvey()) {  // do not let a rank wait for a refusal
+  held.request.clear_settings();  // only for a refusal
+  if (survey_.AwaitsSurvey()) {   // do not let a rank wait for a refusal
     if (absl::Status status = joins_.CheckRoom(held.request); !status.ok()) {
       return held.answer(status, {});
     }

@@ -7,9 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/printable.h"
-#include "common/wire/message.h"
-#include "server/control/ranks/local_rack.h"
-#include "server/control/text.h"
+#include "server/control/shared_settings.h"
 #include "server/core/exchange/rack_plan.h"
 
 namespace phub::server {
@@ -18,18 +16,6 @@ namespace {
 constexpr std::size_t kRefusalBytesMax = 1024;  // for the reason that another daemon gives
 
 }  // namespace
-
-std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
-  std::string text = fmt::format(
-      "control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\ncore_loops {}\n",
-      kProtocolVersionMin, kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
-      options.chunk_bytes, options.staging_bytes_per_lane, core_count);
-  text += fmt::format("daemon {} of {}\n", options.rack_self, options.daemons_in_rack());
-  for (const std::string& rack : options.racks) text += rack + "\n";
-  text += fmt::format("aggregators {}\n", options.aggregator_count);
-  text += DescribeTopologyForHash(options);
-  return Sha256Hex(text);
-}
 
 KnownRacks::KnownRacks(const ControlOptions& options, std::size_t core_count, Random& random) {
   PHUB_CHECK(options.rack_self < std::max<std::size_t>(1, options.rack_endpoints.size()));
@@ -73,6 +59,7 @@ bool KnownRacks::NoteReceipt(RackIndex from, std::uint64_t instance, TimeNs now)
   KnownRack& rack = at(from);
   rack.last_heard = now;
   rack.refuses.clear();
+  rack.agrees = true;
   return NoteInstance(rack, instance);
 }
 
@@ -98,6 +85,7 @@ bool KnownRacks::NoteRefused(std::uint32_t rack, const std::string& why) {
 
 void KnownRacks::NoteRefusal(RackIndex rack, std::string_view why) {
   at(rack).refuses = Printable(why, kRefusalBytesMax);
+  at(rack).agrees = false;
 }
 
 bool KnownRacks::TakeMissedMessages(RackIndex rack) {

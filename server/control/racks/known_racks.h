@@ -17,10 +17,6 @@
 
 namespace phub::server {
 
-// A hash, in hexadecimal, over everything that must be equal at the daemons of all racks. Pure
-// function.
-std::string HashOfRacks(const ControlOptions& options, std::size_t core_count);
-
 class KnownRacks {
  public:
   // Knows no racks if none are configured.
@@ -34,6 +30,9 @@ class KnownRacks {
 
   TimeNs LastHeard(RackIndex rack) const { return at(rack).last_heard; }        // 0: never
   std::uint64_t InstanceOf(RackIndex rack) const { return at(rack).instance; }  // 0: unknown
+  // It has accepted the last envelope. If not, envelopes have the values of the settings, so that
+  // its refusal can show them.
+  bool Agrees(RackIndex rack) const { return at(rack).agrees; }
   // A known problem between the two daemons, to append to an error: " (...)", or nothing.
   std::string DescribeTrouble(RackIndex rack) const;
 
@@ -68,6 +67,7 @@ class KnownRacks {
     std::uint64_t instance = 0;
     std::optional<std::uint64_t> next_sequence;  // none: no envelope has arrived yet
     bool missed_messages = false;
+    bool agrees = false;
     std::string refuses;     // why it refuses this daemon's messages, in its own words
     std::string is_refused;  // why this daemon refuses its messages
     std::map<std::string, TimeNs> avoided_until;  // by transport

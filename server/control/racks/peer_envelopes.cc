@@ -10,6 +10,7 @@
 #include "server/control/jobs/ending.h"
 #include "server/control/jobs/pending_calls.h"
 #include "server/control/racks/peer_lanes.h"
+#include "server/control/racks/rack_conflicts.h"
 #include "server/control/racks/rack_jobs.h"
 #include "server/control/racks/rack_late_rounds.h"
 #include "server/control/racks/rack_messages.h"
@@ -18,7 +19,7 @@
 #include "server/control/racks/rack_waiting.h"
 #include "server/control/racks/topology_survey.h"
 #include "server/control/ranks/barriers.h"
-#include "server/control/ranks/local_rack.h"
+#include "server/control/shared_settings.h"
 
 namespace phub::server {
 
@@ -32,6 +33,9 @@ v1::PeerEnvelope RackMessages::MakeEnvelope(RackIndex to) const {
   envelope.set_daemon(context_.options.rack_self);
   envelope.set_daemon_count(context_.options.daemons_in_rack());
   envelope.set_endpoint(context_.options.racks[context_.options.rack_index]);
+  if (!known_.Agrees(to)) {
+    Write(SettingsOfRacks(context_.options, context_.cores.size()), *envelope.mutable_settings());
+  }
   return envelope;
 }
 
@@ -83,13 +87,18 @@ absl::Status RackMessages::CheckEnvelope(const v1::PeerEnvelope& envelope) {
                     context_.options.racks[context_.options.rack_index]));
   }
   if (envelope.configuration() != known_.configuration()) {
+    Configuration first{fmt::format("rack {}", context_.options.rack_index),
+                        known_.configuration(),
+                        SettingsOfRacks(context_.options, context_.cores.size())};
+    Configuration second{fmt::format("rack {}", envelope.rack()), envelope.configuration(),
+                         ReadSettings(envelope.settings())};
+    if (envelope.rack() < context_.options.rack_index) std::swap(first, second);
     return refuse(
         ControlCounter::peers_refused_configuration,
-        fmt::format("rack {} has configuration {}, rack {} has {}; both daemons must have the same "
-                    "`racks`, topology, chunk_bytes, staging_bytes_per_lane, number of core loops "
-                    "and versions: compare phubd --dump-config of both",
-                    envelope.rack(), Shortened(envelope.configuration()),
-                    context_.options.rack_index, Shortened(known_.configuration())));
+        fmt::format("{}; both daemons must have the same `racks`, topology, chunk_bytes, "
+                    "staging_bytes_per_lane, number of core loops and versions: compare phubd "
+                    "--dump-config of both",
+                    DescribeDifference(first, second)));
   }
   return absl::OkStatus();
 }
@@ -190,6 +199,9 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
       return rack_waiting_.HandleRankReturned(*job, from, message.rank_returned());
     case Case::kRoundWaits: return late_rounds_.HandleQuestion(*job, from, message.round_waits());
     case Case::kRoundLate: return late_rounds_.HandleAnswer(*job, from, message.round_late());
+    case Case::kHyperParametersAsked:
+      return conflicts_.HandleQuestion(*job, from, message.hyper_parameters_asked());
+    case Case::kHyperParameters: return conflicts_.HandleAnswer(*job, message.hyper_parameters());
     case Case::kRankLeft: return rack_jobs_.HandleRankLeft(*job, from, message.rank_left());
     case Case::kLeft:
       protocol.OnPeer(from, PeerEvent::kSaysLeft);
@@ -237,6 +249,7 @@ void RackMessages::PollRacks(TimeNs now) {
     if (!job->running() || job->rack_run == nullptr) continue;
     opening_.AdvanceRackRun(*job);
     opening_.CheckOpening(*job, now);
+    conflicts_.Check(*job, now);
     RackRun& run = *job->rack_run;
     if (job->running() && Has(run.protocol.On(RunEvent::kPutOffDue, {}, now), RackAction::kFail)) {
       context_.counters.Add(ControlCounter::peer_faults);
@@ -263,6 +276,7 @@ TimeNs RackMessages::NextRackTimer(TimeNs polled_at) const {
   for (const auto& job : jobs_.jobs()) {
     if (!job->running() || job->rack_run == nullptr) continue;
     next = std::min(next, job->rack_run->protocol.put_off_due().value_or(kNever));
+    next = std::min(next, RackConflicts::NextTimer(*job));
   }
   if (!spans) return next;
   // Often enough to detect a silent rack in time; cheap.

@@ -5,7 +5,6 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
-#include "server/control/jobs/conflict_text.h"
 #include "server/control/jobs/ending.h"
 #include "server/control/racks/peer_offers.h"
 #include "server/control/racks/rack_liveness.h"
@@ -289,11 +288,6 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
   const RackIndex rack = event.source.rack();
   const std::string who = context_.options.DescribeRack(rack);
   const std::string lane = fmt::format("lane to core {}", core.value);
-  // An aggregator has no ranks of its own.
-  const auto ranks_of = [this](RackIndex each) {
-    return (each.value < context_.options.racks_with_ranks() ? "the ranks of " : "ranks behind ") +
-           context_.options.DescribeRack(each);
-  };
   std::string what;
   const char* code = ToString(event.code);
   switch (event.code) {
@@ -305,10 +299,6 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
     case FaultCode::kProtocol:
       what = fmt::format("the daemon of {} sent invalid data on its {} ({})", who, lane,
                          DescribePeerLoss(event));
-      break;
-    case FaultCode::kRoundMismatch:
-      what = DescribeConflict(event.code, event.shard->conflict, ranks_of(rack),
-                              ranks_of(event.other.rack()));
       break;
     default:
       what = fmt::format("the daemon of {} sent data that does not fit the job's plan", who);

@@ -25,6 +25,7 @@ class JobTable;
 class Loads;
 class PeerLanes;
 class PendingCalls;
+class RackConflicts;
 class RackJobs;
 class RackLateRounds;
 class RackOpening;
@@ -38,7 +39,7 @@ class RackMessages {
                JobTable& jobs, Barriers& barriers, Ending& ending, Loads& loads,
                PeerLanes& peer_lanes, PendingCalls& pending_calls, RackJobs& rack_jobs,
                RackOpening& opening, RackWaiting& rack_waiting, RackLateRounds& late_rounds,
-               TopologySurvey& survey)
+               RackConflicts& conflicts, TopologySurvey& survey)
       : context_(context),
         known_(known),
         deferred_(deferred),
@@ -53,6 +54,7 @@ class RackMessages {
         opening_(opening),
         rack_waiting_(rack_waiting),
         late_rounds_(late_rounds),
+        conflicts_(conflicts),
         survey_(survey) {}
 
   // To be called before the first Join or envelope. The network must outlive every job.
@@ -115,6 +117,7 @@ class RackMessages {
   RackOpening& opening_;
   RackWaiting& rack_waiting_;
   RackLateRounds& late_rounds_;
+  RackConflicts& conflicts_;
   TopologySurvey& survey_;
   PeerNetwork* network_ = nullptr;
   RackLiveness liveness_{context_, known_, jobs_, ending_};

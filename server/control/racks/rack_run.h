@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,16 @@ struct PeerRack {
   std::map<std::uint32_t, LostElsewhere> lost;  // by rank of the job; only ranks of this rack
 };
 
+// Ranks of two racks disagree about a round, and other racks are asked for their values.
+struct RackConflict {
+  RackIndex source{};
+  RackIndex other{};
+  KeyIndex key{};
+  Iteration iteration{};
+  Conflict sides;
+  TimeNs due = 0;  // the job ends then, even without an answer
+};
+
 struct RackRun {
   explicit RackRun(RackProtocol made) : protocol(std::move(made)) {}
 
@@ -73,6 +84,7 @@ struct RackRun {
   // and its reason will arrive over another connection. If not, the job fails with this fault once
   // the protocol says so.
   v1::Fault put_off;
+  std::optional<RackConflict> conflict;
   bool knows_first_fault = false;  // rack 0 has reported which fault it recorded
   // The fault if messages of this run to another rack were dropped because they filled the queue
   // that other jobs use, too.

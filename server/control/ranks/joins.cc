@@ -12,6 +12,13 @@
 namespace phub::server {
 namespace {
 
+// A request that waits. CheckRack has accepted it, so its settings are not needed any more.
+v1::JoinRequest Kept(const v1::JoinRequest& request) {
+  v1::JoinRequest kept = request;
+  kept.clear_settings();
+  return kept;
+}
+
 // How long a new job waits until the processes of ended jobs have unmapped the memory that it
 // needs.
 constexpr DurationNs kJoinGrace = 5 * kSecond;
@@ -249,9 +256,8 @@ bool Joins::WaitsForUnusedRun(TimeNs deadline, const v1::JoinRequest& request,
       run->name() != request.job()) {
     return false;
   }
-  run->on_closed.push_back([this, deadline, request, peer = std::string(peer_address), answer] {
-    JoinUntil(deadline, request, peer, answer);
-  });
+  run->on_closed.push_back([this, deadline, kept = Kept(request), peer = std::string(peer_address),
+                            answer] { JoinUntil(deadline, kept, peer, answer); });
   return true;
 }
 
@@ -301,7 +307,7 @@ void Joins::JoinUntil(TimeNs deadline, const v1::JoinRequest& given, std::string
       return opener_.AskToOpen(given, peer_address, *settings, std::move(answer));
     }
     if (OnlyLeftIsInTheWay(request, *settings) && context_.clock.Now() < deadline &&
-        waiting_.Add({given, std::string(peer_address), answer, deadline},
+        waiting_.Add({Kept(given), std::string(peer_address), answer, deadline},
                      context_.ledger.left_bytes())) {
       return;
     }

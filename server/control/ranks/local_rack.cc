@@ -1,14 +1,9 @@
 #include "server/control/ranks/local_rack.h"
 
-#include <openssl/sha.h>
-
 #include <algorithm>
-#include <array>
 
 #include "common/base/check.h"
 #include "common/base/log.h"
-#include "common/plan/topology_json.h"
-#include "common/wire/message.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -31,20 +26,6 @@ std::string DescribeSelf(const ControlOptions& options) {
 
 }  // namespace
 
-std::string HashOfConfiguration(const ControlOptions& options) {
-  std::string text =
-      fmt::format("control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\n", kProtocolVersionMin,
-                  kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
-                  options.chunk_bytes, options.staging_bytes_per_lane);
-  for (const std::string& endpoint : options.rack_endpoints) text += endpoint + "\n";
-  if (!options.racks.empty()) {
-    text += fmt::format("rack {} of {}, aggregators {}\n", options.rack_index, options.racks.size(),
-                        options.aggregator_count);
-    text += DescribeTopologyForHash(options);
-  }
-  return Sha256Hex(text);
-}
-
 std::string ProblemInCores(const ControlOptions& options, std::size_t core_count,
                            const std::string& who, const std::vector<std::uint32_t>& cores) {
   const std::string self = DescribeSelf(options);
@@ -66,27 +47,10 @@ std::string ProblemInCores(const ControlOptions& options, std::size_t core_count
   return {};
 }
 
-std::string Sha256Hex(std::string_view text) {
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
-  std::string hash;
-  for (const unsigned char byte : digest) hash += fmt::format("{:02x}", byte);
-  return hash;
-}
-
-std::string Shortened(const std::string& hash) {
-  if (hash.empty()) return "none";
-  return IsName(hash) ? hash.substr(0, 12) : "?";
-}
-
-std::string DescribeTopologyForHash(const ControlOptions& options) {
-  // Every measurement differs, so the hash only covers that the topology is measured.
-  return options.topology_is_measured ? "topology measured\n"
-                                      : plan::TopologyToJson(*options.rack_topology);
-}
-
 void LocalRack::GetRack(const v1::GetRackRequest& /*request*/, Answer<v1::Rack> answer) {
-  answer(absl::OkStatus(), DescribeRack());
+  v1::Rack rack = DescribeRack();
+  Write(SettingsOfRack(context_.options), *rack.mutable_settings());
+  answer(absl::OkStatus(), rack);
 }
 
 v1::Rack LocalRack::DescribeRack() const {
@@ -123,10 +87,12 @@ absl::StatusOr<std::vector<std::uint32_t>> LocalRack::CheckRack(
   const bool says_configuration = !request.configuration().empty() || daemon_count > 1;
   if (says_configuration && request.configuration() != configuration_) {
     return refuse(fmt::format(
-        "{} has configuration {}, but the first daemon of the worker's rack has {}; the daemons of "
-        "a rack must have the same `daemons`, chunk_bytes, staging_bytes_per_lane, protocol "
-        "versions, position in `racks` and topology: compare the output of phubd --dump-config",
-        self, Shortened(configuration_), Shortened(request.configuration())));
+        "{}; the daemons of a rack must have the same `daemons`, chunk_bytes, "
+        "staging_bytes_per_lane, protocol versions, position in `racks` and topology: compare the "
+        "output of phubd --dump-config",
+        DescribeDifference({self, configuration_, SettingsOfRack(context_.options)},
+                           {"the first daemon of the worker's rack", request.configuration(),
+                            ReadSettings(request.settings())})));
   }
   if (request.daemon() != context_.options.rack_self) {
     return refuse(

@@ -11,6 +11,7 @@
 #include "server/control/context.h"
 #include "server/control/jobs/diagnoses.h"
 #include "server/control/jobs/peer_racks.h"
+#include "server/control/shared_settings.h"
 
 namespace phub::server {
 
@@ -18,22 +19,10 @@ namespace phub::server {
 inline constexpr std::size_t kDaemonsPerRackMax = 64;
 inline constexpr std::uint32_t kCoresPerDaemonMax = 1024;
 
-// A hash (64 hexadecimal digits) of the settings that all daemons of a rack must share:
-// - the list of daemons;
-// - the protocol versions;
-// - the defaults for jobs, because all daemons must split keys into the same chunks;
-// - with several racks: the rack's position in `racks`, and the topology.
-std::string HashOfConfiguration(const ControlOptions& options);
 // Checks the numbers of core loops that `who` expects the daemons of this rack to have. Returns the
 // problem, or an empty string. `core_count` is the number of core loops of this daemon.
 std::string ProblemInCores(const ControlOptions& options, std::size_t core_count,
                            const std::string& who, const std::vector<std::uint32_t>& cores);
-// SHA-256 as 64 hexadecimal digits, and a prefix of such a hash for messages.
-std::string Sha256Hex(std::string_view text);
-std::string Shortened(const std::string& hash);
-
-// The properties of the topology that must be the same on all daemons. Pure function.
-std::string DescribeTopologyForHash(const ControlOptions& options);
 
 // Owned by Control; under control's lock.
 class LocalRack {

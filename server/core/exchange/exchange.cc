@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "common/base/check.h"
-#include "common/base/fnv1a.h"
 #include "common/simd/kernels.h"
 #include "server/core/exchange/landing_entry.h"
 #include "server/core/kernels_in_parts.h"
@@ -19,13 +18,6 @@ using wire::RoundOperation;
 
 Verdict Fault(FaultCode code, Chunk* chunk = nullptr, RackIndex other = {}) {
   return {Step::kFault, code, chunk, other};
-}
-
-// A hash of the encoded values, because a rack never sees the records of another rack's ranks.
-std::uint64_t HashOf(const wire::HyperParameters& values) {
-  std::array<std::byte, wire::kHyperParametersBytes> bytes;
-  wire::EncodeHyperParameters(values, bytes);
-  return Fnv1a(bytes);
 }
 
 RoundTerms OwnTerms(const Chunk& chunk) {
@@ -63,7 +55,8 @@ ConflictSide SideOf(const ShardKey& key, const RoundTerms& terms) {
           .type = terms.payload_type,
           .version = terms.hyper_version,
           .has_values = HashOf(values) == terms.hyper_parameters_hash,
-          .values = values};
+          .values = values,
+          .values_hash = terms.hyper_parameters_hash};
 }
 
 Verdict Mismatch(JobShard& shard, Chunk& chunk, const RoundTerms& terms,

@@ -1,7 +1,10 @@
 #include "server/core/exchange/shard_exchange.h"
 
+#include <array>
+
 #include "common/base/align.h"
 #include "common/base/check.h"
+#include "common/base/fnv1a.h"
 
 namespace phub::server::exchange {
 namespace {
@@ -50,6 +53,12 @@ std::size_t LandingBytes(const RackPlan& plan, std::span<const KeyShardSpec> key
 }
 
 }  // namespace
+
+std::uint64_t HashOf(const wire::HyperParameters& values) {
+  std::array<std::byte, wire::kHyperParametersBytes> bytes;
+  wire::EncodeHyperParameters(values, bytes);
+  return Fnv1a(bytes);
+}
 
 std::unique_ptr<ShardExchange> MakeShardExchange(RackPlan plan, std::uint32_t rank_count) {
   using Backing = MappedMemory::Backing;

@@ -59,6 +59,9 @@
 
 namespace phub::server::exchange {
 
+// A hash of the encoded values, because a rack never sees the records of another rack's ranks.
+std::uint64_t HashOf(const wire::HyperParameters& values);
+
 // The parameters of a round, from its first contribution; all others must have the same.
 struct RoundTerms {
   HyperVersion hyper_version{};
@@ -105,7 +108,7 @@ struct PeerLane {
   bool open = false;
   std::uint8_t transport_index = 0;
   transport::ConnectionId connection{};
-  transport::Connection* peer = nullptr;  // while it is open
+  transport::Connection* peer = nullptr;      // while it is open
   std::span<transport::LandingSlot> landing;  // [2 * chunk + (0: partial, 1: parameters)]
   // A ring of the messages that found the send queue full, in order: each is 2 * chunk + kind. They
   // are never more than the entries of the landing table: while a message waits, a peer cannot

@@ -52,8 +52,12 @@ void Reports::ReportStalls(JobShard& shard, StallReport& report) {
   report.count = 0;
   report.dropped = 0;
   report.across.reset();
+  report.values.reset();
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
+    if (report.record && !report.values && chunk.key->key == report.record->key) {
+      report.values = chunk.key->ValuesOf(report.record->version);
+    }
     const Iteration iteration{chunk.applied.value + 1};
     if (WaitsForRacks(shard, chunk)) {
       if (!report.across || chunk.round_since < report.across->since) {

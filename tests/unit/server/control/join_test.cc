@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "server/control/jobs/job_options.h"
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {
@@ -273,6 +274,21 @@ TEST_F(JoinTest, ARankThatLeftCannotComeBackIntoTheSameRun) {
   const auto call = Join(JoinOf(1, 2));
   EXPECT_EQ(call->code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(call->message(), AllOf(HasSubstr("rank 1"), HasSubstr("has left")));
+}
+
+TEST(DifferenceInSettings, OfPlansInJsonIsTheirFirstDifference) {
+  JobSettings ours, theirs;
+  ours.plan = R"({"format": "phub.plan.v1", "trees": [{"home": "m0", "fraction": "1/2"}]})";
+  theirs.plan = R"({"format": "phub.plan.v1", "trees": [{"home": "m1", "fraction": "1/2"}]})";
+  const std::string difference = DifferenceInSettings(theirs, ours, "rank 0 (node0)");
+  EXPECT_THAT(difference,
+              AllOf(HasSubstr("plan in JSON (72 bytes) with '"), HasSubstr(R"("home": "m1")"),
+                    HasSubstr("rank 0 (node0) created"), HasSubstr(R"("home": "m0")")));
+  theirs.plan = "ring";
+  EXPECT_EQ(DifferenceInSettings(theirs, ours, "rank 0 (node0)"),
+            "plan ring, but rank 0 (node0) created it with in JSON (72 bytes)");
+  theirs.plan = ours.plan + " ";
+  EXPECT_THAT(DifferenceInSettings(theirs, ours, "rank 0"), HasSubstr("in JSON (73 bytes)"));
 }
 
 }  // namespace

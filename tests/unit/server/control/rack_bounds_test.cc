@@ -301,10 +301,11 @@ TEST_F(RackBoundsTest, RanksBehindAnAggregatorAreNamedAsThat) {
   Settle();
   v1::GetJobRequest get;
   get.set_job("digits");
-  EXPECT_THAT(node(0).GetJob(get)->response.fault(),
-              HasSubstr("ranks behind aggregator 2 (node2:7700) pushed a gradient with other "
-                        "hyper-parameters and the ranks of rack 0 (node0:7700) pushed a gradient "
-                        "with learning_rate=0.1"));
+  EXPECT_THAT(
+      node(0).GetJob(get)->response.fault(),
+      HasSubstr("ranks behind aggregator 2 (node2:7700) pushed a gradient with other "
+                "hyper-parameters and ranks 0 to 1 in rack 0 (node0:7700) pushed a gradient "
+                "with learning_rate=0.1"));
 }
 
 // The reason why another daemon refuses this daemon's messages is also reported to the workers.
@@ -329,7 +330,8 @@ TEST_F(RackBoundsTest, WorkersAreToldWhatDoesNotFitBetweenTwoRacks) {
   Advance(2 * node(1).options.liveness_timeout);
   EXPECT_THAT(waits->message(),
               AllOf(HasSubstr("rack 0 (node0:7700)"), HasSubstr("does not answer"),
-                    HasSubstr("rack 1 has configuration")));
+                    HasSubstr("topology is switch:3 at rack 0 and ring:3 at rack 1"),
+                    HasSubstr("--dump-config"), Not(HasSubstr("has configuration"))));
   // Expect: once they match, nothing remains.
   Start(1);
   Settle();  // rack 0 learns of the runs that failed

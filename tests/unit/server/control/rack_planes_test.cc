@@ -1,6 +1,7 @@
 // Jobs across racks of several daemons each: daemon d of every rack exchanges with the daemons d of
 // the other racks, which form a plane. Planes learn of each other only through workers.
 #include "server/control/ranks/local_rack.h"
+#include "server/control/shared_settings.h"
 #include "tests/unit/server/control/checkpoint_fixture.h"
 #include "tests/unit/server/control/rack_planes_fixture.h"
 

@@ -4,6 +4,7 @@
 
 #include "common/plan/measured.h"
 #include "common/plan/topology_json.h"
+#include "server/control/shared_settings.h"
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
 namespace phub::server {

@@ -152,6 +152,14 @@ TEST_F(RackTest, JoinsThatDoNotFitTheRackAreRefusedNamingBothSides) {
   request.set_configuration("0123456789abcdef");
   RefusedAtOther(request, "0123456789ab");
   RefusedAtOther(request, other.GetRack({})->response.configuration().substr(0, 12));
+  // Expect: clients that send the first daemon's settings get both values instead of hashes.
+  RackDaemon changed{0, 2};
+  changed.options.chunk_bytes = 4096;
+  request.set_configuration(changed.GetRack({})->response.configuration());
+  *request.mutable_settings() = changed.GetRack({})->response.settings();
+  RefusedAtOther(request,
+                 "chunk_bytes is 131072 at daemon 1 (node2:7700) and 4096 at the first daemon of "
+                 "the worker's rack; the daemons of a rack must have the same");
   request = JoinOf(0, 1, 7);
   request.clear_configuration();
   RefusedAtOther(request, "has none");
@@ -169,7 +177,7 @@ TEST_F(RackTest, JoinsThatDoNotFitTheRackAreRefusedNamingBothSides) {
   request = JoinOf(0, 1, 7);
   request.add_daemon_cores(1);
   RefusedAtOther(request, "expects 3 daemons in the rack");
-  EXPECT_EQ(other.Counter("phub_joins_refused_rack_total"), 9u);
+  EXPECT_EQ(other.Counter("phub_joins_refused_rack_total"), 10u);
   EXPECT_EQ(other.control().job_count(), 0u);
   const auto call = anchor.Join(JoinOf(0, 0, 7));
   EXPECT_THAT(call->message(), HasSubstr("draws the incarnation itself"));
