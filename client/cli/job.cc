@@ -172,6 +172,7 @@ std::string JobText(const v1::JobInfo& job, bool wide) {
   for (const v1::WorkerInfo& worker : job.lost_elsewhere()) {
     facts.Add({"waiting for", AwaitedText(worker) + " (in another rack)"});
   }
+  for (const std::string& hint : job.waiting_hints()) facts.Add({"hint", Printable(hint)});
   if (job.has_saved_state()) facts.Add({"checkpoint", CheckpointText(job.saved_state())});
   if (!job.encryption().empty()) facts.Add({"encryption", job.encryption()});
   std::string text = facts.Text() + "\n";

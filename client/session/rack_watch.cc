@@ -13,6 +13,7 @@
 #include "client/session/rack_join.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "common/base/shortage.h"
 
 namespace phub::client {
@@ -167,9 +168,13 @@ void RackWatch::Log(Watched& watched, const v1::SessionEvent& event) {
 }
 
 void RackWatch::LogMissing(const v1::RanksMissing& missing, const std::string& daemon) const {
-  LogWarning("event=waiting_for_ranks job={} rank={} missing=\"{}\" waiting_s={:.0f} daemon={}",
-             settings_.job, settings_.rank, fmt::join(missing.ranks(), ","),
-             static_cast<double>(missing.waiting_ns()) / kSecond, daemon);
+  std::string hints;
+  for (const std::string& hint : missing.hints()) hints += (hints.empty() ? "" : "; ") + hint;
+  LogWarning(
+      "event=waiting_for_ranks job={} rank={} missing=\"{}\" waiting_s={:.0f} daemon={} "
+      "hints=\"{}\"",
+      settings_.job, settings_.rank, fmt::join(missing.ranks(), ","),
+      static_cast<double>(missing.waiting_ns()) / kSecond, daemon, Escaped(hints));
 }
 
 // Every daemon of the rack notices a rank that is late.

@@ -29,6 +29,7 @@
 #include "server/control/lanes/lanes.h"
 #include "server/control/lanes/rank_memories.h"
 #include "server/control/racks/peer_lanes.h"
+#include "server/control/racks/rack_arrivals.h"
 #include "server/control/racks/rack_conflicts.h"
 #include "server/control/racks/rack_invariants.h"
 #include "server/control/racks/rack_jobs.h"
@@ -94,7 +95,7 @@ struct Control::Parts {
   Barriers barriers{context, sessions, local_rack, rack_jobs};
   Seats seats{context,       jobs,     sessions, ending,        diagnoses,
               pending_calls, presence, barriers, rank_memories, rack_jobs};
-  Arrivals arrivals{context, ending};
+  Arrivals arrivals{context, jobs, ending, rack_arrivals};
   LateRounds late_rounds{context, stall_queries, rack_late_rounds};
   Liveness liveness{context, jobs, sessions, ending, diagnoses, presence, rack_jobs};
   Joins joins{context,       jobs,        local_rack,    seats,  sessions, arrivals,
@@ -109,14 +110,16 @@ struct Control::Parts {
   HeldJoins held;
   TopologySurvey survey{context, known_racks, deferred, rack_messages};
   RackPlans plans{context, survey};
-  RackMessages rack_messages{
-      context,    known_racks,   deferred,  held,    jobs,         barriers,         ending, loads,
-      peer_lanes, pending_calls, rack_jobs, opening, rack_waiting, rack_late_rounds,
-      rack_conflicts, survey};
+  RackMessages rack_messages{context,      known_racks,      deferred,       held,
+                             jobs,         barriers,         ending,         loads,
+                             peer_lanes,   pending_calls,    rack_jobs,      opening,
+                             rack_waiting, rack_late_rounds, rack_conflicts, rack_arrivals,
+                             survey};
   RackJobs rack_jobs{context, known_racks, jobs,          barriers,
                      ending,  keys,        pending_calls, rack_messages};
   RackWaiting rack_waiting{context, rack_messages};
   RackLateRounds rack_late_rounds{context, stall_queries, rack_messages};
+  RackArrivals rack_arrivals{context, rack_messages};
   RackConflicts rack_conflicts{context, ending, stall_queries, rack_messages};
   PeerLanes peer_lanes{context, known_racks, ending, jobs, rack_messages, opening};
   RackOpening opening{context,   known_racks,   deferred,   held,       joins,

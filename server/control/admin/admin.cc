@@ -31,6 +31,12 @@ void DescribeProgress(const Job& job, TimeNs now, v1::JobInfo& info) {
   }
 }
 
+bool IsAwaited(const Job& job) {
+  return job.running() && std::ranges::any_of(job.members, [](const Member& member) {
+           return member.state == Member::State::kAwaited;
+         });
+}
+
 }  // namespace
 
 v1::ServerInfo Admin::DescribeServer() const {
@@ -98,6 +104,9 @@ v1::JobInfo Admin::DescribeJob(const Job& job) const {
   if (const auto saved = DescribeNewestSave(job, now)) *info.mutable_saved_state() = *saved;
   if (context_.ledger.RequiresEncryption(job.account.tenant)) info.set_encryption("required");
   DescribeLostElsewhere(job, now, info);
+  if (IsAwaited(job)) {
+    for (const std::string& hint : job.arrivals.hints) info.add_waiting_hints(hint);
+  }
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = job.members[rank];
     v1::WorkerInfo& worker = *info.add_workers();

@@ -170,6 +170,21 @@ struct Diagnosis {
   std::uint64_t iteration = 0;
 };
 
+// A process that wanted to be a rank and was refused.
+struct RefusedProcess {
+  std::uint32_t rank = 0;  // numbered over the whole job
+  std::string host;
+  std::uint32_t pid = 0;
+  std::string why;
+};
+// See ranks/arrivals.h.
+struct ArrivalNotes {
+  TimeNs noticed_at = 0;                  // the last notice of missing ranks; 0: none yet
+  std::optional<RefusedProcess> refused;  // the last one that wanted to be a missing rank
+  std::optional<RefusedProcess> twin;     // the last one that wanted to be a rank that is there
+  std::vector<std::string> hints;         // in the last notice
+};
+
 struct KeyBuild;        // server/control/keys/key_build.h
 struct JobCheckpoints;  // server/control/checkpoint/checkpoints.h
 struct RackRun;         // server/control/racks/rack_run.h
@@ -182,10 +197,10 @@ struct Job {
   ShardConfig config;
   Rank created_by{};
   TimeNs created_at = 0;
-  std::uint64_t number = 0;        // in the order of creation, from 1
-  TimeNs arrivals_noticed_at = 0;  // the last notice of missing ranks; 0: none yet
-  TimeNs late_look_at = 0;         // see LateRounds; 0: it has not looked yet
-  std::vector<Member> members;     // [rank]
+  std::uint64_t number = 0;     // in the order of creation, from 1
+  ArrivalNotes arrivals;        // ranks that have not joined
+  TimeNs late_look_at = 0;      // see LateRounds; 0: it has not looked yet
+  std::vector<Member> members;  // [rank]
 
   KeyTable keys;              // [key index]; empty after the release
   std::size_t key_count = 0;  // kept after the release

@@ -71,6 +71,17 @@ class LateRoundListener {
   virtual void OnRoundWaits(Job& job, const StallReport::Round& round, DurationNs usual) = 0;
 };
 
+// Is notified of ranks that have not joined (racks/rack_arrivals.h).
+class ArrivalListener {
+ public:
+  virtual ~ArrivalListener() = default;
+  // Ranks of this rack are missing. True if the listener notifies the ranks that wait, together
+  // with what other racks report.
+  virtual bool OnMissing(Job& job, const v1::RanksMissing& missing) = 0;
+  // A process that wanted to be a missing rank was refused; the ranks of this rack are notified.
+  virtual void OnRefused(const Job& job, const v1::RankRefused& refused) = 0;
+};
+
 // How long a rank waits for rack 0 to open its job, in liveness timeouts.
 inline constexpr DurationNs kHeldTimeouts = 2;
 // How much longer a rank waits if the topology must be measured first, which takes a survey of some

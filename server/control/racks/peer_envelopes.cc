@@ -10,6 +10,7 @@
 #include "server/control/jobs/ending.h"
 #include "server/control/jobs/pending_calls.h"
 #include "server/control/racks/peer_lanes.h"
+#include "server/control/racks/rack_arrivals.h"
 #include "server/control/racks/rack_conflicts.h"
 #include "server/control/racks/rack_jobs.h"
 #include "server/control/racks/rack_late_rounds.h"
@@ -87,8 +88,7 @@ absl::Status RackMessages::CheckEnvelope(const v1::PeerEnvelope& envelope) {
                     context_.options.racks[context_.options.rack_index]));
   }
   if (envelope.configuration() != known_.configuration()) {
-    Configuration first{fmt::format("rack {}", context_.options.rack_index),
-                        known_.configuration(),
+    Configuration first{fmt::format("rack {}", context_.options.rack_index), known_.configuration(),
                         SettingsOfRacks(context_.options, context_.cores.size())};
     Configuration second{fmt::format("rack {}", envelope.rack()), envelope.configuration(),
                          ReadSettings(envelope.settings())};
@@ -199,6 +199,10 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
       return rack_waiting_.HandleRankReturned(*job, from, message.rank_returned());
     case Case::kRoundWaits: return late_rounds_.HandleQuestion(*job, from, message.round_waits());
     case Case::kRoundLate: return late_rounds_.HandleAnswer(*job, from, message.round_late());
+    case Case::kRanksMissing:
+      return arrivals_.HandleMissing(*job, from, message.ranks_missing().missing());
+    case Case::kRankRefused:
+      return arrivals_.HandleRefused(*job, from, message.rank_refused().refused());
     case Case::kHyperParametersAsked:
       return conflicts_.HandleQuestion(*job, from, message.hyper_parameters_asked());
     case Case::kHyperParameters: return conflicts_.HandleAnswer(*job, message.hyper_parameters());
@@ -250,6 +254,7 @@ void RackMessages::PollRacks(TimeNs now) {
     opening_.AdvanceRackRun(*job);
     opening_.CheckOpening(*job, now);
     conflicts_.Check(*job, now);
+    arrivals_.Check(*job, now);
     RackRun& run = *job->rack_run;
     if (job->running() && Has(run.protocol.On(RunEvent::kPutOffDue, {}, now), RackAction::kFail)) {
       context_.counters.Add(ControlCounter::peer_faults);
@@ -276,7 +281,7 @@ TimeNs RackMessages::NextRackTimer(TimeNs polled_at) const {
   for (const auto& job : jobs_.jobs()) {
     if (!job->running() || job->rack_run == nullptr) continue;
     next = std::min(next, job->rack_run->protocol.put_off_due().value_or(kNever));
-    next = std::min(next, RackConflicts::NextTimer(*job));
+    next = std::min({next, RackConflicts::NextTimer(*job), RackArrivals::NextTimer(*job)});
   }
   if (!spans) return next;
   // Often enough to detect a silent rack in time; cheap.

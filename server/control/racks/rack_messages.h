@@ -25,6 +25,7 @@ class JobTable;
 class Loads;
 class PeerLanes;
 class PendingCalls;
+class RackArrivals;
 class RackConflicts;
 class RackJobs;
 class RackLateRounds;
@@ -39,7 +40,7 @@ class RackMessages {
                JobTable& jobs, Barriers& barriers, Ending& ending, Loads& loads,
                PeerLanes& peer_lanes, PendingCalls& pending_calls, RackJobs& rack_jobs,
                RackOpening& opening, RackWaiting& rack_waiting, RackLateRounds& late_rounds,
-               RackConflicts& conflicts, TopologySurvey& survey)
+               RackConflicts& conflicts, RackArrivals& arrivals, TopologySurvey& survey)
       : context_(context),
         known_(known),
         deferred_(deferred),
@@ -55,6 +56,7 @@ class RackMessages {
         rack_waiting_(rack_waiting),
         late_rounds_(late_rounds),
         conflicts_(conflicts),
+        arrivals_(arrivals),
         survey_(survey) {}
 
   // To be called before the first Join or envelope. The network must outlive every job.
@@ -118,6 +120,7 @@ class RackMessages {
   RackWaiting& rack_waiting_;
   RackLateRounds& late_rounds_;
   RackConflicts& conflicts_;
+  RackArrivals& arrivals_;
   TopologySurvey& survey_;
   PeerNetwork* network_ = nullptr;
   RackLiveness liveness_{context_, known_, jobs_, ending_};

@@ -42,6 +42,12 @@ struct LateQuestion {
   DurationNs usual = 0;  // the usual duration of an iteration
 };
 
+// The last report of ranks that have not joined; see rack_arrivals.h.
+struct MissingReport {
+  v1::RanksMissing report;
+  TimeNs at = 0;  // 0: none yet
+};
+
 // What another rack has reported.
 struct PeerRack {
   std::vector<PeerLanePlace> lanes;     // [core]
@@ -51,6 +57,7 @@ struct PeerRack {
   std::uint32_t key_work = 0;           // batches that it sent, not yet built or compared here
   std::uint64_t barriers_reached = 0;
   std::map<std::uint32_t, LostElsewhere> lost;  // by rank of the job; only ranks of this rack
+  MissingReport missing;
 };
 
 // Ranks of two racks disagree about a round, and other racks are asked for their values.
@@ -85,6 +92,7 @@ struct RackRun {
   // the protocol says so.
   v1::Fault put_off;
   std::optional<RackConflict> conflict;
+  TimeNs notice_due = 0;           // of missing ranks, to the ranks of this rack; 0: none
   bool knows_first_fault = false;  // rack 0 has reported which fault it recorded
   // The fault if messages of this run to another rack were dropped because they filled the queue
   // that other jobs use, too.

@@ -95,6 +95,58 @@ TEST_F(ArrivalsTest, ASecondProcessOfARankThatIsThereConcernsNobody) {
   for (const v1::SessionEvent& event : sinks[first]->events) EXPECT_FALSE(event.has_refused());
 }
 
+TEST_F(ArrivalsTest, NoticesNameASecondProcessOfARank) {
+  const std::string first = Enter(0);
+  v1::JoinRequest twin = JoinOf(0, 4);
+  twin.set_host("node7");
+  twin.set_pid(77);
+  EXPECT_EQ(Join(twin)->code(), absl::StatusCode::kAlreadyExists);
+  BeatFor(Arrivals::kFirstNotice + kMillisecond, {first});
+  ASSERT_EQ(Notices(first).size(), 1u);
+  EXPECT_THAT(Notices(first)[0].hints(),
+              ElementsAre(HasSubstr("a second process (node7, pid 77) wanted to be rank 0")));
+  v1::GetJobRequest get;
+  get.set_job("digits");
+  EXPECT_THAT(GetJob(get)->response.waiting_hints(), ElementsAre(HasSubstr("pid 77")));
+  // Expect: no hint once it has joined as another rank.
+  twin.set_rank(1);
+  const std::string second = EnterAs(twin);
+  BeatFor(Arrivals::kNoticeInterval + kMillisecond, {first, second});
+  ASSERT_EQ(Notices(first).size(), 2u);
+  EXPECT_THAT(Notices(first)[1].hints(), ElementsAre());
+}
+
+TEST_F(ArrivalsTest, NoticesRepeatWhyAMissingRankWasRefused) {
+  v1::JoinRequest wrong = JoinOf(1, 4);
+  wrong.mutable_options()->set_chunk_bytes(8192);
+  wrong.set_host("node7");
+  const std::string first = Enter(0);
+  EXPECT_EQ(Join(wrong)->code(), absl::StatusCode::kInvalidArgument);
+  const std::string third = Enter(2);
+  BeatFor(Arrivals::kFirstNotice + kMillisecond, {first, third});
+  ASSERT_EQ(Notices(third).size(), 1u);
+  EXPECT_THAT(Notices(third)[0].hints(), ElementsAre(AllOf(HasSubstr("rank 1 (node7) was refused"),
+                                                           HasSubstr("chunk_bytes 8192"))));
+}
+
+TEST_F(ArrivalsTest, NoticesNameAJobWithNearlyTheSameNameThatLacksTheOthers) {
+  const auto enter = [&](std::uint32_t rank, const std::string& job, std::uint32_t size = 2) {
+    return EnterAs(JoinOf(rank, size, job));
+  };
+  std::vector<std::string> sessions = {enter(0, "digits"), enter(1, "digist"),
+                                       // Control group: each of these fits in one respect less.
+                                       enter(0, "digitz"), enter(1, "letters"),
+                                       enter(1, "digit", 3), enter(0, "alone"), enter(1, "done"),
+                                       enter(0, "done")};
+  BeatFor(Arrivals::kFirstNotice + kMillisecond, sessions);
+  ASSERT_EQ(Notices(sessions[0]).size(), 1u);
+  EXPECT_THAT(Notices(sessions[0])[0].hints(),
+              ElementsAre(AllOf(HasSubstr("job digist of the same tenant also waits"),
+                                HasSubstr("has rank 1, missing here"))));
+  ASSERT_EQ(Notices(sessions[5]).size(), 1u);
+  EXPECT_THAT(Notices(sessions[5])[0].hints(), ElementsAre());
+}
+
 TEST_F(ArrivalsTest, AfterJoinTimeoutTheJobEndsAndNamesTheMissing) {
   const std::string first = Enter(0, 20 * kSecond);
   const std::string second = Enter(1, 20 * kSecond);
