@@ -5,18 +5,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "common/base/descriptor.h"
 
 namespace phub {
 namespace {
+
+constexpr std::size_t kPublicFileBytesMax = 64 << 20;  // a device such as /dev/zero has no end
 
 absl::Status FromErrno(std::string_view what, const std::string& path, int error) {
   const std::string message = fmt::format("cannot {} {}: {}", what, path, std::strerror(error));
@@ -117,12 +118,23 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
 }
 
 absl::StatusOr<std::string> ReadPublicFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad() || text.empty()) {
+  const auto bad = [&](std::string_view what) {
     return absl::FailedPreconditionError(
-        fmt::format("{} is empty or cannot be read; check the path and its permissions", path));
+        fmt::format("cannot read {}: {}; check the path and its permissions", path, what));
+  };
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return bad(std::strerror(errno));
+  std::string text;
+  std::array<char, 4096> block;
+  for (;;) {
+    const ssize_t got = read(file.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return bad(std::strerror(errno));  // a directory, for example
+    if (got == 0) break;
+    text.append(block.data(), static_cast<std::size_t>(got));
+    if (text.size() > kPublicFileBytesMax) return bad("it is too large");
   }
+  if (text.empty()) return absl::FailedPreconditionError(fmt::format("{} is empty", path));
   return text;
 }
 

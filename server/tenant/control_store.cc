@@ -36,14 +36,10 @@ absl::Status PrepareFolder(const std::string& path) {
   return CheckStateDir(path);
 }
 
-absl::StatusOr<std::string> ReadOrMakeKey(const std::string& path, Random& random) {
+std::string KeyPath(const std::string& state_dir) { return state_dir + "/token.key"; }
+
+absl::StatusOr<std::string> ReadKey(const std::string& path) {
   absl::StatusOr<std::string> key = ReadSecretFile(path);
-  if (absl::IsNotFound(key.status())) {
-    const std::string drawn = DrawBytes(random, kHashKeyBytes);
-    const absl::Status written = WriteFileDurably(path, drawn, kSecretFileMode, /*replace=*/false);
-    if (!written.ok()) return written;
-    return drawn;
-  }
   if (key.ok() && key->size() != kHashKeyBytes) {
     return absl::DataLossError(
         fmt::format("{} has {} bytes instead of {}; restore it from a backup, because without it "
@@ -51,6 +47,15 @@ absl::StatusOr<std::string> ReadOrMakeKey(const std::string& path, Random& rando
                     path, key->size(), kHashKeyBytes));
   }
   return key;
+}
+
+absl::StatusOr<std::string> ReadOrMakeKey(const std::string& path, Random& random) {
+  absl::StatusOr<std::string> key = ReadKey(path);
+  if (!absl::IsNotFound(key.status())) return key;
+  const std::string drawn = DrawBytes(random, kHashKeyBytes);
+  const absl::Status written = WriteFileDurably(path, drawn, kSecretFileMode, /*replace=*/false);
+  if (!written.ok()) return written;
+  return drawn;
 }
 
 template <typename Number>
@@ -108,6 +113,10 @@ AuditEntry ReadEntry(const Statement& row) {
 
 }  // namespace
 
+absl::Status CheckTokenKey(const std::string& state_dir) {
+  return ReadKey(KeyPath(state_dir)).status();
+}
+
 absl::Status CheckStateDir(const std::string& path) {
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
@@ -143,7 +152,7 @@ absl::StatusOr<std::unique_ptr<ControlStore>> ControlStore::Open(const std::stri
   auto database = Database::Open(path);
   if (!database.ok()) return database.status();
   if (!state_dir.empty()) {
-    auto read = ReadOrMakeKey(state_dir + "/token.key", random);
+    auto read = ReadOrMakeKey(KeyPath(state_dir), random);
     if (!read.ok()) return read.status();
     key = *std::move(read);
   }

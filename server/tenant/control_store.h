@@ -43,6 +43,8 @@ struct DiskSpace {
 
 // Whether an existing folder can be state_dir: a directory that only its owner can access.
 absl::Status CheckStateDir(const std::string& path);
+// NOT_FOUND: phubd will create the key.
+absl::Status CheckTokenKey(const std::string& state_dir);
 
 class ControlStore {
  public:

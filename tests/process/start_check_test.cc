@@ -1,9 +1,17 @@
 // --check-config says ok if and only if phubd would start with the same settings here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "common/net/listen.h"
 #include "tests/process/daemon_process.h"
@@ -146,6 +154,138 @@ TEST_F(StartCheckTest, TheCheckCreatesNothing) {
   for (const char* name : {"new", "new.sock", "port"}) {
     EXPECT_NE(stat(At(name).c_str(), &facts), 0) << name;
   }
+}
+
+// Paths that are no files or directories, or cannot be created: for each setting, the check and the
+// start agree, and the check leaves nothing behind.
+class PathsOfEveryKind : public StartCheckTest {
+ protected:
+  // Creates the path in a folder of its own and returns it.
+  static std::string Make(const std::string& kind, const std::string& folder) {
+    namespace fs = std::filesystem;
+    const std::string path = folder + "/" + kind;
+    if (kind == "file") std::ofstream(path) << "nonsense\n";
+    if (kind == "directory" || kind == "with-slash") {
+      EXPECT_EQ(mkdir(path.c_str(), 0700), 0);
+    }
+    if (kind == "dangling") fs::create_symlink(folder + "/nowhere", path);
+    if (kind == "loop") fs::create_symlink(path, path);
+    if (kind == "link") {
+      EXPECT_EQ(mkdir((folder + "/target").c_str(), 0700), 0);
+      fs::create_symlink(folder + "/target", path);
+    }
+    if (kind == "socket") {
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      path.copy(address.sun_path, sizeof address.sun_path - 1);
+      const Descriptor bound(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      EXPECT_EQ(bind(bound.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    }
+    if (kind == "in-a-file") {
+      std::ofstream(path) << "nonsense\n";
+      return path + "/x";
+    }
+    if (kind == "in-nothing") return path + "/x";
+    if (kind == "with-slash") return path + "/";
+    if (kind == "new-with-slash") return path + "/";
+    if (kind == "long") return folder + "/" + std::string(300, 'x');
+    if (kind == "proc") return "/proc/phub-check";
+    return path;
+  }
+  static std::vector<std::string> Contents(const std::string& folder) {
+    std::vector<std::string> paths;
+    for (const auto& each : std::filesystem::recursive_directory_iterator(folder)) {
+      paths.push_back(each.path());
+    }
+    std::sort(paths.begin(), paths.end());
+    return paths;
+  }
+  // Returns whether phubd starts.
+  static bool Starts(const Arguments& arguments, std::string& output) {
+    Process daemon = Process::Start(kPhubd, arguments);
+    const bool serves = daemon.WaitForOutput("event=serving", kStartPatience);
+    daemon.Signal(SIGTERM);  // it writes its port file before it handles signals
+    const std::optional<Exit> exit = daemon.Wait(kStartPatience);
+    output = daemon.Outputs();
+    return serves && exit == Exit::WithCode(0);
+  }
+  void Compare(const std::string& setting, const std::string& kind) {
+    SCOPED_TRACE(setting + " is " + kind);
+    const TemporaryFolder folder;
+    const std::string path = Make(kind, folder.path());
+    Arguments arguments = {"--listen", "127.0.0.1:0", "--cores", "1",   "--pin",        "off",
+                           "--shm",    "off",         "--verbs", "off", "--front=false"};
+    arguments = Joined(arguments, ArgumentsFor(setting, path, folder.path()));
+    const std::vector<std::string> before = Contents(folder.path());
+    const Finished checked = Check(arguments);
+    EXPECT_EQ(Contents(folder.path()), before);
+    std::string output;
+    const bool starts = Starts(arguments, output);
+    EXPECT_EQ(checked.exit, Exit::WithCode(starts ? 0 : 1)) << checked.error << output;
+    if (!starts) {
+      EXPECT_THAT(checked.error, HasSubstr(path.substr(0, 60)));
+    }
+    starts ? ++started_ : ++refused_;
+  }
+  Arguments ArgumentsFor(const std::string& setting, const std::string& path,
+                         const std::string& folder) const {
+    const Arguments state = {"--state-dir", folder + "/st", "--control-socket", folder + "/s.sock"};
+    const std::string certificate = At("pki/server-n.crt");
+    const std::string key = At("pki/server-n.key");
+    if (setting == "state_dir") {
+      return {"--state-dir", path, "--control-socket", folder + "/s.sock"};
+    }
+    if (setting == "control_socket")
+      return {"--state-dir", folder + "/st", "--control-socket", path};
+    if (setting == "socket's folder") {
+      return {"--state-dir", folder + "/st", "--control-socket", path + "/s.sock"};
+    }
+    if (setting == "port_file") return {"--port-file", path};
+    if (setting == "tls_certificate") return {"--tls-certificate", path, "--tls-key", key};
+    if (setting == "tls_key") return {"--tls-certificate", certificate, "--tls-key", path};
+    if (setting == "tls_client_ca") return Joined(Joined(state, Tls()), {"--tls-client-ca", path});
+    EXPECT_EQ(setting, "topology");
+    return {"--racks", "127.0.0.1:1,127.0.0.1:2", "--rack-self", "127.0.0.1:1", "--topology", path};
+  }
+
+  int started_ = 0;
+  int refused_ = 0;
+};
+
+TEST_F(PathsOfEveryKind, TheCheckAndTheStartAgree) {
+  const std::vector<std::string> to_create = {
+      "file",      "directory",  "dangling",   "link",           "socket", "absent",
+      "in-a-file", "in-nothing", "with-slash", "new-with-slash", "long",   "proc"};
+  for (const std::string& kind : to_create) {
+    for (const char* setting : {"state_dir", "control_socket", "port_file"}) Compare(setting, kind);
+  }
+  for (const char* kind : {"file", "dangling", "link", "absent", "in-nothing"}) {
+    Compare("socket's folder", kind);
+  }
+  for (const char* kind : {"directory", "loop", "socket"}) {
+    for (const char* setting : {"tls_certificate", "tls_key", "tls_client_ca", "topology"}) {
+      Compare(setting, kind);
+    }
+  }
+  EXPECT_GE(started_, 10);
+  EXPECT_GE(refused_, 30);
+}
+
+TEST_F(PathsOfEveryKind, AStateDirectoryThatAnotherDaemonUsesIsNamed) {
+  DaemonProcess running(Joined(State("st"), Tls()));
+  ASSERT_NE(running.endpoint(), "") << running.process().Outputs();
+  const Arguments other = {"--state-dir", At("st"), "--control-socket", At("other.sock")};
+  ExpectBothRefuse(other, "probably another phubd");
+  ExpectBothRefuse({"--state-dir", At("st2"), "--control-socket", At("st.sock")},
+                   "another phubd is using it");
+  ASSERT_EQ(mkdir(At("st3").c_str(), 0700), 0);
+  std::ofstream(At("st3/control.db")) << "this is not a database at all\n";
+  ExpectBothRefuse({"--state-dir", At("st3"), "--control-socket", At("x.sock")}, "control.db");
+  ASSERT_EQ(mkdir(At("st4").c_str(), 0700), 0);
+  std::ofstream(At("st4/token.key")) << "short";
+  ASSERT_EQ(chmod(At("st4/token.key").c_str(), 0600), 0);
+  ExpectBothRefuse({"--state-dir", At("st4"), "--control-socket", At("x.sock")},
+                   "token.key has 5 bytes");
 }
 
 }  // namespace
