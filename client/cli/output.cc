@@ -41,6 +41,14 @@ std::string Cut(const std::string& line, std::size_t width) {
   return line.substr(0, end);
 }
 
+constexpr std::size_t kFirstColumnMin = 8;
+constexpr std::string_view kEllipsis = "...";
+
+std::string Shortened(const std::string& cell, std::size_t width) {
+  if (ColumnCount(cell) <= width) return cell;
+  return Cut(cell, width - kEllipsis.size()) + std::string(kEllipsis);
+}
+
 }  // namespace
 
 void Table::Add(std::vector<std::string> cells) {
@@ -56,12 +64,18 @@ std::string Table::Text(std::size_t width) const {
     for (std::size_t i = 0; i < row.size(); ++i)
       widths[i] = std::max(widths[i], ColumnCount(row[i]));
   const std::vector<std::size_t> shown = ColumnsFor(width, widths);
+  if (width > 0) {
+    const std::size_t length = LineLength(shown, widths);
+    const std::size_t excess = length > width ? length - width : 0;
+    std::size_t& first = widths[shown.front()];
+    if (first > excess + kFirstColumnMin) first -= excess;
+  }
 
   std::string text;
   const auto append_line = [&](const auto& cell_of) {
     std::string line;
     for (const std::size_t i : shown) {
-      const std::string& cell = cell_of(i);
+      const std::string cell = Shortened(cell_of(i), widths[i]);
       const std::string padding(widths[i] - ColumnCount(cell), ' ');
       const bool is_last = i == shown.back();
       if (columns_[i].align == Align::kRight) line += padding;
@@ -77,17 +91,19 @@ std::string Table::Text(std::size_t width) const {
   return text;
 }
 
+std::size_t Table::LineLength(const std::vector<std::size_t>& shown,
+                              const std::vector<std::size_t>& widths) {
+  std::size_t sum = kGap.size() * (shown.size() - 1);
+  for (const std::size_t i : shown) sum += widths[i];
+  return sum;
+}
+
 // The columns that are shown in a table of that width.
 std::vector<std::size_t> Table::ColumnsFor(std::size_t width,
                                            const std::vector<std::size_t>& widths) const {
   std::vector<std::size_t> shown(columns_.size());
   std::iota(shown.begin(), shown.end(), std::size_t{0});
-  const auto total = [&] {
-    std::size_t sum = kGap.size() * (shown.size() - 1);
-    for (const std::size_t i : shown) sum += widths[i];
-    return sum;
-  };
-  while (width > 0 && total() > width) {
+  while (width > 0 && LineLength(shown, widths) > width) {
     const auto least = std::max_element(
         shown.begin(), shown.end(),
         [&](std::size_t a, std::size_t b) { return columns_[a].optional < columns_[b].optional; });

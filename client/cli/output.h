@@ -28,13 +28,17 @@ class Table {
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   void Add(std::vector<std::string> cells);  // one cell per column
   // Title line and rows, each ending in a newline. width: leave out optional columns until the
-  // lines are at most that long, then cut them; 0: any width.
+  // lines are at most that long. If that does not suffice, the texts of the first column are
+  // shortened ("training-of-res..."), and at last the lines are cut. 0: any width.
   std::string Text(std::size_t width = 0) const;
   bool empty() const { return rows_.empty(); }
 
  private:
   std::vector<std::size_t> ColumnsFor(std::size_t width,
                                       const std::vector<std::size_t>& widths) const;
+  // The length of a line with these columns.
+  static std::size_t LineLength(const std::vector<std::size_t>& shown,
+                                const std::vector<std::size_t>& widths);
 
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;

@@ -2,11 +2,15 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "client/cli/cli.h"
 #include "client/cli/job_name.h"
 #include "client/cli/output.h"
+#include "client/cli/rack.h"
 #include "client/cli/rpc.h"
+#include "client/cli/stall_list.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {
@@ -56,6 +60,33 @@ std::string LostElsewhereText(const v1::StalledRank& rank) {
       rank.rank(), rank.host(), HumanDuration(rank.awaited_for_ns()));
 }
 
+// Asks every daemon of the rack, because each has only its own part of every key. The rounds of a
+// daemon that does not answer are missing, which a warning says.
+grpc::Status AskForStalls(const Options& options, const v1::ListStallsRequest& request,
+                          v1::ListStallsResponse& all) {
+  std::vector<RackMember> daemons;
+  if (grpc::Status status = AskRack(options, daemons); !status.ok()) return status;
+  grpc::Status first_error;
+  std::size_t answers = 0;
+  for (const RackMember& daemon : daemons) {
+    v1::ListStallsResponse part;
+    const grpc::Status status =
+        daemon.status.ok() ? Call(daemon.options, &v1::Admin::Stub::ListStalls, request, part)
+                           : daemon.status;
+    if (status.ok()) {
+      MergeStalls(part, all);
+      ++answers;
+      continue;
+    }
+    if (first_error.ok()) first_error = status;
+    if (daemons.size() > 1) {
+      PrintWarning(fmt::format("the rounds of daemon {} are not listed: {}",
+                               daemon.options.endpoint, status.error_message()));
+    }
+  }
+  return answers == 0 ? first_error : grpc::Status::OK;
+}
+
 int Stalls(const Options& options, const StallsQuery& query) {
   JobName job;
   if (grpc::Status status = FindJob(options, query.job, job); !status.ok()) {
@@ -65,16 +96,18 @@ int Stalls(const Options& options, const StallsQuery& query) {
   request.set_tenant(job.tenant);
   request.set_job(job.name);
   request.set_waiting_for_ns_min(ParseDuration(query.longer_than_text).value_or(0));
-  return ShowAnswer(options, query.watch_text, &v1::Admin::Stub::ListStalls, request,
-                    [&](const v1::ListStallsResponse& response) {
-                      for (const v1::StalledRank& rank : response.lost_elsewhere())
-                        fmt::print(stderr, "{}", LostElsewhereText(rank));
-                      if (response.stalls().empty()) {
-                        fmt::print(stderr, "phubctl: no round of job {} is waiting for a rank\n",
-                                   query.job);
-                      }
-                      return StallsTable(response);
-                    });
+  return ShowResponse<v1::ListStallsResponse>(
+      options, query.watch_text,
+      [&](v1::ListStallsResponse& all) { return AskForStalls(options, request, all); },
+      [&](const v1::ListStallsResponse& response) {
+        for (const v1::StalledRank& rank : response.lost_elsewhere()) {
+          fmt::print(stderr, "{}", LostElsewhereText(rank));
+        }
+        if (response.stalls().empty()) {
+          fmt::print(stderr, "phubctl: no round of job {} is waiting for a rank\n", query.job);
+        }
+        return StallsTable(response);
+      });
 }
 
 }  // namespace
@@ -95,6 +128,7 @@ void AddStalls(Subcommand job, const Options& options, Command& command) {
   AddWatch(stalls, query->watch_text);
   stalls.SetFooter(
       "A running job always has rounds in flight. A round that stays in the list is stalled.\n"
+      "All daemons of the rack are asked, because each has a part of every key.\n"
       "\nExample:\n"
       "  phubctl job stalls digits --longer-than 500ms\n"
       "  KEY         ITERATION  WAITING FOR     SINCE  LAST SEEN\n"

@@ -21,14 +21,15 @@ namespace {
 
 constexpr const char* kKeysText =
     "  q        quit\n"
-    "  s        change the order of the jobs: name, memory, traffic, time, state\n"
-    "  n m b t  order by name, memory, bytes (traffic), time of an iteration\n"
+    "  s        change the order of the jobs\n"
+    "  n m b t  order by name, memory, bytes (traffic), time\n"
     "  x        order by state: stalled jobs first\n"
     "  space    update now\n"
     "  ?        show or hide this help\n"
-    "\nStalled jobs are shown in reverse. The straggler of a job is the rank that its\n"
-    "rounds waited for longest: the share of rounds in which it was last, and its mean\n"
-    "delay.\n";
+    "\nStalled jobs are shown in reverse. The straggler of a job\n"
+    "is the rank that its rounds waited for longest: the share\n"
+    "of rounds in which it was last, and its mean delay. EACH\n"
+    "is the time of an iteration.\n";
 
 struct TopQuery {
   std::string interval_text = "2s";
@@ -84,7 +85,7 @@ class TopView {
                : frame.Text(columns, order_, /*highlight=*/columns > 0);
   }
   std::string Title() const {
-    return fmt::format("phubctl top  every {}  ordered by {} (s)  ? help  q quit\n",
+    return fmt::format("phubctl top  every {}  by {} (s)  ? help  q quit\n",
                        HumanDuration(interval_), kTopOrderNames[static_cast<std::size_t>(order_)]);
   }
   void React(char key) {
@@ -146,8 +147,9 @@ void AddTop(Subcommand parent, const Options& options, Command& command) {
       "IN counts gradients, OUT counts replies with parameters. The straggler of a job is the "
       "rank\n"
       "that its rounds waited for longest. STRAGGLER shows the share of rounds in which it was\n"
-      "last, and its mean delay in them. CORES BUSY shows for each core loop the share of time in\n"
-      "which it had work. A table leaves columns out until it fits the terminal.\n"
+      "last, and its mean delay in them. HOST is its host. CORES BUSY shows for each core loop\n"
+      "the share of time in which it had work. A table leaves columns out until it fits the\n"
+      "terminal.\n"
       "\nKeys: q quits, s changes the order of the jobs, ? shows all keys.\n"
       "\nExamples:\n"
       "  phubctl top\n"

@@ -40,8 +40,8 @@ std::string BusyText(const std::vector<double>& shares) {
 
 std::string StragglerText(const Straggler& straggler) {
   if (!straggler.known) return "-";
-  return fmt::format("rank {} ({}) {:.0f}% +{}", straggler.rank, straggler.host,
-                     straggler.share * 100, HumanDuration(straggler.late_by));
+  return fmt::format("rank {} {:.0f}% +{}", straggler.rank, straggler.share * 100,
+                     HumanDuration(straggler.late_by));
 }
 
 // The line in reverse, without its end.
@@ -126,11 +126,11 @@ std::string TopFrame::DaemonsTable(std::size_t columns) const {
 
 std::string TopFrame::TenantsTable(std::size_t columns) const {
   Table table({{"TENANT"},
-               {"JOBS", Align::kRight},
-               {"WORKERS", Align::kRight},
+               {"JOBS", Align::kRight, /*optional=*/2},
+               {"WORKERS", Align::kRight, /*optional=*/1},
                {"MEMORY"},
-               {"IN GB/s", Align::kRight, /*optional=*/1},
-               {"OUT GB/s", Align::kRight, /*optional=*/2}});
+               {"IN GB/s", Align::kRight, /*optional=*/3},
+               {"OUT GB/s", Align::kRight, /*optional=*/4}});
   for (const auto& [name, tenant] : after_.tenants) {
     table.Add({name, fmt::format("{}", tenant.jobs), fmt::format("{}", tenant.live_workers),
                fmt::format("{} of {}", HumanBytes(tenant.memory_bytes),
@@ -148,22 +148,25 @@ std::string TopFrame::JobsTable(std::size_t columns, TopOrder order, bool highli
                {"STATE"},
                {"WORKERS", Align::kRight},
                {"ITERATION", Align::kRight},
-               {"EACH", Align::kRight},
-               {"MEMORY", Align::kRight, /*optional=*/3},
-               {"IN GB/s", Align::kRight, /*optional=*/1},
-               {"OUT GB/s", Align::kRight, /*optional=*/2},
-               {"ROUNDS/s", Align::kRight, /*optional=*/4},
-               {"STRAGGLER"}});
+               {"EACH", Align::kRight, /*optional=*/1},
+               {"MEMORY", Align::kRight, /*optional=*/5},
+               {"IN GB/s", Align::kRight, /*optional=*/3},
+               {"OUT GB/s", Align::kRight, /*optional=*/4},
+               {"ROUNDS/s", Align::kRight, /*optional=*/6},
+               {"STRAGGLER", Align::kLeft, /*optional=*/2},
+               {"HOST", Align::kLeft, /*optional=*/7}});
   const std::vector<const JobEntry*> jobs = JobsIn(order);
   for (const JobEntry* const entry : jobs) {
     const auto& [name, job] = *entry;
     const double rounds = JobRate(name, &JobFigures::rounds);
+    const Straggler straggler = StragglerOf(name);
     table.Add({name.first + "/" + name.second, StateText(job.info),
                fmt::format("{}/{}", job.live, job.world_size), IterationText(job.info),
                IterationTimeText(job.info), HumanBytes(job.memory_bytes),
                GigabytesPerSecond(JobRate(name, &JobFigures::gradient_bytes)),
                GigabytesPerSecond(JobRate(name, &JobFigures::reply_bytes)),
-               rounds < 0 ? "-" : fmt::format("{:.0f}", rounds), StragglerText(StragglerOf(name))});
+               rounds < 0 ? "-" : fmt::format("{:.0f}", rounds), StragglerText(straggler),
+               straggler.known ? straggler.host : "-"});
   }
   const std::string text = table.Text(columns);
   if (!highlight) return text;

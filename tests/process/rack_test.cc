@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "tests/process/rack_expectations.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/trainer.h"
@@ -113,6 +114,37 @@ TEST_F(Rack, ADaemonOnTheWorkersHostWritesItsPartOfTheParameters) {
   }
   EXPECT_EQ(writers, 1u) << rack_.Ask(1, {"stats", "--all"}).output;
   EXPECT_TRUE(job->Leave().ok());
+}
+
+// Each daemon has a part of the key's chunks.
+TEST_F(Rack, StallsAreThoseOfAllDaemons) {
+  constexpr std::uint64_t kChunks = 12;
+  std::vector<Job> jobs;
+  std::vector<Key> keys;
+  for (const std::uint32_t rank : {0u, 1u}) {
+    auto session = Connect(rack_.endpoint(0));
+    ASSERT_TRUE(session.ok()) << ToString(session.status());
+    auto job = session->Join({.job = "waits", .rank = rank, .world_size = 2, .chunk_bytes = 4096});
+    ASSERT_TRUE(job.ok()) << ToString(job.status());
+    auto key = job->AddKey("w", f32, kChunks * 1024, None{});
+    ASSERT_TRUE(key.ok()) << ToString(key.status());
+    jobs.push_back(*std::move(job));
+    keys.push_back(*std::move(key));
+  }
+  const Handle handle = keys[0].PushPull();
+  for (const std::size_t asked : {0u, 2u}) {
+    std::string stalls;
+    const TimeNs begun = SystemClock().Now();
+    do {  // the pushes take a moment
+      stalls = rack_.Ask(asked, {"job", "stalls", "waits", "-o", "json"}).output;
+    } while (stalls.find("\"chunks_waiting\": 12") == std::string::npos &&
+             SystemClock().Now() - begun < kRackPatience);
+    EXPECT_THAT(stalls, HasSubstr("\"chunks_waiting\": 12"));
+  }
+  const Handle other = keys[1].PushPull();
+  EXPECT_TRUE(other.Wait().ok());
+  EXPECT_TRUE(handle.Wait().ok());
+  for (Job& job : jobs) EXPECT_TRUE(job.Leave().ok());
 }
 
 TEST(RackOfTwoMinds, DaemonsThatAreConfiguredDifferentlyAreRefusedAndBothNamed) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -70,12 +71,34 @@ TEST_F(TopFrameTest, FitsEveryTerminal) {
   }
   const std::string narrow = Text(kColumns, TopOrder::kName);
   EXPECT_THAT(narrow, HasSubstr("acme/a-rather-long-name-of-a-job"));
+  EXPECT_THAT(Text(90, TopOrder::kName), HasSubstr("rank 7 100% +1 ms\n"));
   EXPECT_THAT(narrow, HasSubstr("ITERATION"));
   EXPECT_THAT(narrow, HasSubstr("mean 50%, max 50%"));
   EXPECT_THAT(narrow, Not(HasSubstr("ROUNDS/s")));
   const std::string wide = Text(/*columns=*/0, TopOrder::kName);
   EXPECT_THAT(wide, HasSubstr("ROUNDS/s"));
-  EXPECT_THAT(wide, HasSubstr("rank 7 (node7.rack3.example) 100% +1 ms"));
+  EXPECT_THAT(wide, HasSubstr("rank 7 100% +1 ms  node7.rack3.example"));
+}
+
+// Every number that is shown is whole, at every width.
+TEST_F(TopFrameTest, CutsNoNumbers) {
+  const auto words = [](const std::string& text) {
+    std::istringstream stream(text);
+    return std::set<std::string>(std::istream_iterator<std::string>(stream), {});
+  };
+  const std::set<std::string> all = words(Text(/*columns=*/0, TopOrder::kName));
+  for (const std::size_t columns : {120, 80, 70, 60, 50, 45}) {
+    const std::string text = Text(columns, TopOrder::kName);
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), columns) << line;
+    for (const std::string& word : words(text)) {
+      const bool is_shortened = word.size() > 3 && word.ends_with("...");
+      EXPECT_TRUE(is_shortened || all.contains(word)) << columns << ": " << word;
+    }
+  }
+  const std::string narrow = Text(60, TopOrder::kName);
+  EXPECT_THAT(narrow, HasSubstr("128/128     123456\n"));
+  EXPECT_THAT(narrow, HasSubstr("mean 50%, max 50%"));
 }
 
 TEST_F(TopFrameTest, OrdersJobs) {
@@ -109,6 +132,9 @@ TEST(Table, LeavesOptionalColumnsOutAndCutsLines) {
   EXPECT_EQ(table.Text(16), table.Text());
   EXPECT_EQ(table.Text(15), "NAME   SIZE\ngröße    10\n");
   EXPECT_EQ(table.Text(4), "NAME\ngröß\n");
+  Table job({{"JOB"}, {"SIZE", Table::Align::kRight}});
+  job.Add({"a-rather-lÖng-name", "1234567"});
+  EXPECT_EQ(job.Text(24), "JOB                 SIZE\na-rather-lÖn...  1234567\n");
 }
 
 }  // namespace
