@@ -14,6 +14,7 @@ namespace phub::process {
 namespace {
 
 using ::testing::Each;
+using ::testing::HasSubstr;
 
 TEST_F(CApi, TrainsWithAnOptimizerAndChangesItsRate) {
   phub_optimizer sgd;
@@ -212,6 +213,20 @@ TEST_F(CApi, ATimeoutIsReportedWithKeyJobAndRank) {
   phub_handle* second = nullptr;
   EXPECT_EQ(phub_key_push_pull(keys_[1].get(), &second, error_.Out()), PHUB_FAILED_PRECONDITION);
   EXPECT_EQ(second, nullptr);
+}
+
+TEST_F(CApi, ARankThatWaitsAloneEndsAfterJoinTimeoutAndFreesItsSeat) {
+  phub_job_options options = OptionsOf("alone", 1, 3);
+  options.join_timeout_ms = 1500;
+  const JobPointer job = JoinAs(session_.get(), options);
+  ASSERT_NE(job, nullptr);
+  EXPECT_EQ(phub_job_barrier(job.get(), error_.Out()), PHUB_ABORTED);
+  EXPECT_THAT(error_.message(), HasSubstr("ranks 0, 2 of 3 did not join within join_timeout"));
+  // Expect: the same rank of a new run, which would be refused for its other options in the old
+  // one.
+  const JobPointer again = JoinAs(session_.get(), OptionsOf("alone", 1, 2));
+  ASSERT_NE(again, nullptr);
+  EXPECT_NE(phub_job_created(again.get()), 0);
 }
 
 }  // namespace

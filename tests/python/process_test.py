@@ -92,6 +92,16 @@ class Processes(DaemonTest):
         worker.kill()
         self.assertIn("rank 1", str(self.verdict()))
 
+    def test_a_rank_that_waits_alone_ends_after_join_timeout(self) -> None:
+        session = phub.connect(self.daemon.endpoint)
+        job = session.join(self.id(), 1, 3, join_timeout=1.5, leave_timeout=0.2)
+        with self.assertRaises(phub.Aborted) as raised:
+            job.barrier()
+        self.assertIn("ranks 0, 2 of 3 did not join within join_timeout", str(raised.exception))
+        # Its seat is free: this run would refuse other options.
+        again = session.join(self.id(), 1, 2, leave_timeout=0.2)
+        self.assertTrue(again.created)
+
     def test_exit_leaves_the_job(self) -> None:
         for ending in ("", "sys.exit(0)", "raise RuntimeError('a bug')", "del key, job, session"):
             with self.subTest(ending):
