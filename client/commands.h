@@ -36,8 +36,7 @@ struct KeyPlan {
   numeric::ElementType type = numeric::ElementType::kF32;
   numeric::ElementType gradient_type = numeric::ElementType::kF32;
   numeric::ElementType parameter_type = numeric::ElementType::kF32;
-  KeyMovement movement = KeyMovement::kAllReduce;
-  Rank rank{};                               // this rank; used if the key's chunks have owners
+  Rank rank{};                               // this rank
   std::uint64_t first_iteration = 0;         // the job's iteration when the key was added
   std::int32_t priority = 0;                 // higher first; ties go to the key added first
   wire::HyperParameters hyper_parameters{};  // version 1, which both sides know
@@ -81,9 +80,9 @@ struct Command {
   std::uint64_t reductions = 0;
   std::uint64_t first_iteration = 0;  // kResume, kLoad: the job's iteration minus `reductions`
   HyperVersion hyper_version{};       // kResume; 0: no round has named one yet
-  // Null: this rank pushes no payload (kAssign, not the root). kGather: this rank's part.
+  // The parts of the key that this rank sends. Null: no payload (kAssign, not the root; or none).
   const std::byte* gradients = nullptr;
-  std::byte* parameters = nullptr;  // KeyMovement::kReduceScatter: this rank's part
+  std::byte* parameters = nullptr;  // the parts that it receives; null: none
   bool parameters_shared = false;   // `parameters` are the shared ones: read-only
   bool skip = false;                // kPush: requests that the iteration be skipped
   const KeyBatch* batch = nullptr;

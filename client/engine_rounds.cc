@@ -1,6 +1,6 @@
 // Keys and their rounds, from the command that starts a round to the event of its completion.
-#include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -9,18 +9,35 @@
 
 namespace phub::client {
 
+namespace {
+
+// The lane key that a chunk of a key needs.
+LaneKey LaneKeyFor(const KeyPlan& plan, const ChunkPlace& place) {
+  return {.key = plan.layout.key.value,
+          .first = place.chunk.value,
+          .sends = place.sender == kEveryRank || place.sender == plan.rank,
+          .receives = place.receiver == kEveryRank || place.receiver == plan.rank};
+}
+
+// Whether the next chunk of the same key on a lane may be in the lane key of the last one.
+bool Continues(const LaneKey& last, const LaneKey& next) {
+  return last.sends == next.sends && last.receives == next.receives;
+}
+
+}  // namespace
+
 void Engine::Impl::AddKeys(const KeyBatch& batch) {
   std::vector<std::size_t> chunks_added(lanes.size(), 0);
   std::vector<std::size_t> keys_added(lanes.size(), 0);
   for (const KeyPlan& plan : batch.keys) {
-    std::vector<bool> has_chunks(lanes.size(), false);
+    std::vector<std::optional<LaneKey>> last(lanes.size());
     for (const ChunkPlace& place : plan.layout.chunks) {
       PHUB_CHECK(place.lane < lanes.size(), "lane={}", place.lane);
       ++chunks_added[place.lane];
-      has_chunks[place.lane] = true;
+      const LaneKey next = LaneKeyFor(plan, place);
+      if (!last[place.lane] || !Continues(*last[place.lane], next)) ++keys_added[place.lane];
+      last[place.lane] = next;
     }
-    const std::size_t lane_keys = plan.movement == KeyMovement::kAllReduce ? 1 : kLaneKeysMax;
-    for (std::size_t l = 0; l < lanes.size(); ++l) keys_added[l] += has_chunks[l] ? lane_keys : 0;
   }
   for (std::size_t l = 0; l < lanes.size(); ++l) GrowLane(lanes[l], chunks_added[l], keys_added[l]);
   for (const KeyPlan& plan : batch.keys) AddKey(plan);
@@ -48,34 +65,27 @@ void Engine::Impl::AddKey(const KeyPlan& plan) {
   added->priority = plan.priority;
   added->gradient_type = plan.gradient_type;
   added->parameter_type = plan.parameter_type;
-  added->movement = plan.movement;
   added->first_iteration = plan.first_iteration;
   added->listener = plan.listener;
-  if (plan.movement != KeyMovement::kAllReduce) {
-    const auto first = std::find_if(plan.layout.chunks.begin(), plan.layout.chunks.end(),
-                                    [&](const ChunkPlace& p) { return p.owner == plan.rank; });
-    PHUB_CHECK(first != plan.layout.chunks.end(), "rank={}", plan.rank.value);
-    added->own_offset = first->element_offset;
-  }
   added->chunk_count = static_cast<std::uint32_t>(plan.layout.chunks.size());
   added->announced_values = added->previous_values = added->wanted_values = plan.hyper_parameters;
   std::vector<std::uint32_t> lane_key_of(lanes.size(), UINT32_MAX);
   for (const ChunkPlace& place : plan.layout.chunks) {
     Lane& lane = lanes[place.lane];
     PHUB_CHECK(place.chunk.value == lane.chunks.size(), "chunk={}", place.chunk.value);
-    const bool owned = plan.movement == KeyMovement::kAllReduce || place.owner == plan.rank;
+    const LaneKey next = LaneKeyFor(plan, place);
     std::uint32_t& lane_key = lane_key_of[place.lane];
-    if (lane_key == UINT32_MAX || lane.keys[lane_key].owned != owned) {
+    if (lane_key == UINT32_MAX || !Continues(lane.keys[lane_key], next)) {
       lane_key = static_cast<std::uint32_t>(lane.keys.size());
       added->parts.push_back({.lane = place.lane, .lane_key = lane_key});
-      lane.keys.push_back(
-          {.key = plan.layout.key.value, .first = place.chunk.value, .owned = owned});
+      lane.keys.push_back(next);
     }
     ++lane.keys[lane_key].count;
     lane.chunks.push_back({.lane_key = lane_key,
                            .element_count = place.element_count,
-                           .element_offset = place.element_offset,
-                           .owner = place.owner});
+                           .sent_offset = place.sent_offset,
+                           .received_offset = place.received_offset,
+                           .sender = place.sender});
   }
   keys.push_back(added.get());
   owned_keys.push_back(std::move(added));
@@ -110,7 +120,7 @@ void Engine::Impl::Push(const Command& command) {
       PHUB_CHECK(command.payload_type == pushed.gradient_type, "key={}", command.key.value);
       ++pushed.reductions_after;
       break;
-    case wire::RoundOperation::kGather: ++pushed.reductions_after; break;
+    case wire::RoundOperation::kMove: ++pushed.reductions_after; break;
     case wire::RoundOperation::kAssign: break;
     case wire::RoundOperation::kLoad:
       pushed.gradients = nullptr;

@@ -42,11 +42,9 @@ struct EngineKey {
   std::uint32_t chunk_count = 0;
   numeric::ElementType gradient_type = numeric::ElementType::kF32;
   numeric::ElementType parameter_type = numeric::ElementType::kF32;
-  KeyMovement movement = KeyMovement::kAllReduce;
-  std::uint64_t own_offset = 0;  // element offset of this rank's part
   RoundListener* listener = nullptr;
-  // The lanes with chunks of this key. If chunks have owners, a lane has up to kLaneKeysMax parts:
-  // the chunks before, in and after this rank's part.
+  // The lanes with chunks of this key. A lane has one part for each run of chunks that this rank
+  // sends and receives alike.
   std::vector<Part> parts;
 
   Iteration completed{};  // the last round whose replies have all arrived
@@ -83,15 +81,12 @@ struct EngineKey {
   wire::HyperParameters wanted_values{};
 };
 
-// Lane keys of one key on one lane.
-inline constexpr std::size_t kLaneKeysMax = 3;
-
 // How the chunks of a lane key are sent, and the resource that they wait for.
 enum class SendWay : std::uint8_t {
   kSlot,     // a gradient (or nothing) in a staging slot; waits for a free slot
-  kInPlace,  // a gradient in shared memory, or none (kGather, other ranks' chunks); waits only for
-             // room in the transport
-  kPull,     // a pull request; waits while kPullsPerLaneMax are in flight
+  kInPlace,  // a gradient in shared memory, or none (kMove, chunks that other ranks send); waits
+             // only for room in the transport
+  kPull,  // a pull request; waits while kPullsPerLaneMax are in flight
 };
 inline constexpr std::size_t kSendWays = 3;
 
@@ -105,7 +100,8 @@ struct LaneKey {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
   std::uint32_t cursor = 0;   // chunks before it are not kReady
-  bool owned = true;          // this rank owns its chunks, or they have no owners
+  bool sends = true;          // this rank sends its chunks' payload
+  bool receives = true;       // this rank receives its chunks' payload
   SendWay way{};              // for this round on the lane's present connection
   bool queued = false;        // in Lane::ready[way]
   HyperVersion announced{1};  // newest version sent on the lane's present connection
@@ -123,8 +119,9 @@ struct LaneChunk {
   SlotIndex inflight = kNoSlot;  // the staging slot that the chunk holds
   std::uint32_t lane_key = 0;
   std::uint32_t element_count = 0;
-  std::uint64_t element_offset = 0;  // in the key
-  Rank owner{};                      // see KeyMovement
+  std::uint64_t sent_offset = 0;      // in this rank's gradients, if it sends the chunk
+  std::uint64_t received_offset = 0;  // in its parameters, if it receives the chunk
+  Rank sender = kEveryRank;
   // For apply_iteration, in this round. kTold: the daemon has reported the sum's flags and norm.
   // kDecided: this rank has decided the iteration.
   enum class Sum : std::uint8_t { kUnknown, kTold, kDecided };
@@ -137,21 +134,18 @@ struct LaneChunk {
   }
 };
 
-// Where the chunk's gradient is in the caller's memory, and where its parameters go. A part that
-// only this rank has begins at its own chunks. REQUIRES: the rank has that memory.
+// Where the chunk's gradient is in the caller's memory, and where its parameters go. REQUIRES: the
+// rank sends it, or receives it.
 inline std::uint64_t GradientOffset(const EngineKey& key, const LaneChunk& chunk) {
-  const std::uint64_t base = key.movement == KeyMovement::kGather ? key.own_offset : 0;
-  return (chunk.element_offset - base) * numeric::ElementBytes(key.payload_type);
+  return chunk.sent_offset * numeric::ElementBytes(key.payload_type);
 }
 inline std::uint64_t ParameterOffset(const EngineKey& key, const LaneChunk& chunk) {
-  const std::uint64_t base = key.movement == KeyMovement::kReduceScatter ? key.own_offset : 0;
-  return (chunk.element_offset - base) * numeric::ElementBytes(key.parameter_type);
+  return chunk.received_offset * numeric::ElementBytes(key.parameter_type);
 }
 // The size of the chunk's reply.
 inline std::uint32_t ReplyBytes(const EngineKey& key, const LaneKey& lane_key,
                                 const LaneChunk& chunk) {
-  const bool comes = key.movement != KeyMovement::kReduceScatter || lane_key.owned;
-  return comes ? chunk.Bytes(key.parameter_type) : 0;
+  return lane_key.receives ? chunk.Bytes(key.parameter_type) : 0;
 }
 
 struct Lane {

@@ -15,7 +15,7 @@ absl::StatusOr<KeyLayout> LayOut(const KeyPlacementView& view, std::uint32_t chu
   PHUB_CHECK(view.element_bytes > 0 && chunk_bytes % view.element_bytes == 0,
              "key={} element_bytes={} chunk_bytes={}", view.name, view.element_bytes, chunk_bytes);
   const std::uint32_t chunk_elements = chunk_bytes / view.element_bytes;
-  const ChunkMap map(view.element_count, PartsOf(view.movement, view.ranks), chunk_elements);
+  const ChunkMap map(view.element_count, view.parts, chunk_elements);
   if (view.chunk_bins.size() != map.count())
     return absl::InternalError(fmt::format(
         "the daemon placed {} chunks of key {} instead of {} ({} elements in chunks of {})",
@@ -37,7 +37,10 @@ absl::StatusOr<KeyLayout> LayOut(const KeyPlacementView& view, std::uint32_t chu
                              .chunk = ChunkIndex{next_chunk[lane]++},
                              .element_offset = cut.element_offset,
                              .element_count = cut.element_count,
-                             .owner = cut.owner});
+                             .sender = cut.sender,
+                             .receiver = cut.receiver,
+                             .sent_offset = cut.sent_offset,
+                             .received_offset = cut.received_offset});
   }
   return layout;
 }

@@ -19,7 +19,10 @@ struct ChunkPlace {
   ChunkIndex chunk{};                // on that lane
   std::uint64_t element_offset = 0;  // in the key
   std::uint32_t element_count = 0;   // chunk_bytes in the key's type; fewer in a part's last chunk
-  Rank owner{};                      // see KeyMovement
+  Rank sender = kEveryRank;
+  Rank receiver = kEveryRank;
+  std::uint64_t sent_offset = 0;      // see ChunkMap
+  std::uint64_t received_offset = 0;  // likewise
 };
 
 struct KeyLayout {
@@ -32,10 +35,9 @@ struct KeyLayout {
 struct KeyPlacementView {
   std::string name;  // for messages
   KeyIndex key{};
-  std::uint64_t element_count = 0;
+  std::uint64_t element_count = 0;  // the sum over all parts
   std::uint32_t element_bytes = 4;  // size of the key's type, which determines chunks
-  KeyMovement movement = KeyMovement::kAllReduce;
-  std::uint32_t ranks = 1;                    // the job's world size
+  KeyParts parts = {};
   std::span<const std::uint32_t> chunk_bins;  // as sent by the daemon
 };
 

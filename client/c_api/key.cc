@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "client/c_api/structs.h"
+#include "common/base/chunk_map.h"
 
 namespace phub::c_api {
 namespace {
@@ -47,12 +48,12 @@ Status CheckKeySpec(const phub_key_spec& spec) {
        {CheckType("type", spec.type, false), CheckType("gradient_type", spec.gradient_type, true),
         CheckType("parameter_type", spec.parameter_type, true),
         CheckChoice("operation", spec.operation, PHUB_PRODUCT),
-        CheckChoice("movement", spec.movement, PHUB_REDUCE_SCATTER)})
+        CheckChoice("movement", spec.movement, PHUB_GATHER_TO_ONE)})
     if (!status.ok()) return Invalid(fmt::format("key {}: {}", spec.name, status.message()));
   return Status();
 }
 
-Status ReadKeySpec(const void* given, std::uint32_t world_size, KeySpec& spec) {
+Status ReadKeySpec(const void* given, const Job& job, KeySpec& spec) {
   phub_key_spec values = DefaultKeySpec();
   if (Status status = Read(given, "phub_key_spec", kKeySpecFirst, values); !status.ok())
     return status;
@@ -71,14 +72,16 @@ Status ReadKeySpec(const void* given, std::uint32_t world_size, KeySpec& spec) {
   if (values.has_priority != 0) options.priority = values.priority;
   options.copy = values.copy != 0;
   options.movement = static_cast<Movement>(values.movement);
-  const bool gathers = options.movement == Movement::kGather;
-  const bool scatters = options.movement == Movement::kReduceScatter;
-  const std::uint64_t part = count / world_size;
+  options.root = values.root;
+  const KeyParts parts{static_cast<KeyMovement>(values.movement), job.world_size(),
+                       Rank{values.root}};
+  const Rank rank{job.rank()};
+  const std::uint64_t part = count / parts.largest();
   if (values.gradients != nullptr)
-    options.gradients = {values.gradients, gathers ? part : count,
+    options.gradients = {values.gradients, part * parts.SentBy(rank),
                          options.gradient_type.value_or(spec.type)};
   if (values.parameters != nullptr)
-    options.parameters = {values.parameters, scatters ? part : count,
+    options.parameters = {values.parameters, part * parts.ReceivedBy(rank),
                           options.parameter_type.value_or(spec.type)};
   return ReadOptimizer(values.optimizer, spec.optimizer);
 }
@@ -87,7 +90,7 @@ Status AddKeys(phub_job& job, const phub_key_spec* given, std::size_t count, phu
   std::vector<KeySpec> specs(count);
   const auto* at = reinterpret_cast<const unsigned char*>(given);
   for (KeySpec& spec : specs) {
-    if (Status status = ReadKeySpec(at, job.job.world_size(), spec); !status.ok()) return status;
+    if (Status status = ReadKeySpec(at, job.job, spec); !status.ok()) return status;
     at += given->struct_size;
   }
   Result<std::vector<Key>> added = job.job.AddKeys(specs);

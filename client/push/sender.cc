@@ -19,19 +19,20 @@ bool IsAligned(const std::byte* data, numeric::ElementType type) {
   return reinterpret_cast<std::uintptr_t>(data) % numeric::ElementBytes(type) == 0;
 }
 
-// Chunks are in order of offset, so the range from the first to the last chunk of a lane belongs to
-// the caller's array: one lookup covers all of them. A gradient is copied to a slot if
-// - this end cannot write its memory (the daemon's shared parameters), which the daemon refuses, or
+// The chunks of a lane key are in order of their offsets, so the range from the first to the last
+// one belongs to the caller's array: one lookup covers all of them. In these cases a gradient is
+// copied to a slot:
+// - this end cannot write its memory (the daemon's shared parameters), which the daemon refuses;
 // - it is where the reply will be written (a root that sends its parameters).
-// Other ranks' chunks of a gather have no gradient and need no slot. They are sent at once, so a
+// Chunks that other ranks send have no gradient here and need no slot. They are sent at once, so a
 // full lane never waits for the header of another rank.
 SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
               const transport::Transport& transport) {
   if (key.pulling) return SendWay::kPull;
-  if (key.operation == wire::RoundOperation::kGather && !lane_key.owned) return SendWay::kInPlace;
-  // A gather writes the same bytes there.
+  if (key.operation == wire::RoundOperation::kMove && !lane_key.sends) return SendWay::kInPlace;
+  // A rank's own part of a move is written with the same bytes.
   const bool overwrites =
-      key.gradients == key.parameters && key.operation != wire::RoundOperation::kGather;
+      key.gradients == key.parameters && key.operation != wire::RoundOperation::kMove;
   if (key.gradients == nullptr || overwrites || !IsAligned(key.gradients, key.payload_type))
     return SendWay::kSlot;
   const LaneChunk& last = lane.chunks[lane_key.end() - 1];
@@ -51,7 +52,7 @@ SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
   const LaneChunk& chunk = lane.chunks[index];
   const std::uint32_t bytes = ReplyBytes(key, lane.keys[chunk.lane_key], chunk);
   transport::LandingSlot& landing = lane.landing[index];
-  if (bytes == 0) {  // another rank's chunk: the reply has no payload, but its slot must be open
+  if (bytes == 0) {  // other ranks' chunk: the reply has no payload, but its slot must be open
     landing = {.data = lane.unwanted.data(), .bytes_max = 0};
     return {};
   }
@@ -199,9 +200,9 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
   request.header.type = key.payload_type;
   request.header.hyper_version = key.hyper_version;
   request.header.root = key.root;
-  if (key.operation == wire::RoundOperation::kGather) {
-    request.header.version = wire::kGatherVersion;
-    request.header.root = chunk.owner;
+  if (key.operation == wire::RoundOperation::kMove) {
+    request.header.version = wire::kMoveVersion;
+    request.header.root = chunk.sender;
   }
   if (key.skip) request.header.flags = wire::kFlagSkip;
   if (lane.keys[entry.lane_key].way == SendWay::kSlot) {
@@ -210,7 +211,7 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
     request.header.slot = chunk.inflight;
   }
   const bool is_other =
-      key.operation == wire::RoundOperation::kGather && !lane.keys[entry.lane_key].owned;
+      key.operation == wire::RoundOperation::kMove && !lane.keys[entry.lane_key].sends;
   if (key.gradients == nullptr || is_other) return;
   request.payload = {key.gradients + GradientOffset(key, chunk), chunk.Bytes(key.payload_type)};
   request.header.payload_bytes = static_cast<std::uint32_t>(request.payload.size());

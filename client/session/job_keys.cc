@@ -46,16 +46,22 @@ std::vector<std::size_t> BatchesOf(std::span<const KeyDefinition> definitions) {
   return counts;
 }
 
-// Older daemons would take such a key for an ordinary one.
+// The last movement that a daemon has.
+std::uint32_t MovementMaxOf(const v1::JoinResponse& joined) {
+  return std::max<std::uint32_t>(joined.movement_max(), joined.movements() ? kFirstMovementMax : 0);
+}
+
+// The oldest daemons would take such a key for an ordinary one.
 Status CheckSupported(const KeyDefinition& key, const DaemonLinks& links) {
-  if (key.movement == KeyMovement::kAllReduce) return Status();
+  if (key.parts.movement == KeyMovement::kAllReduce) return Status();
+  const auto movement = static_cast<std::uint32_t>(key.parts.movement);
   for (const std::unique_ptr<DaemonLink>& link : links)
-    if (!link->joined.movements())
+    if (movement > MovementMaxOf(link->joined))
       return Status(StatusCode::kFailedPrecondition,
                     fmt::format("daemon {} has version {}, which does not support movement {} of "
                                 "key {}: upgrade it",
                                 link->endpoint.ToString(), link->joined.daemon_version(),
-                                ToString(key.movement), key.name));
+                                ToString(key.parts.movement), key.name));
   return Status();
 }
 
@@ -172,10 +178,9 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefi
     const v1::KeyPlacement& placement = added.response.placements(static_cast<int>(i));
     views.push_back({.name = definitions[i].name,
                      .key = KeyIndex{placement.key_index()},
-                     .element_count = definitions[i].element_count,
+                     .element_count = definitions[i].elements_held(),
                      .element_bytes = numeric::ElementBytes(definitions[i].type),
-                     .movement = definitions[i].movement,
-                     .ranks = world_size(),
+                     .parts = definitions[i].parts,
                      .chunk_bins = {placement.chunk_bins().data(),
                                     static_cast<std::size_t>(placement.chunk_bins_size())}});
   }
@@ -194,14 +199,14 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefi
                                added.response.placements(static_cast<int>(i)).shared_offset());
     if (!status.ok()) return status;
     using Use = transport::ClientLanes::MemoryUse;
-    ways_->Register(definition.gradients.data, definition.gradients_bytes(), Use::kSend);
-    if (!definition.parameters_shared)
+    if (definition.gradient_count() > 0)
+      ways_->Register(definition.gradients.data, definition.gradients_bytes(), Use::kSend);
+    if (!definition.parameters_shared && definition.parameter_count() > 0)
       ways_->Register(definition.parameters.data, definition.parameters_bytes(), Use::kReceive);
     batch->keys.push_back({.layout = std::move((*layouts)[i]),
                            .type = definition.type,
                            .gradient_type = definition.gradient_type,
                            .parameter_type = definition.parameter_type,
-                           .movement = definition.movement,
                            .rank = definition.rank,
                            .first_iteration = definition.first_iteration,
                            .priority = definition.priority,

@@ -26,9 +26,9 @@ Elements Part(const Elements& memory, std::uint64_t offset, std::uint64_t count)
 Result<std::uint64_t> StartReduce(client::KeyImpl& key, const void* gradients, void* parameters,
                                   bool parameters_shared, bool skip = false) {
   if (client::InForkedChild()) return client::ForkedStatus();
-  const bool gathers = key.definition.movement == KeyMovement::kGather;
+  const bool moves = MovesBytes(key.definition.parts.movement);
   return key.Start(
-      {.operation = gathers ? wire::RoundOperation::kGather : wire::RoundOperation::kReduce,
+      {.operation = moves ? wire::RoundOperation::kMove : wire::RoundOperation::kReduce,
        .payload_type = key.definition.gradient_type,
        .gradients = gradients,
        .parameters = parameters,
@@ -66,7 +66,7 @@ Tensor Key::tensor(std::size_t i) const {
   const std::vector<std::uint64_t>& tensors = impl_->definition.tensors;
   PHUB_CHECK(i < tensors.size(), "key={} tensor={} tensors={}", name(), i, tensors.size());
   const client::KeyDefinition& definition = impl_->definition;
-  // A rank may have only its own part of a key that is not a bundle.
+  // A rank may have only some parts of a key that is not a bundle.
   if (tensors.size() == 1)
     return {.gradients = definition.gradients, .parameters = definition.parameters};
   std::uint64_t offset = 0;

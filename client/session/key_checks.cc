@@ -86,33 +86,47 @@ Status CheckArithmetic(const KeySpec& spec, KeyDefinition& key) {
 
 // The movement, which decides how much memory the key has. REQUIRES: types, count and optimizer are
 // set.
-Status CheckMovement(const KeySpec& spec, KeyDefinition& key) {
+Status CheckMovement(const KeySpec& spec, std::uint64_t count_max, KeyDefinition& key) {
   if (static_cast<std::uint8_t>(spec.options.movement) > kMovementMax)
     return Invalid(fmt::format("key {}: {} is not a movement", spec.name,
                                static_cast<unsigned>(spec.options.movement)));
-  key.movement = Internal(spec.options.movement);
-  if (key.movement == KeyMovement::kAllReduce) return Status();
-  const char* const name = ToString(key.movement);
-  if (key.element_count % key.world_size != 0)
+  const KeyMovement movement = Internal(spec.options.movement);
+  const char* const name = ToString(movement);
+  const std::uint32_t root = spec.options.root;
+  if (root != 0 && !HasRoot(movement))
+    return Invalid(
+        fmt::format("key {}: root is {}, but movement {} has no root", spec.name, root, name));
+  if (root >= key.parts.ranks)
+    return Invalid(fmt::format("key {}: root is {}, but the job has only {} ranks", spec.name, root,
+                               key.parts.ranks));
+  key.parts.movement = movement;
+  key.parts.root = Rank{root};
+  if (movement == KeyMovement::kAllReduce) return Status();
+  if (key.element_count % key.parts.ranks != 0)
     return Invalid(
         fmt::format("key {}: movement {} needs equal parts, but its {} elements cannot "
                     "be divided among {} ranks",
-                    spec.name, name, key.element_count, key.world_size));
+                    spec.name, name, key.element_count, key.parts.ranks));
+  if (key.elements_held() > count_max)
+    return Invalid(
+        fmt::format("key {}: movement {} has {} elements of {} ranks, but a key may have "
+                    "at most {}",
+                    spec.name, name, key.element_count, key.parts.ranks, count_max));
   if (!std::holds_alternative<None>(spec.optimizer))
     return Invalid(fmt::format("key {}: movement {} does not allow an optimizer", spec.name, name));
   if (!spec.tensors.empty())
     return Invalid(fmt::format("key {}: movement {} does not allow a bundle", spec.name, name));
-  if (key.movement != KeyMovement::kGather) return Status();
+  if (!MovesBytes(movement)) return Status();
   if (spec.options.operation != Operation::kDefault)
     return Invalid(
-        fmt::format("key {}: movement gather moves bytes and has no operation; leave it "
+        fmt::format("key {}: movement {} moves bytes and has no operation; leave it "
                     "at kDefault",
-                    spec.name));
+                    spec.name, name));
   if (key.gradient_type == key.type && key.parameter_type == key.type) return Status();
   return Invalid(
-      fmt::format("key {}: movement gather moves bytes, so gradient_type and "
+      fmt::format("key {}: movement {} moves bytes, so gradient_type and "
                   "parameter_type must be {}, like its type",
-                  spec.name, ToString(key.type)));
+                  spec.name, name, ToString(key.type)));
 }
 
 // Memory that is not given stays a null pointer until phub allocates it.
@@ -145,13 +159,14 @@ Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
   KeyDefinition key;
   key.name = spec.name;
   key.rank = member.rank;
-  key.world_size = member.world_size;
+  key.parts.ranks = member.world_size;
   if (Status status = CheckTypes(spec, key); !status.ok()) return status;
-  Result<std::uint64_t> count = CountElements(spec, bytes_max / numeric::ElementBytes(key.type));
+  const std::uint64_t count_max = bytes_max / numeric::ElementBytes(key.type);
+  Result<std::uint64_t> count = CountElements(spec, count_max);
   if (!count.ok()) return count.status();
   key.element_count = *count;
   if (Status status = CheckArithmetic(spec, key); !status.ok()) return status;
-  if (Status status = CheckMovement(spec, key); !status.ok()) return status;
+  if (Status status = CheckMovement(spec, count_max, key); !status.ok()) return status;
   key.priority = spec.options.priority.value_or(0);
   key.copy = spec.options.copy;
   key.tensors = spec.tensors;
@@ -170,11 +185,12 @@ Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
 v1::KeySpec ToProto(const KeyDefinition& key) {
   v1::KeySpec message;
   message.set_name(key.name);
-  message.set_element_count(key.element_count);
+  message.set_element_count(key.elements_held());
   message.set_type(static_cast<v1::ElementType>(key.type));
   message.set_gradient_type(static_cast<v1::ElementType>(key.gradient_type));
   message.set_parameter_type(static_cast<v1::ElementType>(key.parameter_type));
-  message.set_movement(static_cast<v1::Movement>(key.movement));
+  message.set_movement(static_cast<v1::Movement>(key.parts.movement));
+  message.set_root(key.parts.root.value);
   message.set_operation(OperationOf(key.operation));
   message.set_optimizer(OptimizerKindOf(key.optimizer));
   ToProto(key.hyper_parameters, *message.mutable_hyper_parameters());
@@ -186,6 +202,7 @@ v1::KeySpec ToProto(const KeyDefinition& key) {
 
 Status CheckElements(const std::string& place, const char* what, ConstElements memory,
                      numeric::ElementType type, std::uint64_t element_count) {
+  if (element_count == 0 && memory.count == 0) return Status();
   if (Numeric(memory.type) != type)
     return Invalid(fmt::format("{}: its {} have type {}, but type {} was given", place, what,
                                ToString(type),
@@ -216,10 +233,24 @@ Status CheckNoOverlap(const std::string& place, ConstElements gradients, ConstEl
 
 Status CheckNoOverlap(const std::string& place, const KeyDefinition& key, ConstElements gradients,
                       ConstElements parameters) {
-  const std::uint64_t own_bytes = key.rank.value * key.gradients_bytes();
-  if (key.movement == KeyMovement::kGather &&
-      gradients.data == static_cast<const std::byte*>(parameters.data) + own_bytes)
-    return Status();
+  if (gradients.count == 0 || parameters.count == 0) return Status();
+  const auto begin = [](ConstElements memory) {
+    return static_cast<const std::byte*>(memory.data);
+  };
+  const std::uint64_t own_bytes =
+      key.rank.value * key.part_elements() * numeric::ElementBytes(key.type);
+  switch (key.parts.movement) {
+    case KeyMovement::kGather:
+    case KeyMovement::kGatherToOne:
+      if (begin(gradients) == begin(parameters) + own_bytes) return Status();
+      break;
+    case KeyMovement::kScatter:
+      if (begin(parameters) == begin(gradients) + own_bytes) return Status();
+      break;
+    case KeyMovement::kAllReduce:
+    case KeyMovement::kReduceScatter:
+    case KeyMovement::kAllToAll: break;
+  }
   return CheckNoOverlap(place, gradients, parameters);
 }
 

@@ -27,7 +27,8 @@ v1::KeySpec ToProto(const KeyDefinition& key);
 Status CheckElements(const std::string& place, const char* what, ConstElements memory,
                      numeric::ElementType type, std::uint64_t element_count);
 Status CheckNoOverlap(const std::string& place, ConstElements gradients, ConstElements parameters);
-// The same for a round of the key: what a rank gathers may be its own part of the result.
+// The same for a round of the key. A rank's own part may be sent from, or arrive, where it is in
+// the whole: it is overwritten with the same bytes.
 Status CheckNoOverlap(const std::string& place, const KeyDefinition& key, ConstElements gradients,
                       ConstElements parameters);
 

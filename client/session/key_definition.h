@@ -33,19 +33,21 @@ constexpr KeyMovement Internal(Movement movement) { return static_cast<KeyMoveme
 static_assert(Internal(Movement::kAllReduce) == KeyMovement::kAllReduce);
 static_assert(Internal(Movement::kGather) == KeyMovement::kGather);
 static_assert(Internal(Movement::kReduceScatter) == KeyMovement::kReduceScatter);
+static_assert(Internal(Movement::kAllToAll) == KeyMovement::kAllToAll);
+static_assert(Internal(Movement::kScatter) == KeyMovement::kScatter);
+static_assert(Internal(Movement::kGatherToOne) == KeyMovement::kGatherToOne);
 
 inline constexpr std::uint64_t kNowhere = UINT64_MAX;  // not an offset
 
 struct KeyDefinition {
   std::string name;
-  std::uint64_t element_count = 0;
+  std::uint64_t element_count = 0;  // parts.largest() parts
   numeric::ElementType type{};
   numeric::ElementType gradient_type{};
   numeric::ElementType parameter_type{};
   Operation operation{};  // not kDefault
-  KeyMovement movement = KeyMovement::kAllReduce;
+  KeyParts parts;
   Rank rank{};  // this rank
-  std::uint32_t world_size = 1;
   Optimizer optimizer;
   wire::HyperParameters hyper_parameters{};
   std::int32_t priority = 0;
@@ -65,13 +67,11 @@ struct KeyDefinition {
   MappedMemory owned_gradients;
   MappedMemory owned_parameters;
 
-  std::uint64_t part_count() const { return element_count / world_size; }
-  std::uint64_t gradient_count() const {
-    return movement == KeyMovement::kGather ? part_count() : element_count;
-  }
-  std::uint64_t parameter_count() const {
-    return movement == KeyMovement::kReduceScatter ? part_count() : element_count;
-  }
+  std::uint64_t part_elements() const { return element_count / parts.largest(); }
+  // What the daemon holds.
+  std::uint64_t elements_held() const { return part_elements() * parts.count(); }
+  std::uint64_t gradient_count() const { return part_elements() * parts.SentBy(rank); }
+  std::uint64_t parameter_count() const { return part_elements() * parts.ReceivedBy(rank); }
   std::uint64_t gradients_bytes() const {
     return gradient_count() * numeric::ElementBytes(gradient_type);
   }

@@ -21,7 +21,7 @@ const char* OperationText(const Command& command) {
     case wire::RoundOperation::kReduce: return "reduce";
     case wire::RoundOperation::kAssign: return "assign";
     case wire::RoundOperation::kLoad: return "load";
-    case wire::RoundOperation::kGather: return "gather";
+    case wire::RoundOperation::kMove: return "move";
   }
   return "unknown";
 }
@@ -115,11 +115,11 @@ Result<std::uint64_t> KeyImpl::Start(const Round& round) {
 
 Result<std::uint64_t> KeyImpl::StartAssign(Rank root, numeric::ElementType payload_type,
                                            const void* values) {
-  if (definition.movement != KeyMovement::kAllReduce)
+  if (definition.parts.movement != KeyMovement::kAllReduce)
     return Status(StatusCode::kFailedPrecondition,
                   fmt::format("{} has movement {}: only keys with movement all_reduce can be "
                               "initialized or broadcast",
-                              Place(), ToString(definition.movement)));
+                              Place(), ToString(definition.parts.movement)));
   return Start({.operation = wire::RoundOperation::kAssign,
                 .root = root,
                 .payload_type = payload_type,

@@ -25,6 +25,7 @@ std::uint64_t AddPiece(std::uint64_t bytes, std::uint64_t& total) {
 Status TakeOwn(const KeyDefinition& key, const char* what, std::uint64_t bytes,
                std::span<std::byte> region, std::uint64_t offset, MappedMemory& pages,
                Elements& memory) {
+  if (bytes == 0) return Status();
   if (!region.empty() && offset != kNowhere) {
     if (offset > region.size() || bytes > region.size() - offset)
       return Status(

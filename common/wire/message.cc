@@ -51,7 +51,7 @@ bool OperationIsKnown(RoundOperation operation) {
     case RoundOperation::kReduce:
     case RoundOperation::kAssign:
     case RoundOperation::kLoad:
-    case RoundOperation::kGather: return true;
+    case RoundOperation::kMove: return true;
   }
   return false;
 }
@@ -155,7 +155,7 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   decoded.operation =
       static_cast<RoundOperation>(LoadLittleEndian<std::uint8_t>(at + kOperationAt));
   if (!OperationIsKnown(decoded.operation)) return DecodeError::kOperation;
-  if (decoded.operation == RoundOperation::kGather && decoded.version < kGatherVersion) {
+  if (decoded.operation == RoundOperation::kMove && decoded.version < kMoveVersion) {
     return DecodeError::kOperation;
   }
   const auto type = LoadLittleEndian<std::uint8_t>(at + kTypeAt);

@@ -33,8 +33,8 @@ inline constexpr std::uint8_t kLaneVersion = 3;         // the version of this b
 inline constexpr std::uint8_t kLaneVersionMin = 1;      // the oldest supported (N-1 from N=2 on)
 // Since this version both ends of a lane send keep-alives. A peer of an older version sends none.
 inline constexpr std::uint8_t kKeepAliveVersion = 2;
-// Since this version there are rounds of kGather, whose gradients without payload need no slot.
-inline constexpr std::uint8_t kGatherVersion = 3;
+// Since this version there are rounds of kMove, whose gradients without payload need no slot.
+inline constexpr std::uint8_t kMoveVersion = 3;
 inline constexpr std::size_t kHeaderBytes = 64;
 // Payloads of kHyperParameters are inline: delivered together with the header, not into a slot.
 inline constexpr std::size_t kInlineBytesMax = 96;
@@ -43,8 +43,7 @@ enum class MessageKind : std::uint8_t {
   kGradient = 1,    // worker -> server. The payload goes into staging slot `slot`; with kNoSlot the
                     // daemon reads it in place from shared memory. Refers to `hyper_version`.
   kParameters = 2,  // server -> worker. The chunk's version `iteration`; `slot` is the chunk index.
-                    // Without payload for a rank that does not own the chunk of a key of
-                    // KeyMovement::kReduceScatter.
+                    // Without payload for a rank that does not receive the chunk (KeyMovement).
   kCredit = 3,      // server -> worker. Staging slot `slot` (it held `chunk`) may be used again.
   kHyperParameters = 4,  // worker -> server. Version `hyper_version` of the hyper-parameters of
                          // `key`, inline payload.
@@ -64,18 +63,18 @@ enum class RoundOperation : std::uint8_t {
   kReduce = 0,  // sum or mean, then the key's optimizer
   kAssign = 1,  // the payload of rank `root` becomes the parameters; other ranks push 0 bytes
   kLoad = 2,    // a checkpoint's state, sent by control, replaces the chunk's; ranks push 0 bytes
-  // The payload of the chunk's owner, rank `root`, becomes the parameters, byte by byte; other
-  // ranks push 0 bytes. Only for keys of KeyMovement::kGather. Since kGatherVersion.
-  kGather = 3,
+  // The payload of the chunk's only sender, rank `root`, becomes the parameters, byte by byte;
+  // other ranks push 0 bytes. Only for keys that move bytes (KeyMovement). Since kMoveVersion.
+  kMove = 3,
 };
 
 // Such a round is an iteration of its key: it counts as a reduction.
 constexpr bool IsIteration(RoundOperation operation) {
-  return operation == RoundOperation::kReduce || operation == RoundOperation::kGather;
+  return operation == RoundOperation::kReduce || operation == RoundOperation::kMove;
 }
 // One rank's payload becomes the parameters.
 constexpr bool HasRoot(RoundOperation operation) {
-  return operation == RoundOperation::kAssign || operation == RoundOperation::kGather;
+  return operation == RoundOperation::kAssign || operation == RoundOperation::kMove;
 }
 
 // Flags of a message. FlagsOf() returns the flags that a kind allows.

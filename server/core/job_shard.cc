@@ -219,7 +219,8 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
       chunk.key = &batch->keys[i];
       chunk.element_count = piece.element_count;
       chunk.element_offset = piece.element_offset;
-      chunk.owner = piece.owner;
+      chunk.sender = piece.sender;
+      chunk.receiver = piece.receiver;
       for (std::uint32_t v = 0; v < 2; ++v) {
         std::byte* const base = spec.parameters[config.versions() == 2 ? v : 0];
         PHUB_CHECK(base != nullptr, "key={} version={}", spec.key.value, v);

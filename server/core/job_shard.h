@@ -84,7 +84,8 @@ struct KeyShardSpec {
   struct ChunkSpec {
     std::uint32_t element_count = 0;
     std::uint64_t element_offset = 0;  // in the key
-    Rank owner{};                      // numbered over the whole job; see KeyMovement
+    Rank sender = kEveryRank;          // see KeyParts; numbered over the whole job
+    Rank receiver = kEveryRank;        // likewise
   };
   KeyIndex key{};  // keys are added in order; each shard gets every key, perhaps without chunks
   Reduction reduction = Reduction::kSum;
@@ -133,7 +134,8 @@ struct Chunk {
   ChunkIndex index{};
   std::uint32_t element_count = 0;
   std::uint64_t element_offset = 0;  // in the key
-  Rank owner{};                      // numbered over the whole job; see KeyMovement
+  Rank sender = kEveryRank;          // see KeyParts; numbered over the whole job
+  Rank receiver = kEveryRank;        // likewise
   ShardKey* key = nullptr;
   // In key->parameter_type, as sent to workers; for sum-only keys, the last result. Version v is at
   // [v % 2]; both pointers are equal if only one version is kept.
@@ -185,7 +187,7 @@ struct Chunk {
   std::uint32_t reply_bytes() const { return Bytes(key->parameter_type); }
   // Whether a rank of the job receives the chunk's elements, or only the news of its version.
   bool RepliesWithPayloadTo(Rank rank_of_job) const {
-    return key->movement != KeyMovement::kReduceScatter || owner == rank_of_job;
+    return receiver == kEveryRank || receiver == rank_of_job;
   }
 };
 

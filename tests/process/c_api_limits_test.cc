@@ -126,24 +126,40 @@ TEST_F(CApi, KeysMoveAndOlderProgramsKnowOnlyTheFirstMovement) {
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     jobs_[rank] = JoinAs(session_.get(), OptionsOf("moves", rank, 2));
     ASSERT_NE(jobs_[rank], nullptr);
-    phub_key_spec specs[2];
-    for (phub_key_spec& spec : specs) phub_key_spec_init(&spec, sizeof(spec));
+    phub_key_spec specs[3];
+    for (phub_key_spec& spec : specs) {
+      phub_key_spec_init(&spec, sizeof(spec));
+      spec.element_count = 6;
+    }
     specs[0].name = "gathered";
     specs[1].name = "scattered";
-    specs[0].element_count = specs[1].element_count = 6;
+    specs[2].name = "from_root";
     specs[0].movement = 7;
-    phub_key* keys[2];
-    EXPECT_EQ(phub_job_add_keys(jobs_[rank].get(), specs, 2, keys, error_.Out()),
+    phub_key* keys[3];
+    EXPECT_EQ(phub_job_add_keys(jobs_[rank].get(), specs, 3, keys, error_.Out()),
               PHUB_INVALID_ARGUMENT);
     EXPECT_THAT(error_.message(), HasSubstr("key gathered: movement is 7"));
     specs[0].movement = PHUB_GATHER;
     specs[1].movement = PHUB_REDUCE_SCATTER;
-    ASSERT_EQ(phub_job_add_keys(jobs_[rank].get(), specs, 2, keys, error_.Out()), PHUB_OK)
+    specs[2].movement = PHUB_SCATTER;
+    specs[2].root = 2;
+    EXPECT_EQ(phub_job_add_keys(jobs_[rank].get(), specs, 3, keys, error_.Out()),
+              PHUB_INVALID_ARGUMENT);
+    EXPECT_THAT(error_.message(), HasSubstr("key from_root: root is 2"));
+    // Memory that the caller gives has as many elements as this rank sends and receives.
+    static float memory[2][9];
+    specs[2].root = 1;
+    specs[2].gradients = rank == 1 ? memory[rank] : nullptr;
+    specs[2].parameters = memory[rank] + 6;
+    ASSERT_EQ(phub_job_add_keys(jobs_[rank].get(), specs, 3, keys, error_.Out()), PHUB_OK)
         << error_.message();
     EXPECT_EQ(phub_key_gradients(keys[0]).count, 3u);
     EXPECT_EQ(phub_key_parameters(keys[1]).count, 3u);
+    EXPECT_EQ(phub_key_gradients(keys[2]).count, rank == 1 ? 6u : 0u);
+    EXPECT_EQ(phub_key_parameters(keys[2]).count, 3u);
     keys_[rank] = KeyPointer(keys[0]);
     phub_key_free(keys[1]);
+    phub_key_free(keys[2]);
   }
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     handles[rank] = Push(keys_[rank].get(), static_cast<float>(rank + 1)).release();

@@ -1,4 +1,4 @@
-// Keys with movement gather and reduce-scatter: exact results over every transport of one host, and
+// Keys with other movements than all-reduce: exact results over every transport of one host, and
 // how many bytes they move, by the daemon's own counters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,6 +28,19 @@ struct Setting {
 constexpr std::uint64_t kPart = 3 * 32768 + 77;  // not a whole number of chunks
 constexpr std::uint64_t kPartBytes = kPart * sizeof(float);
 constexpr int kRounds = 3;
+constexpr std::uint32_t kRoot = 1;
+
+const char* NameOf(Movement movement) {
+  switch (movement) {
+    case Movement::kAllReduce: break;
+    case Movement::kGather: return "gather";
+    case Movement::kReduceScatter: return "reduce_scatter";
+    case Movement::kAllToAll: return "all_to_all";
+    case Movement::kScatter: return "scatter";
+    case Movement::kGatherToOne: return "gather_to_one";
+  }
+  return "all_reduce";
+}
 
 std::uint32_t Bits(std::uint32_t rank, int round, std::uint64_t element) {
   std::uint64_t z =
@@ -61,16 +74,17 @@ class Rank {
     job_.emplace(*std::move(job));
   }
 
-  std::string Run(bool gathers) {
+  std::string Run(Movement movement) {
     if (!problem_.empty()) return problem_;
     KeyOptions options;
-    options.movement = gathers ? Movement::kGather : Movement::kReduceScatter;
-    const std::uint64_t elements = ranks_ * kPart;
-    auto key = job_->AddKey(gathers ? "gathered" : "scattered", f32, elements, None{}, options);
+    options.movement = movement;
+    if (movement == Movement::kScatter || movement == Movement::kGatherToOne) options.root = kRoot;
+    auto key = job_->AddKey(NameOf(movement), f32, ranks_ * kPart, None{}, options);
     if (!key.ok()) return ToString(key.status());
-    // In phub's memory, in this process's, and with the part inside the result.
+    // In phub's memory, in this process's, and with the own part where it is in the whole.
     for (int round = 0; round < kRounds; ++round) {
-      gathers ? Gather(*key, round) : ReduceScatter(*key, round);
+      movement == Movement::kReduceScatter ? ReduceScatter(*key, round)
+                                           : Move(*key, movement, round);
       if (!problem_.empty()) return problem_;
     }
     return Leave();
@@ -97,19 +111,33 @@ class Rank {
     }
     if (const Status status = handle.Wait(); !status.ok()) Note(status);
   }
-  void Gather(Key& key, int round) {
-    std::vector<float> part(kPart);
-    for (std::uint64_t i = 0; i < kPart; ++i) part[i] = std::bit_cast<float>(Bits(rank_, round, i));
-    std::vector<float> own(kPart);
-    std::vector<float> result(ranks_ * kPart);
-    const bool inside = round == 2;
-    Push(key, round, part,
-         inside ? std::span(result).subspan(rank_ * kPart, kPart) : std::span(own), result);
+  // The bits of an element that this rank receives.
+  std::uint32_t Expected(Movement movement, int round, std::uint64_t element) const {
+    const auto part = static_cast<std::uint32_t>(element / kPart);
+    const std::uint64_t own = rank_ * kPart;
+    switch (movement) {
+      case Movement::kAllToAll: return Bits(part, round, own + element % kPart);
+      case Movement::kScatter: return Bits(kRoot, round, own + element);
+      default: return Bits(part, round, element % kPart);  // gathers
+    }
+  }
+  void Move(Key& key, Movement movement, int round) {
+    const std::uint64_t sent = key.gradients().count;
+    std::vector<float> pushed(sent);
+    for (std::uint64_t i = 0; i < sent; ++i)
+      pushed[i] = std::bit_cast<float>(Bits(rank_, round, i));
+    std::vector<float> own(sent);
+    std::vector<float> result(key.parameters().count);
+    std::span<float> from(own);
+    std::span<float> to(result);
+    const std::uint64_t place = rank_ * kPart;
+    if (round == 2 && from.size() < to.size() && !from.empty()) from = to.subspan(place, kPart);
+    if (round == 2 && to.size() < from.size() && !to.empty()) to = from.subspan(place, kPart);
+    Push(key, round, pushed, from, to);
     if (!problem_.empty()) return;
-    const std::span<const float> received = round == 0 ? key.parameters<float>() : result;
+    const std::span<const float> received = round == 0 ? key.parameters<float>() : to;
     for (std::uint64_t i = 0; i < received.size(); ++i) {
-      const auto owner = static_cast<std::uint32_t>(i / kPart);
-      if (std::bit_cast<std::uint32_t>(received[i]) == Bits(owner, round, i % kPart)) continue;
+      if (std::bit_cast<std::uint32_t>(received[i]) == Expected(movement, round, i)) continue;
       problem_ = "round " + std::to_string(round) + " element " + std::to_string(i);
       return;
     }
@@ -138,11 +166,11 @@ class Rank {
   std::string problem_;
 };
 
-void RunJob(const std::string& endpoint, const Setting& setting, bool gathers) {
+void RunJob(const std::string& endpoint, const Setting& setting, Movement movement) {
   std::vector<std::string> problems(setting.ranks);
   std::vector<std::thread> ranks;
   for (std::uint32_t rank = 0; rank < setting.ranks; ++rank) {
-    ranks.emplace_back([&, rank] { problems[rank] = Rank(endpoint, setting, rank).Run(gathers); });
+    ranks.emplace_back([&, rank] { problems[rank] = Rank(endpoint, setting, rank).Run(movement); });
   }
   for (std::thread& rank : ranks) rank.join();
   for (const std::string& problem : problems) EXPECT_EQ(problem, "");
@@ -150,24 +178,40 @@ void RunJob(const std::string& endpoint, const Setting& setting, bool gathers) {
 
 class Movements : public ::testing::TestWithParam<Setting> {
  protected:
-  // Every rank has sent and received this much in each round.
+  // All ranks together have sent and received so many parts in each round.
   void ExpectMoved(std::uint64_t sent, std::uint64_t received) const {
-    const std::uint64_t pushes = std::uint64_t{kRounds} * GetParam().ranks;
-    EXPECT_EQ(TenantMetric(daemon_.endpoint(), "phub_tenant_gradient_bytes_total"), pushes * sent);
-    EXPECT_EQ(TenantMetric(daemon_.endpoint(), "phub_tenant_reply_bytes_total"), pushes * received);
+    const std::uint64_t bytes = std::uint64_t{kRounds} * kPartBytes;
+    EXPECT_EQ(TenantMetric(daemon_.endpoint(), "phub_tenant_gradient_bytes_total"), bytes * sent);
+    EXPECT_EQ(TenantMetric(daemon_.endpoint(), "phub_tenant_reply_bytes_total"), bytes * received);
   }
+  const std::uint64_t ranks_ = GetParam().ranks;
 
   DaemonProcess daemon_{{"--cores", "2", "--pin", "off"}};
 };
 
 TEST_P(Movements, AGatherSendsOnePartAndReceivesAll) {
-  RunJob(daemon_.endpoint(), GetParam(), /*gathers=*/true);
-  ExpectMoved(kPartBytes, GetParam().ranks * kPartBytes);
+  RunJob(daemon_.endpoint(), GetParam(), Movement::kGather);
+  ExpectMoved(ranks_, ranks_ * ranks_);
 }
 
 TEST_P(Movements, AReduceScatterSendsAllAndReceivesOnePart) {
-  RunJob(daemon_.endpoint(), GetParam(), /*gathers=*/false);
-  ExpectMoved(GetParam().ranks * kPartBytes, kPartBytes);
+  RunJob(daemon_.endpoint(), GetParam(), Movement::kReduceScatter);
+  ExpectMoved(ranks_ * ranks_, ranks_);
+}
+
+TEST_P(Movements, AnAllToAllSendsAndReceivesAPartForEveryRank) {
+  RunJob(daemon_.endpoint(), GetParam(), Movement::kAllToAll);
+  ExpectMoved(ranks_ * ranks_, ranks_ * ranks_);
+}
+
+TEST_P(Movements, AScatterSendsFromTheRootAndReceivesOnePart) {
+  RunJob(daemon_.endpoint(), GetParam(), Movement::kScatter);
+  ExpectMoved(ranks_, ranks_);
+}
+
+TEST_P(Movements, AGatherToOneSendsOnePartAndReceivesAtTheRoot) {
+  RunJob(daemon_.endpoint(), GetParam(), Movement::kGatherToOne);
+  ExpectMoved(ranks_, ranks_);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -195,6 +239,10 @@ TEST(Movement, KeysThatCannotMoveThisWayAreRefusedByName) {
   EXPECT_THAT(refusal(8, None{}, gather), HasSubstr("moves bytes and has no operation"));
   gather = {.movement = Movement::kGather, .parameter_type = bf16};
   EXPECT_THAT(refusal(8, None{}, gather), HasSubstr("parameter_type must be f32"));
+  EXPECT_THAT(refusal(7, None{}, {.movement = Movement::kAllToAll}),
+              HasSubstr("7 elements cannot be divided among 2 ranks"));
+  EXPECT_THAT(refusal(8, None{}, {.movement = Movement::kScatter, .root = 2}),
+              HasSubstr("root is 2, but the job has only 2 ranks"));
   auto key = job->AddKey("scattered", f32, 8, None{}, {.movement = Movement::kReduceScatter});
   ASSERT_TRUE(key.ok()) << ToString(key.status());
   EXPECT_EQ(key->gradients().count, 8u);

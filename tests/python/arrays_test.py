@@ -89,12 +89,34 @@ class Training(DaemonTest):
                 np.testing.assert_array_equal(
                     scattered.parameters, 2 * np.arange(6)[3 * number : 3 * number + 3]
                 )
+                spread = job.add_key("spread", (4, 2), "uint8", movement="all_to_all")
+                spread.gradients[:] = [[10 * number + row] * 2 for row in range(4)]
+                spread.push_pull().wait(PATIENCE_S)
+                expected = [10 * (row // 2) + 2 * number + row % 2 for row in range(4)]
+                np.testing.assert_array_equal(spread.parameters[:, 0], expected)
+                dealt = job.add_key("dealt", (4, 3), movement="scatter", root=1)
+                self.assertEqual(dealt.gradients.shape, (4 if number == 1 else 0, 3))
+                if number == 1:
+                    dealt.gradients[:] = np.arange(12).reshape(4, 3)
+                dealt.push_pull().wait(PATIENCE_S)
+                np.testing.assert_array_equal(
+                    dealt.parameters, np.arange(12).reshape(4, 3)[2 * number : 2 * number + 2]
+                )
+                taken = job.add_key("taken", 6, "int32", movement="gather_to_one", root=1)
+                taken.gradients[:] = number + 1
+                result = np.zeros(6 if number == 1 else 0, np.int32)
+                taken.push_pull(taken.gradients, result).wait(PATIENCE_S)
+                np.testing.assert_array_equal(result, [1, 1, 1, 2, 2, 2] if number == 1 else [])
+                taken.push_pull().wait(PATIENCE_S)
+                np.testing.assert_array_equal(taken.mutable_parameters, result)
+                with self.assertRaisesRegex(phub.InvalidArgument, "the job has 2 ranks"):
+                    job.add_key("far", 8, movement="scatter", root=2)
                 with self.assertRaisesRegex(phub.FailedPrecondition, "movement reduce_scatter"):
                     scattered.broadcast(0)
                 with self.assertRaisesRegex(phub.InvalidArgument, "multiple of the world size, 2"):
                     job.add_key("odd", 7, movement="gather")
                 with self.assertRaisesRegex(phub.InvalidArgument, "it must be one of all_reduce"):
-                    job.add_key("wrong", 8, movement="scatter")
+                    job.add_key("wrong", 8, movement="broadcast")
                 job.barrier()
 
         on_ranks(2, rank)

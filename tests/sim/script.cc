@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <limits>
+#include <numeric>
 
 namespace phub::sim {
 namespace {
@@ -24,6 +25,12 @@ std::uint64_t HashOf(const std::vector<float>& values) {
   std::uint64_t hash = values.size();
   for (const float value : values) hash = Mix(hash, std::bit_cast<std::uint32_t>(value));
   return hash;
+}
+
+std::vector<std::uint32_t> Count(std::uint32_t first, std::uint32_t count) {
+  std::vector<std::uint32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
 }
 
 float LaneValue(std::uint32_t key, std::uint64_t iteration) {
@@ -68,19 +75,20 @@ wire::HyperParameters DrawHyperParameters(SeededRandom& random, simd::Optimizer 
 void DrawMovement(SeededRandom random, const JobScript& job, std::uint32_t index, KeyScript& key) {
   if (job.apply_iteration || job.racks > 1) return;
   if (index == 0 && job.fate != Fate::kCompletes) return;
-  const std::uint64_t kind = random.Below(5);
-  if (kind > 1) return;
-  key.movement = kind == 0 ? KeyMovement::kGather : KeyMovement::kReduceScatter;
+  if (random.Below(2) == 0) return;
+  key.movement = static_cast<KeyMovement>(1 + random.Below(kMovementMax));
+  if (HasRoot(key.movement)) key.root = static_cast<std::uint32_t>(random.Below(job.world_size));
   key.optimizer = simd::Optimizer::kNone;
-  const std::uint32_t parts = job.world_size;
+  const bool squares = key.movement == KeyMovement::kAllToAll;
+  const std::uint32_t parts = job.world_size * (squares ? job.world_size : 1);
   key.element_count = (key.element_count + parts - 1) / parts * parts;
-  const bool gathers = key.movement == KeyMovement::kGather;
-  if (gathers) {
+  const bool moves = MovesBytes(key.movement);
+  if (moves) {
     key.gradients = GradientKind::kHash;
     key.mean = false;
   }
   for (RoundScript& round : key.rounds) {
-    round.operation = gathers ? wire::RoundOperation::kGather : wire::RoundOperation::kReduce;
+    round.operation = moves ? wire::RoundOperation::kMove : wire::RoundOperation::kReduce;
   }
 }
 
@@ -296,11 +304,10 @@ std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint
     return gradient;
   }
   const std::uint64_t hash = Mix(HashOf(parameters), Mix(iteration, rank));
-  const bool gathers = job.keys[key].movement == KeyMovement::kGather;
+  const bool moves = MovesBytes(job.keys[key].movement);
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     const std::uint64_t bits = Mix(hash, i);
-    gradient[i] =
-        gathers ? std::bit_cast<float>(static_cast<std::uint32_t>(bits)) : UnitFloat(bits);
+    gradient[i] = moves ? std::bit_cast<float>(static_cast<std::uint32_t>(bits)) : UnitFloat(bits);
   }
   if (job.IsIn(TroubleScript::Kind::kNonFinite, key, iteration, rank)) {
     gradient[hash % gradient.size()] = hash % 2 == 0 ? std::numeric_limits<float>::quiet_NaN()
@@ -309,16 +316,48 @@ std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint
   return gradient;
 }
 
-Range PushedBy(const JobScript& job, const KeyScript& key, std::uint32_t rank) {
-  if (key.movement != KeyMovement::kGather) return {0, key.element_count};
+std::vector<std::uint32_t> PushedBy(const JobScript& job, const KeyScript& key,
+                                    std::uint32_t rank) {
   const std::uint32_t part = key.element_count / job.world_size;
-  return {rank * part, part};
+  switch (key.movement) {
+    case KeyMovement::kGather:
+    case KeyMovement::kGatherToOne:
+    case KeyMovement::kAllToAll: return Count(rank * part, part);
+    case KeyMovement::kScatter: return Count(0, key.root == rank ? key.element_count : 0);
+    case KeyMovement::kAllReduce:
+    case KeyMovement::kReduceScatter: break;
+  }
+  return Count(0, key.element_count);
 }
 
-Range ReceivedBy(const JobScript& job, const KeyScript& key, std::uint32_t rank) {
-  if (key.movement != KeyMovement::kReduceScatter) return {0, key.element_count};
+std::vector<std::uint32_t> ReceivedBy(const JobScript& job, const KeyScript& key,
+                                      std::uint32_t rank) {
   const std::uint32_t part = key.element_count / job.world_size;
-  return {rank * part, part};
+  switch (key.movement) {
+    case KeyMovement::kReduceScatter:
+    case KeyMovement::kScatter: return Count(rank * part, part);
+    case KeyMovement::kGatherToOne: return Count(0, key.root == rank ? key.element_count : 0);
+    case KeyMovement::kAllToAll: {
+      std::vector<std::uint32_t> elements;
+      for (std::uint32_t sender = 0; sender < job.world_size; ++sender) {
+        const auto own =
+            Count(sender * part + rank * (part / job.world_size), part / job.world_size);
+        elements.insert(elements.end(), own.begin(), own.end());
+      }
+      return elements;
+    }
+    case KeyMovement::kAllReduce:
+    case KeyMovement::kGather: break;
+  }
+  return Count(0, key.element_count);
+}
+
+std::vector<float> Pick(const std::vector<float>& whole,
+                        const std::vector<std::uint32_t>& elements) {
+  std::vector<float> picked;
+  picked.reserve(elements.size());
+  for (const std::uint32_t element : elements) picked.push_back(whole[element]);
+  return picked;
 }
 
 std::vector<float> BroadcastOf(const JobScript& job, std::uint32_t key, std::uint64_t iteration) {

@@ -11,8 +11,8 @@
 //          its plan's order). Expected parameters are computed serially, one element at a time,
 //          before the run.
 //
-// Keys with other movements than all-reduce are checked in the same way: a rank of a reduce-scatter
-// reads and hashes only its own part. The values of a gather are random bits, including NaNs and
+// Keys with other movements than all-reduce are checked in the same way: a rank reads and hashes
+// only the parts that it receives. Values that move as bytes are random bits, including NaNs and
 // denormal numbers, since they must arrive unchanged.
 #pragma once
 
@@ -46,12 +46,13 @@ struct TroubleScript {
 
 struct KeyScript {
   std::string name;
-  std::uint32_t element_count = 0;
-  std::uint32_t batch = 0;  // keys are added in batches
+  std::uint32_t element_count = 0;  // that the daemons hold
+  std::uint32_t batch = 0;          // keys are added in batches
   GradientKind gradients = GradientKind::kHash;
   simd::Optimizer optimizer = simd::Optimizer::kNone;
   bool mean = false;
   KeyMovement movement = KeyMovement::kAllReduce;
+  std::uint32_t root = 0;                    // the movement's root, if it has one
   std::vector<RoundScript> rounds;           // by iteration - 1
   std::vector<std::vector<float>> expected;  // by iteration: parameters after it; [0] is zeros
   // By iteration and array: the optimizer's state. Empty before the first reduction.
@@ -128,20 +129,20 @@ struct RackPlanScript {
 };
 JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,
                       const RackPlanScript& racks);
-// The elements of a key that one rank pushes or receives.
-struct Range {
-  std::uint32_t offset = 0;
-  std::uint32_t count = 0;
-};
-Range PushedBy(const JobScript& job, const KeyScript& key, std::uint32_t rank);
-Range ReceivedBy(const JobScript& job, const KeyScript& key, std::uint32_t rank);
+// The elements of a key that one rank pushes or receives, in the order of its memory.
+std::vector<std::uint32_t> PushedBy(const JobScript& job, const KeyScript& key, std::uint32_t rank);
+std::vector<std::uint32_t> ReceivedBy(const JobScript& job, const KeyScript& key,
+                                      std::uint32_t rank);
+// Those elements of `whole`.
+std::vector<float> Pick(const std::vector<float>& whole,
+                        const std::vector<std::uint32_t>& elements);
 // Computes key.expected and the skipped rounds (script_oracle.cc). REQUIRES: everything else is
 // drawn.
 void ComputeExpected(JobScript& job);
 std::string Describe(const JobScript& job);
 
 // The gradients that rank `rank` pushes in this round, given the parameters that it read. All
-// elements of the key; a gather uses only its own part.
+// elements of the key; only those that it pushes are used.
 std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint64_t iteration,
                               std::uint32_t rank, const std::vector<float>& parameters);
 // The values that the root of a broadcast sends.

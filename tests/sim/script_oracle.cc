@@ -45,22 +45,22 @@ std::vector<std::vector<float>> GradientsOf(const JobScript& job, std::uint32_t 
                                             const std::vector<float>& parameters) {
   std::vector<std::vector<float>> gradients;
   for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
-    const Range read = ReceivedBy(job, job.keys[key_index], rank);
-    const auto first = parameters.begin() + read.offset;
-    gradients.push_back(GradientOf(job, key_index, iteration, rank, {first, first + read.count}));
+    const auto read = Pick(parameters, ReceivedBy(job, job.keys[key_index], rank));
+    gradients.push_back(GradientOf(job, key_index, iteration, rank, read));
   }
   return gradients;
 }
 
-// The part of each rank, from that rank.
-std::vector<float> GatherSerially(const JobScript& job, std::uint32_t key_index,
-                                  std::uint64_t iteration, const std::vector<float>& parameters) {
+// The parts of each rank, from that rank.
+std::vector<float> MoveSerially(const JobScript& job, std::uint32_t key_index,
+                                std::uint64_t iteration, const std::vector<float>& parameters) {
   const KeyScript& key = job.keys[key_index];
   const std::vector<std::vector<float>> pushed = GradientsOf(job, key_index, iteration, parameters);
   std::vector<float> result(key.element_count);
   for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
-    const Range own = PushedBy(job, key, rank);
-    std::copy_n(pushed[rank].begin() + own.offset, own.count, result.begin() + own.offset);
+    for (const std::uint32_t element : PushedBy(job, key, rank)) {
+      result[element] = pushed[rank][element];
+    }
   }
   return result;
 }
@@ -141,8 +141,8 @@ void ApplyIteration(JobScript& job, std::uint64_t iteration, std::vector<KeyStat
       states[index].parameters = BroadcastOf(job, index, iteration);
       continue;
     }
-    if (round.operation == wire::RoundOperation::kGather) {
-      states[index].parameters = GatherSerially(job, index, iteration, states[index].parameters);
+    if (round.operation == wire::RoundOperation::kMove) {
+      states[index].parameters = MoveSerially(job, index, iteration, states[index].parameters);
       continue;
     }
     round.skipped = decision.skip;

@@ -223,6 +223,7 @@ v1::AddKeysRequest SimWorker::NextBatch() const {
     spec.set_element_count(ElementCount(key));
     spec.set_type(v1::ELEMENT_TYPE_F32);
     spec.set_movement(static_cast<v1::Movement>(key.movement));
+    spec.set_root(key.root);
     spec.set_operation(key.mean ? v1::OPERATION_MEAN : v1::OPERATION_SUM);
     spec.set_optimizer(static_cast<v1::OptimizerKind>(key.optimizer));
     *spec.mutable_hyper_parameters() = ToProto(key.rounds[0].hyper_parameters);
@@ -270,8 +271,7 @@ void SimWorker::OnKeysAdded() {
                      .key = KeyIndex{placement.key_index()},
                      .element_count = ElementCount(key),
                      .element_bytes = sizeof(float),
-                     .movement = key.movement,
-                     .ranks = script_.world_size,
+                     .parts = {key.movement, script_.world_size, Rank{key.root}},
                      .chunk_bins = {placement.chunk_bins().data(),
                                     static_cast<std::size_t>(placement.chunk_bins_size())}});
   }
@@ -289,7 +289,6 @@ void SimWorker::OnKeysAdded() {
                (SharingLink() == nullptr ? response : SharingLink()->placed)
                    .placements(static_cast<int>(in_batch)));
     batch->keys.push_back({.layout = std::move(layout),
-                           .movement = script_.keys[index].movement,
                            .rank = Rank{rank_},
                            .priority = static_cast<std::int32_t>(random_.Below(3)),
                            .hyper_parameters = script_.keys[index].rounds[0].hyper_parameters,

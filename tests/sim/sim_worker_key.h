@@ -14,8 +14,8 @@ class SimWorker::Key final : public client::RoundListener {
       : index(key_index),
         pushed(PushedBy(worker.script_, worker.script_.keys[key_index], worker.rank_)),
         received(ReceivedBy(worker.script_, worker.script_.keys[key_index], worker.rank_)),
-        own_gradients(pushed.count),
-        own_parameters(received.count),
+        own_gradients(pushed.size()),
+        own_parameters(received.size()),
         gradients(own_gradients.data()),
         parameters(own_parameters.data()) {}
 
@@ -28,11 +28,11 @@ class SimWorker::Key final : public client::RoundListener {
     if (withdrawn) active = false;
   }
 
-  std::vector<float> Parameters() const { return {parameters, parameters + received.count}; }
+  std::vector<float> Parameters() const { return {parameters, parameters + received.size()}; }
 
   const std::uint32_t index;
-  const Range pushed;    // the part of the key in `gradients`
-  const Range received;  // the part of the key in `parameters`
+  const std::vector<std::uint32_t> pushed;    // the elements of the key in `gradients`
+  const std::vector<std::uint32_t> received;  // the elements of the key in `parameters`
   std::vector<float> own_gradients, own_parameters;
   float* gradients;   // in own_gradients, or in memory shared with the daemon
   float* parameters;  // likewise

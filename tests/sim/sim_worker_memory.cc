@@ -95,12 +95,12 @@ std::uint64_t SimWorker::PlanMemory(const v1::AddKeysRequest& request) {
   const bool one_stretch = links_.size() == 1 && !script_.restart;
   for (std::size_t i = 0; i < memory_plans_.size(); ++i) {
     const KeyScript& key = script_.keys[keys_.size() + i];
-    const std::uint64_t pushed = PushedBy(script_, key, rank_).count * sizeof(float);
-    const std::uint64_t received = ReceivedBy(script_, key, rank_).count * sizeof(float);
+    const std::uint64_t pushed = PushedBy(script_, key, rank_).size() * sizeof(float);
+    const std::uint64_t received = ReceivedBy(script_, key, rank_).size() * sizeof(float);
     MemoryPlan& plan = memory_plans_[i];
-    if (random_.Chance(3, 4)) plan.gradients = AddPiece(pushed, total);
+    if (random_.Chance(3, 4) && pushed > 0) plan.gradients = AddPiece(pushed, total);
     const std::uint64_t kind = random_.Below(3);
-    if (kind == 0) plan.parameters = AddPiece(received, total);
+    if (kind == 0 && received > 0) plan.parameters = AddPiece(received, total);
     plan.parameters_shared = kind == 1 && one_stretch && key.optimizer != simd::Optimizer::kNone;
   }
   return total;

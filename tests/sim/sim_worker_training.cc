@@ -89,10 +89,11 @@ void SimWorker::StartRound(Key& key) {
   const bool assigns = round.operation == wire::RoundOperation::kAssign;
   if (assigns) push.root = Rank{round.root};
   if (!assigns || round.root == rank_) {
-    const std::vector<float> values =
+    const std::vector<float> whole =
         assigns ? BroadcastOf(script_, key.index, iteration)
                 : GradientOf(script_, key.index, iteration, rank_, key.Parameters());
-    std::copy_n(values.begin() + key.pushed.offset, key.pushed.count, key.gradients);
+    const std::vector<float> values = Pick(whole, key.pushed);
+    std::copy(values.begin(), values.end(), key.gradients);
     push.gradients = reinterpret_cast<const std::byte*>(key.gradients);
   }
   Submit(push);
@@ -135,8 +136,8 @@ void SimWorker::CheckRound(Key& key) {
     return;
   }
   const std::vector<float>& whole = script_.keys[key.index].expected[key.completed];
-  const std::vector<float> expected(whole.begin() + key.received.offset,
-                                    whole.begin() + key.received.offset + key.received.count);
+  const std::vector<float> expected = Pick(whole, key.received);
+  if (expected.empty()) return;
   if (std::memcmp(expected.data(), key.parameters, expected.size() * sizeof(float)) == 0) {
     return;
   }

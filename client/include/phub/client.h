@@ -75,13 +75,14 @@ PHUB_API const char* Version();
 
 // ---- Keys --------------------------------------------------------------------------------------
 
-// Operation, movement and types must be the same on all ranks; the other options may differ.
+// Operation, movement, root and types must be the same on all ranks; other options may differ.
 struct KeyOptions {
   Operation operation = Operation::kDefault;
   // Other movements than kAllReduce need a key without an optimizer, in a job of one rack with
-  // apply=kChunk, whose element_count is a multiple of world_size. kGather has no operation and no
-  // other wire types. Such keys have no Initialize() and no Broadcast().
+  // apply=kChunk, whose element_count is a multiple of world_size. Those that move bytes have no
+  // operation and no other wire types. Such keys have no Initialize() and no Broadcast().
   Movement movement = Movement::kAllReduce;
+  std::uint32_t root = 0;  // for kScatter and kGatherToOne: a rank
   // Element types of gradients() and parameters(), and on the wire. Unset: the key's type. An f32
   // key may use f16 or bf16; the daemon then keeps f32 masters.
   std::optional<ElementType> gradient_type = {};
@@ -174,9 +175,11 @@ class PHUB_API Key {
   // Number of rounds that completed on this rank, including broadcasts.
   std::uint64_t iteration() const;
 
-  // The key's memory: element_count elements each, of the types in KeyOptions. A rank that has only
-  // its own part has element_count / world_size elements there: gradients() of kGather,
-  // parameters() of kReduceScatter. The typed forms are empty if T is another type.
+  // The key's memory: element_count elements each, of the types in KeyOptions. A rank that sends or
+  // receives only one part has element_count / world_size elements there (gradients() of kGather,
+  // parameters() of kReduceScatter), and a rank that sends or receives nothing has none
+  // (gradients() of kScatter on other ranks than the root). The typed forms are empty if T is
+  // another type.
   Elements gradients() const;
   ConstElements parameters() const;
   template <Element T>
@@ -197,9 +200,9 @@ class PHUB_API Key {
   // Starts a round: sends gradients(), receives the new parameters into parameters().
   [[nodiscard]] Handle PushPull();
   // The same with the caller's memory: as many elements as gradients() and parameters() have, of
-  // the types in KeyOptions, not overlapping. With kGather the gradients may be their own part of
-  // the parameters. Copied only if a lane uses shared memory. phub uses this memory until the
-  // handle is complete.
+  // the types in KeyOptions, not overlapping. A gather's gradients may be their own part of the
+  // parameters, and a scatter's parameters their own part of the root's gradients. Copied only if a
+  // lane uses shared memory. phub uses this memory until the handle is complete.
   [[nodiscard]] Handle PushPull(ConstElements gradients, Elements parameters);
   // Apply::kIteration: like PushPull(), but requests that the iteration be skipped, for example
   // because this rank's loss is NaN. A request by one rank for one key is enough.

@@ -233,11 +233,15 @@ enum {
   PHUB_MAX = 4,
   PHUB_PRODUCT = 5
 };
-/* Which elements of a key travel in a round. Rank r owns the r-th of world_size equal parts. */
+/* Which elements of a key travel in a round: all, or world_size equal parts. All but the two
+ * reductions move bytes. */
 enum {
-  PHUB_ALL_REDUCE = 0,    /* every rank pushes all elements and receives all */
-  PHUB_GATHER = 1,        /* every rank pushes its part, moved as bytes, and receives all parts */
-  PHUB_REDUCE_SCATTER = 2 /* every rank pushes all elements and receives its part */
+  PHUB_ALL_REDUCE = 0,     /* every rank pushes all elements and receives all */
+  PHUB_GATHER = 1,         /* rank r pushes part r and receives all parts */
+  PHUB_REDUCE_SCATTER = 2, /* every rank pushes all elements; rank r receives part r */
+  PHUB_ALL_TO_ALL = 3,     /* every rank pushes all; rank r receives part r of every rank */
+  PHUB_SCATTER = 4,        /* the root pushes all elements; rank r receives part r */
+  PHUB_GATHER_TO_ONE = 5   /* rank r pushes part r; the root receives all parts */
 };
 enum {
   PHUB_NONE = 0, /* no optimizer: a round is an all-reduce */
@@ -306,7 +310,7 @@ typedef struct phub_key_spec {
   /* PHUB_ALL_REDUCE, ... The other movements need a key without an optimizer whose element_count is
    * a multiple of world_size; phub/client.h has the rules. */
   int32_t movement;
-  int32_t reserved_2; /* 0 */
+  uint32_t root; /* of PHUB_SCATTER and PHUB_GATHER_TO_ONE */
 } phub_key_spec;
 PHUB_API void phub_key_spec_init(phub_key_spec* spec, size_t struct_size);
 
@@ -322,8 +326,8 @@ PHUB_API int32_t phub_key_type(const phub_key* key);
 /* Number of rounds that completed on this rank, including broadcasts. */
 PHUB_API uint64_t phub_key_iteration(const phub_key* key);
 /* The key's memory. It lives until the key and all its handles are freed and this rank left. It has
- * element_count elements; element_count / world_size where this rank has only its own part:
- * gradients of PHUB_GATHER, parameters of PHUB_REDUCE_SCATTER. */
+ * element_count elements; element_count / world_size where this rank has only one part (gradients
+ * of PHUB_GATHER), and none where it has no part (gradients of PHUB_SCATTER on other ranks). */
 PHUB_API phub_elements phub_key_gradients(const phub_key* key);
 PHUB_API phub_const_elements phub_key_parameters(const phub_key* key);
 /* The same parameters, writable between rounds; data is NULL if they are shared with others. */

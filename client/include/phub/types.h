@@ -52,7 +52,8 @@ inline constexpr ElementType kElementTypeOf<std::int64_t> = i64;
 template <>
 inline constexpr ElementType kElementTypeOf<std::uint8_t> = u8;
 template <typename T>
-concept Element = kElementTypeOf<T> != ElementType{};
+concept Element = kElementTypeOf<T>
+!= ElementType{};
 
 // Views of elements whose type is known at run time. They convert from spans and vectors.
 struct Elements {
@@ -112,15 +113,22 @@ enum class Operation : std::uint8_t {
   kProduct = 5,  // left fold in rank order
 };
 
-// Which elements of a key travel in a round. With kGather and kReduceScatter the key consists of
-// world_size equal parts, one after the other; part r belongs to rank r.
+// Which elements of a key travel in a round. Except with kAllReduce, the key consists of world_size
+// equal parts, one after the other. All but the two reductions move elements as bytes: NaNs and
+// denormal numbers of any type arrive unchanged.
 enum class Movement : std::uint8_t {
   kAllReduce = 0,  // every rank pushes all elements and receives all
-  // Rank r pushes part r; every rank receives all parts. The elements are moved as bytes: NaNs and
-  // denormal numbers of any type arrive unchanged.
+  // Rank r pushes part r; every rank receives all parts.
   kGather = 1,
   // Every rank pushes all elements, and they are combined as by kAllReduce; rank r receives part r.
   kReduceScatter = 2,
+  // Every rank pushes all elements; rank r receives part r of every rank, in the order of the
+  // ranks.
+  kAllToAll = 3,
+  // The rank KeyOptions::root pushes all elements; rank r receives part r.
+  kScatter = 4,
+  // Rank r pushes part r; the rank KeyOptions::root receives all parts.
+  kGatherToOne = 5,
 };
 
 // Optimizers, defined as in torch.optim; g is the combined gradient. All except None need a

@@ -16,8 +16,37 @@ from ._library import lib
 from ._optimizers import Optimizer, to_c
 from ._record import NO_RECORDER, DumpRecord, c_recorder
 
-_MOVEMENTS = {None: 0, "all_reduce": 0, "gather": 1, "reduce_scatter": 2}
-_OPERATIONS = {None: 0, "sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
+
+@dataclasses.dataclass(frozen=True)
+class Movement:
+    """Which parts of a key a rank sends and receives. A key has an equal part for each rank."""
+
+    number: int  # PHUB_ALL_REDUCE, ...
+    sends: str = "all"  # "all" parts, its "own", or all at the "root" and none elsewhere
+    receives: str = "all"
+    has_parts: bool = True
+
+    @property
+    def has_root(self) -> bool:
+        return "root" in (self.sends, self.receives)
+
+
+MOVEMENTS = {
+    "all_reduce": Movement(0, has_parts=False),
+    "gather": Movement(1, sends="own"),
+    "reduce_scatter": Movement(2, receives="own"),
+    "all_to_all": Movement(3),
+    "scatter": Movement(4, sends="root", receives="own"),
+    "gather_to_one": Movement(5, sends="own", receives="root"),
+}
+OPERATIONS = {"sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
+
+
+def part_count(side: str, is_root: bool, ranks: int) -> int:
+    """The parts that a rank sends or receives; `side` is Movement.sends or Movement.receives."""
+    if side == "own":
+        return 1
+    return ranks if side == "all" or is_root else 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +64,7 @@ class KeySpec:
     copy: bool = False
     tensors: Optional[Sequence[_types.Shape]] = None
     movement: Optional[str] = None
+    root: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +163,7 @@ class Job:
         priority: Optional[int] = None,
         copy: bool = False,
         movement: Optional[str] = None,
+        root: int = 0,
     ) -> Key:
         """Adds a key. Every rank adds the same keys in the same order.
 
@@ -142,10 +173,18 @@ class Job:
         float16 or phub.bfloat16.
         priority: among waiting keys, those with a higher priority are sent first.
         copy: the parameters are private memory, which this worker may write between rounds.
-        movement: "all_reduce" (the default), "gather" or "reduce_scatter". The other movements need
-        a key without an optimizer, whose first extent is a multiple of the world size. Rank r has
-        the r-th part of it: with "gather" `gradients` is this rank's part and `parameters` all
-        parts, moved as bytes; with "reduce_scatter" `parameters` is this rank's part of the sum.
+        movement: which parts of the key travel: "all_reduce" (the default), or one of these. They
+        need a key without an optimizer, whose first extent is a multiple of the world size: it has
+        an equal part for each rank. All but "reduce_scatter" move bytes.
+
+        - "gather": `gradients` is this rank's part, `parameters` the parts of all ranks.
+        - "reduce_scatter": `parameters` is this rank's part of the sum.
+        - "all_to_all": part p of `gradients` becomes this rank's part of rank p's `parameters`.
+        - "scatter": `parameters` is this rank's part of the root's `gradients`.
+        - "gather_to_one": `gradients` is this rank's part, the root's `parameters` all parts.
+
+        root: the rank that sends all parts of a "scatter", or receives those of a "gather_to_one".
+        Other ranks have an empty array there.
         """
         spec = KeySpec(
             name,
@@ -158,6 +197,7 @@ class Job:
             priority,
             copy,
             movement=movement,
+            root=root,
         )
         return self.add_keys([spec])[0]
 
@@ -175,7 +215,7 @@ class Job:
     def add_keys(self, specs: Iterable[KeySpec]) -> list[Key]:
         """Adds keys in one round trip. If it fails, no key is added."""
         given = list(specs)
-        layouts = [_layout(spec, self.world_size) for spec in given]
+        layouts = [_layout(spec, self.world_size, self.rank) for spec in given]
         values = (_library.KeySpec * len(given))()
         kept = [
             _fill(values[i], spec, layout) for i, (spec, layout) in enumerate(zip(given, layouts))
@@ -227,18 +267,24 @@ class Job:
         return iteration.value
 
 
-def _layout(spec: KeySpec, world_size: int) -> Layout:
+def _layout(spec: KeySpec, world_size: int, rank: int) -> Layout:
     number = _types.number_of(spec.dtype)
-    if spec.operation not in _OPERATIONS:
-        names = ", ".join(str(name) for name in _OPERATIONS if name is not None)
+    if spec.operation is not None and spec.operation not in OPERATIONS:
         raise InvalidArgument(
-            f"operation of key {spec.name} is {spec.operation!r}; it must be one of {names}",
+            f"operation of key {spec.name} is {spec.operation!r}; it must be one of "
+            f"{', '.join(OPERATIONS)}",
             key=spec.name,
         )
-    if spec.movement not in _MOVEMENTS:
-        names = ", ".join(str(name) for name in _MOVEMENTS if name is not None)
+    movement = MOVEMENTS.get(spec.movement or "all_reduce")
+    if movement is None:
         raise InvalidArgument(
-            f"movement of key {spec.name} is {spec.movement!r}; it must be one of {names}",
+            f"movement of key {spec.name} is {spec.movement!r}; it must be one of "
+            f"{', '.join(MOVEMENTS)}",
+            key=spec.name,
+        )
+    if not 0 <= spec.root < world_size:
+        raise InvalidArgument(
+            f"root of key {spec.name} is {spec.root}, but the job has {world_size} ranks",
             key=spec.name,
         )
     if spec.tensors is None:
@@ -253,7 +299,12 @@ def _layout(spec: KeySpec, world_size: int) -> Layout:
     def other(dtype: Any) -> int:
         return number if dtype is None else _types.number_of(dtype)
 
-    part = shape if _MOVEMENTS[spec.movement] == 0 else _part(spec, shape, world_size)
+    def parts(side: str) -> tuple[int, ...]:
+        count = part_count(side, rank == spec.root, world_size)
+        return (shape[0] // world_size * count, *shape[1:])
+
+    if movement.has_parts:
+        _check_parts(spec, shape, world_size)
     return Layout(
         spec.name,
         number,
@@ -261,14 +312,14 @@ def _layout(spec: KeySpec, world_size: int) -> Layout:
         other(spec.parameter_dtype),
         shape,
         tensors,
-        part if spec.movement == "gather" else shape,
-        part if spec.movement == "reduce_scatter" else shape,
+        parts(movement.sends) if movement.has_parts else shape,
+        parts(movement.receives) if movement.has_parts else shape,
     )
 
 
-def _part(spec: KeySpec, shape: tuple[int, ...], world_size: int) -> tuple[int, ...]:
+def _check_parts(spec: KeySpec, shape: tuple[int, ...], world_size: int) -> None:
     if shape and shape[0] % world_size == 0:
-        return (shape[0] // world_size, *shape[1:])
+        return
     raise InvalidArgument(
         f"key {spec.name} has movement {spec.movement}, so the first extent of its shape {shape} "
         f"must be a multiple of the world size, {world_size}",
@@ -281,11 +332,12 @@ def _fill(values: _library.KeySpec, spec: KeySpec, layout: Layout) -> tuple[Any,
     lib.phub_key_spec_init(ctypes.byref(values), ctypes.sizeof(values))
     values.name = spec.name.encode()
     values.type = layout.number
-    values.operation = _OPERATIONS[spec.operation]
+    values.operation = OPERATIONS[spec.operation] if spec.operation is not None else 0
     values.gradient_type = layout.gradient_number
     values.parameter_type = layout.parameter_number
     values.copy = int(spec.copy)
-    values.movement = _MOVEMENTS[spec.movement]
+    values.movement = MOVEMENTS[spec.movement or "all_reduce"].number
+    values.root = spec.root
     if spec.priority is not None:
         values.has_priority = 1
         values.priority = spec.priority

@@ -25,8 +25,8 @@ class Layout:
     parameter_number: int
     shape: tuple[int, ...]
     tensors: tuple[tuple[int, ...], ...]  # more than one for a bundle
-    gradient_shape: tuple[int, ...]  # this rank's part, with movement="gather"
-    parameter_shape: tuple[int, ...]  # this rank's part, with movement="reduce_scatter"
+    gradient_shape: tuple[int, ...]  # of the parts that this rank sends
+    parameter_shape: tuple[int, ...]  # of the parts that it receives
 
 
 class Key:
@@ -51,7 +51,9 @@ class Key:
             lib.phub_key_parameters(pointer), shape, owner, writable=False
         )
         self._mutable: Optional[Array] = (
-            _types.view(mutable, shape, owner, writable=True) if mutable.data else None
+            _types.view(mutable, shape, owner, writable=True)
+            if mutable.data or 0 in shape
+            else None
         )
 
     def __repr__(self) -> str:

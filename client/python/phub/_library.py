@@ -110,7 +110,7 @@ class KeySpec(ctypes.Structure):
         ("gradients", ctypes.c_void_p),
         ("parameters", ctypes.c_void_p),
         ("movement", ctypes.c_int32),
-        ("reserved_2", ctypes.c_int32),
+        ("root", ctypes.c_uint32),
     ]
 
 

@@ -65,6 +65,8 @@ def view(
 ) -> Array:
     """An array in phub's memory, which keeps `owner` alive."""
     storage = _STORAGE[elements.type]
+    if elements.count == 0:  # this rank has no part of the key
+        return np.empty(shape, storage)
     memory = (ctypes.c_char * (elements.count * storage.itemsize)).from_address(elements.data)
     setattr(memory, "_owner", owner)
     array: Array = np.frombuffer(memory, dtype=storage).reshape(shape)

@@ -37,7 +37,7 @@ std::string DescribeRound(const ConflictSide& own, const ConflictSide& other) {
     }
     case RoundOperation::kLoad: return "LoadCheckpoint";
     case RoundOperation::kReduce:
-    case RoundOperation::kGather: break;
+    case RoundOperation::kMove: break;
   }
   if (!other.is_known || other.operation != own.operation) return "a gradient";
   const std::string values = DescribeValues(own, other);

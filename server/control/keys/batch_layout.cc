@@ -53,7 +53,8 @@ std::vector<std::vector<KeyShardSpec>> CutForCores(
       const ChunkMap::Chunk cut = map.At(chunk);
       parts[bin.value - own.first].back().chunks.push_back({.element_count = cut.element_count,
                                                             .element_offset = cut.element_offset,
-                                                            .owner = cut.owner});
+                                                            .sender = cut.sender,
+                                                            .receiver = cut.receiver});
     }
   }
   return parts;

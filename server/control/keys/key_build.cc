@@ -40,7 +40,7 @@ std::vector<std::vector<BinIndex>> Place(KeyBuild& build) {
   std::vector<std::uint64_t> part_bytes;
   std::vector<std::uint32_t> parts;  // [key]
   for (const v1::KeySpec& key : build.keys) {
-    parts.push_back(PartsOf(MovementOf(key), build.config.world_size));
+    parts.push_back(PartsOf(key, build.config.world_size).count());
     part_bytes.insert(part_bytes.end(), parts.back(), KeyBytes(key) / parts.back());
   }
   std::vector<std::vector<BinIndex>> placed = PlaceKeys(build.bins, part_bytes, build.chunk_bytes);

@@ -82,6 +82,9 @@ Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
   if (a.movement() != b.movement()) {
     return phrase(MovementName(a), MovementName(b));
   }
+  if (a.root() != b.root()) {
+    return phrase(fmt::format("root {}", a.root()), fmt::format("root {}", b.root()));
+  }
   if (a.operation() != b.operation()) {
     return phrase(OperationName(a.operation()), OperationName(b.operation()));
   }

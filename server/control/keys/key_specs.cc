@@ -20,8 +20,11 @@ static_assert(v1::ELEMENT_TYPE_F32 == static_cast<int>(ElementType::kF32));
 static_assert(v1::ELEMENT_TYPE_U8 == static_cast<int>(ElementType::kU8));
 static_assert(numeric::kElementTypeMax == v1::ELEMENT_TYPE_U8);
 static_assert(v1::MOVEMENT_GATHER == static_cast<int>(KeyMovement::kGather));
-static_assert(kMovementMax == v1::MOVEMENT_REDUCE_SCATTER);
-static_assert(kMovementMax == static_cast<int>(KeyMovement::kReduceScatter));
+static_assert(v1::MOVEMENT_REDUCE_SCATTER == static_cast<int>(KeyMovement::kReduceScatter));
+static_assert(v1::MOVEMENT_ALL_TO_ALL == static_cast<int>(KeyMovement::kAllToAll));
+static_assert(v1::MOVEMENT_SCATTER == static_cast<int>(KeyMovement::kScatter));
+static_assert(v1::MOVEMENT_GATHER_TO_ONE == static_cast<int>(KeyMovement::kGatherToOne));
+static_assert(kMovementMax == v1::MOVEMENT_GATHER_TO_ONE);
 
 ElementType TypeOf(v1::ElementType type) {
   PHUB_CHECK(type >= 1 && type <= numeric::kElementTypeMax, "type={}", static_cast<int>(type));
@@ -154,39 +157,47 @@ absl::Status CheckHyperParameters(const v1::KeySpec& key) {
 }
 
 absl::Status CheckMovement(const KeyBuild& build, const v1::KeySpec& key) {
-  if (key.movement() == v1::MOVEMENT_ALL_REDUCE) return absl::OkStatus();
   if (key.movement() < 0 || key.movement() > kMovementMax) {
-    return Wrong(key, fmt::format("unknown movement number {}; this daemon supports all_reduce, "
-                                  "gather and reduce_scatter",
-                                  static_cast<int>(key.movement())));
+    return Wrong(key, fmt::format("unknown movement number {}; this daemon supports {}",
+                                  static_cast<int>(key.movement()), kMovementNames));
   }
-  const char* const name = ToString(MovementOf(key));
+  const KeyMovement movement = MovementOf(key);
+  const char* const name = ToString(movement);
+  if (key.root() != 0 && !HasRoot(movement)) {
+    return Wrong(key, fmt::format("root is {}, but movement {} has no root", key.root(), name));
+  }
+  if (movement == KeyMovement::kAllReduce) return absl::OkStatus();
   if (build.config.ranks_of_job > 0) {
     return Wrong(key, fmt::format("movement {} does not work in jobs that span racks", name));
   }
   if (build.config.apply_iteration) {
     return Wrong(key, fmt::format("movement {} does not work with apply=iteration", name));
   }
-  if (key.element_count() % build.config.world_size != 0) {
+  const std::uint32_t ranks = build.config.world_size;
+  if (key.root() >= ranks) {
+    return Wrong(key, fmt::format("root is {}, but the job has only {} ranks", key.root(), ranks));
+  }
+  if (key.element_count() % PartsOf(key, ranks).count() != 0) {
     return Wrong(key, fmt::format("movement {} needs equal parts: {} elements cannot be divided "
                                   "among {} ranks",
-                                  name, key.element_count(), build.config.world_size));
+                                  name, key.element_count(), ranks));
   }
   if (key.optimizer() != v1::OPTIMIZER_NONE) {
     return Wrong(key, fmt::format("movement {} does not allow optimizer {}", name,
                                   OptimizerOf(key.optimizer()).name));
   }
-  if (key.movement() != v1::MOVEMENT_GATHER) return absl::OkStatus();
+  if (!MovesBytes(movement)) return absl::OkStatus();
   if (key.operation() != v1::OPERATION_SUM) {
-    return Wrong(key, "movement gather moves bytes and has no operation; it must be sum");
+    return Wrong(key,
+                 fmt::format("movement {} moves bytes and has no operation; it must be sum", name));
   }
   const auto is_own = [&](v1::ElementType wire) {
     return wire == v1::ELEMENT_TYPE_UNSPECIFIED || wire == key.type();
   };
   if (is_own(key.gradient_type()) && is_own(key.parameter_type())) return absl::OkStatus();
-  return Wrong(key, fmt::format("movement gather moves bytes: gradient_type and parameter_type "
+  return Wrong(key, fmt::format("movement {} moves bytes: gradient_type and parameter_type "
                                 "must be {}, like its type",
-                                numeric::ToString(TypeOf(key.type()))));
+                                name, numeric::ToString(TypeOf(key.type()))));
 }
 
 absl::Status CheckKey(const KeyBuild& build, const v1::KeySpec& key, std::size_t number) {
@@ -213,8 +224,12 @@ std::uint64_t KeyBytes(const v1::KeySpec& key) {
 
 KeyMovement MovementOf(const v1::KeySpec& key) { return static_cast<KeyMovement>(key.movement()); }
 
+KeyParts PartsOf(const v1::KeySpec& key, std::uint32_t ranks) {
+  return {.movement = MovementOf(key), .ranks = ranks, .root = Rank{key.root()}};
+}
+
 ChunkMap ChunksOf(const v1::KeySpec& key, std::uint32_t ranks, std::uint32_t chunk_bytes) {
-  return {key.element_count(), PartsOf(MovementOf(key), ranks),
+  return {key.element_count(), PartsOf(key, ranks),
           chunk_bytes / numeric::ElementBytes(TypeOf(key.type()))};
 }
 

@@ -37,6 +37,8 @@ std::string Describe(const KeyDifference& difference, const Job& job, std::uint3
 // The following functions need a checked key with its defaults filled in.
 std::uint64_t KeyBytes(const v1::KeySpec& key);  // in the type of the key
 KeyMovement MovementOf(const v1::KeySpec& key);
+// The key's parts in a job with that many ranks in this rack.
+KeyParts PartsOf(const v1::KeySpec& key, std::uint32_t ranks);
 // How the key is cut in a job with that many ranks in this rack.
 ChunkMap ChunksOf(const v1::KeySpec& key, std::uint32_t ranks, std::uint32_t chunk_bytes);
 std::uint64_t KeyParameterBytes(const v1::KeySpec& key);  // in the type that workers receive

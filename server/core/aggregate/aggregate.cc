@@ -61,7 +61,7 @@ simd::Terms TermsUpTo(const Chunk& chunk, std::uint32_t end, TermList& scratch) 
   return {chunk.folded_count > 0 ? chunk.accumulator : nullptr, {scratch.data(), count}};
 }
 
-// The root of kAssign or kGather as a rank of this rack; world_size or more if it is in another
+// The root of kAssign or kMove as a rank of this rack; world_size or more if it is in another
 // rack.
 std::uint32_t RootHere(const JobShard& shard, const Chunk& chunk) {
   const std::uint32_t base = shard.config.rank_base;
@@ -170,7 +170,7 @@ simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scr
     case RoundOperation::kReduce: return TermsUpTo(chunk, shard.config.world_size, scratch);
     case RoundOperation::kLoad: return {};
     case RoundOperation::kAssign:
-    case RoundOperation::kGather: break;
+    case RoundOperation::kMove: break;
   }
   const std::uint32_t root = chunk.root.value;
   scratch[0] = root < chunk.folded_count ? chunk.accumulator : chunk.staged_data[root];

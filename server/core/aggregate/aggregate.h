@@ -98,11 +98,11 @@ void RelieveAfterLoss(JobShard& shard, FreedSlots& scratch, Credit&& credit) {
 
 // For jobs that span racks or have apply_iteration, when every rank has arrived: folds all
 // gradients into the accumulator. `freed` returns the slots that are free now. False if there is no
-// payload: for kLoad, and for kAssign and kGather if the root is in another rack.
+// payload: for kLoad, and for kAssign and kMove if the root is in another rack.
 bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed);
 
 // The terms of a whole round in rank order: the accumulator, if ranks were folded, then the staged
-// gradients. For kAssign and kGather the only input is the root's payload; kLoad has none. The
+// gradients. For kAssign and kMove the only input is the root's payload; kLoad has none. The
 // result refers to `scratch` and is valid until Finish.
 using TermList = std::array<const std::byte*, kRanksMax>;
 simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scratch);

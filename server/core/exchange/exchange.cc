@@ -107,8 +107,8 @@ bool RoundFits(const JobShard& shard, const MessageHeader& header, const ShardKe
     case RoundOperation::kAssign:
       return header.root.value < shard.exchange->rank_count &&
              (header.type == key.type || header.type == key.parameter_type);
-    case RoundOperation::kLoad: return true;     // no payload
-    case RoundOperation::kGather: return false;  // control refuses such keys across racks
+    case RoundOperation::kLoad: return true;   // no payload
+    case RoundOperation::kMove: return false;  // control refuses such keys across racks
   }
   return false;
 }

@@ -36,12 +36,10 @@ Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage
 
 // Whether the key of the chunk may have this kind of round.
 bool OperationFits(const MessageHeader& header, const Chunk& chunk) {
-  const KeyMovement movement = chunk.key->movement;
   switch (header.operation) {
-    case RoundOperation::kReduce: return movement != KeyMovement::kGather;
-    case RoundOperation::kAssign: return movement == KeyMovement::kAllReduce;
-    case RoundOperation::kGather:
-      return movement == KeyMovement::kGather && header.root == chunk.owner;
+    case RoundOperation::kReduce: return chunk.sender == kEveryRank;
+    case RoundOperation::kAssign: return chunk.key->movement == KeyMovement::kAllReduce;
+    case RoundOperation::kMove: return chunk.sender != kEveryRank && header.root == chunk.sender;
     case RoundOperation::kLoad: return true;
   }
   return false;
@@ -53,7 +51,7 @@ bool TypeFits(const MessageHeader& header, const ShardKey& key) {
     case RoundOperation::kReduce: return header.type == key.gradient_type;
     case RoundOperation::kAssign:
       return header.type == key.type || header.type == key.parameter_type;
-    case RoundOperation::kGather: return header.type == key.parameter_type;
+    case RoundOperation::kMove: return header.type == key.parameter_type;
     case RoundOperation::kLoad: return true;  // no payload
   }
   return false;
@@ -64,7 +62,7 @@ std::uint32_t PayloadBytesExpected(const MessageHeader& header, Rank rank, const
   switch (header.operation) {
     case RoundOperation::kReduce: return chunk.Bytes(header.type);
     case RoundOperation::kAssign:
-    case RoundOperation::kGather: return header.root == rank ? chunk.Bytes(header.type) : 0;
+    case RoundOperation::kMove: return header.root == rank ? chunk.Bytes(header.type) : 0;
     case RoundOperation::kLoad: return 0;
   }
   return 0;

@@ -17,7 +17,7 @@ bool StreamsResults(const JobShard& shard, std::size_t own_count);
 
 // Makes version chunk.applied + 1. The caller increments chunk.applied. Returns true if the round
 // is a reduction whose result (in the accumulation type) is not finite.
-//   terms         for kReduce, in rank order; for kAssign and kGather, the root's payload in
+//   terms         for kReduce, in rank order; for kAssign and kMove, the root's payload in
 //                 chunk.payload_type
 //   own_replies   workers' memory for their replies, chunk.reply_bytes() each, written in the same
 //                 pass

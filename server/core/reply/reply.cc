@@ -113,18 +113,18 @@ void ReplyStage::SendToRank(JobShard& shard, Chunk& chunk, Rank rank, Iteration 
 }
 
 // Posts one request for all lanes of one transport whose window has room and whose ranks named no
-// memory. Ranks that named memory get a request each, as does the owner of a chunk that only the
-// owner receives. If a window is full, the chunk's bit is set.
+// memory. Ranks that named memory get a request each, as does the only receiver of a chunk. If a
+// window is full, the chunk's bit is set.
 void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index) {
   std::array<std::uint32_t, kRanksMax> ranks;
   std::size_t count = 0;
-  const bool only_owner = chunk.key->movement == KeyMovement::kReduceScatter;
+  const bool has_receiver = chunk.receiver != kEveryRank;
   for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
     Lane& lane = shard.lanes[rank];
     if (lane.state != Lane::State::kOpen || lane.transport_index != transport_index) continue;
     if (!TestAndClear(chunk.wants_reply, rank)) continue;
-    const bool is_owner = only_owner && chunk.owner == RankOfJob(shard, rank);
-    if (is_owner || chunk.reply_address[rank] != SharedAddress{}) {
+    const bool is_receiver = chunk.receiver == RankOfJob(shard, rank);
+    if (is_receiver || chunk.reply_address[rank] != SharedAddress{}) {
       SendToRank(shard, chunk, Rank{rank}, chunk.applied);
     } else if (!HasWindow(shard, lane)) {
       Defer(shard, lane, chunk, chunk.applied);
@@ -134,7 +134,7 @@ void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transpo
     }
   }
   if (count == 0) return;
-  const std::byte* const payload = only_owner ? nullptr : chunk.Parameters(chunk.applied);
+  const std::byte* const payload = has_receiver ? nullptr : chunk.Parameters(chunk.applied);
   const bool posted = PostReply(shard, chunk, chunk.applied, payload, transport_index,
                                 {connections_.data(), count}, {});
   for (std::size_t i = 0; i < count; ++i) {

@@ -4,8 +4,8 @@
 // that makes the new version also writes that memory (OwnReplies), and the reply message only
 // reports it.
 //
-// In rounds of KeyMovement::kReduceScatter only the owner of the chunk receives payload. The other
-// ranks receive the message alone, and the addresses that they name are ignored.
+// If a chunk has one receiver (KeyParts), only that rank receives payload. The other ranks receive
+// the message alone, and the addresses that they name are ignored.
 //
 // A whole round is answered at once, with one request for all lanes that wait for it. Nothing here
 // blocks or grows, because messages that cannot be sent wait in memory of fixed size:

@@ -1,4 +1,5 @@
-// Keys whose chunks have owners: which payload the engine sends, and what it receives where.
+// Keys whose chunks have one sender or one receiver: which payload the engine sends, and what it
+// receives where.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,25 +22,59 @@ class EngineMovementTest : public EngineTest {
   static constexpr std::uint32_t kRest = 5;
   static constexpr std::uint32_t kPart = kChunkElements + kRest;
 
-  void StartKey(KeyMovement movement, std::uint32_t slots, bool restart = false) {
+  void StartKey(KeyMovement movement, std::uint32_t slots, bool restart = false, Rank root = {}) {
     Start(1, slots, restart);
-    const std::vector<std::uint32_t> bins(2 * kRanks, 0);
+    parts_ = {movement, kRanks, root};
+    const std::vector<std::uint32_t> bins(2 * parts_.count(), 0);
     const KeyPlacementView view{.name = "moved",
                                 .key = KeyIndex{0},
-                                .element_count = kRanks * kPart,
-                                .movement = movement,
-                                .ranks = kRanks,
+                                .element_count = parts_.count() * kPart,
+                                .parts = parts_,
                                 .chunk_bins = bins};
     auto layouts = layout_->AddKeys({&view, 1});
     ASSERT_TRUE(layouts.ok()) << layouts.status();
-    batch_.keys.push_back(
-        {.layout = layouts->front(), .movement = movement, .rank = Rank{1}, .listener = &rounds_});
+    batch_.keys.push_back({.layout = layouts->front(), .rank = Rank{1}, .listener = &rounds_});
     Submit({.kind = Command::Kind::kAddKeys, .batch = &batch_});
-    const bool gathers = movement == KeyMovement::kGather;
-    for (std::uint32_t i = 0; i < (gathers ? kPart : kRanks * kPart); ++i)
+    for (std::uint32_t i = 0; i < parts_.SentBy(Rank{1}) * kPart; ++i)
       gradients_.push_back(static_cast<float>(i));
-    parameters_.assign(gathers ? kRanks * kPart : kPart, -1.0f);
-    operation_ = gathers ? wire::RoundOperation::kGather : wire::RoundOperation::kReduce;
+    parameters_.assign(parts_.ReceivedBy(Rank{1}) * kPart, -1.0f);
+    operation_ = MovesBytes(movement) ? wire::RoundOperation::kMove : wire::RoundOperation::kReduce;
+  }
+  // Runs a round. Expect: of every chunk what this rank sends, and every reply where it belongs.
+  void ExpectRoundMoves() {
+    const auto is_own = [](Rank rank) { return rank == kEveryRank || rank == Rank{1}; };
+    PushRound();
+    const auto posted = RunAndTake();
+    ASSERT_THAT(posted, SizeIs(2 * parts_.count()));
+    for (const auto& one : posted) {
+      const std::uint32_t chunk = one.header.chunk.value;
+      EXPECT_EQ(one.header.root, parts_.SenderOf(chunk / 2));
+      const bool sends = is_own(parts_.SenderOf(chunk / 2));
+      EXPECT_EQ(one.bytes.size(), sends ? ElementsOf(chunk) * sizeof(float) : 0u);
+      EXPECT_EQ(one.header.slot == kNoSlot, !sends);
+      if (!sends) continue;
+      EXPECT_EQ(one.payload, Bytes(gradients_).data() + OffsetOf(chunk, true));
+    }
+    for (std::uint32_t chunk = 0; chunk < 2 * parts_.count(); ++chunk) {
+      const bool receives = is_own(parts_.ReceiverOf(chunk / 2));
+      ReplyWith(chunk, receives ? ElementsOf(chunk) : 0, static_cast<float>(chunk));
+    }
+    Run();
+    EXPECT_EQ(rounds_.complete_count, 1);
+    EXPECT_THAT(lanes_.closed_lanes, SizeIs(0));
+    for (std::uint32_t chunk = 0; chunk < 2 * parts_.count(); ++chunk) {
+      if (!is_own(parts_.ReceiverOf(chunk / 2))) continue;
+      const auto first =
+          parameters_.begin() + static_cast<std::ptrdiff_t>(OffsetOf(chunk, false) / sizeof(float));
+      EXPECT_THAT(std::vector<float>(first, first + ElementsOf(chunk)),
+                  Each(static_cast<float>(chunk)));
+    }
+  }
+  // The offset in bytes of a chunk in this rank's gradients or parameters.
+  std::size_t OffsetOf(std::uint32_t chunk, bool sent) const {
+    const std::uint32_t part = chunk / 2;
+    const std::size_t place = sent ? parts_.PlaceSent(part) : parts_.PlaceReceived(part);
+    return (place * kPart + (chunk % 2 == 0 ? 0 : kChunkElements)) * sizeof(float);
   }
   void PushRound() {
     Submit({.kind = Command::Kind::kPush,
@@ -58,6 +93,7 @@ class EngineMovementTest : public EngineTest {
     transport_.Deliver(0, header, Bytes(payload));
   }
 
+  KeyParts parts_;
   KeyBatch batch_;
   RecordingRounds rounds_;
   std::vector<float> gradients_, parameters_;
@@ -74,8 +110,8 @@ TEST_F(EngineMovementTest, AGatherSendsItsPartAndHeadersOfTheOthers) {
   std::map<std::uint32_t, FakeTransport::Posted> by_chunk;
   for (const auto& one : posted) by_chunk[one.header.chunk.value] = one;
   for (const auto& [chunk, one] : by_chunk) {
-    EXPECT_EQ(one.header.operation, wire::RoundOperation::kGather);
-    EXPECT_EQ(one.header.version, wire::kGatherVersion);
+    EXPECT_EQ(one.header.operation, wire::RoundOperation::kMove);
+    EXPECT_EQ(one.header.version, wire::kMoveVersion);
     EXPECT_EQ(one.header.root.value, chunk / 2);
     if (chunk == 2) continue;
     EXPECT_EQ(one.header.payload_bytes, 0u);
@@ -156,6 +192,33 @@ TEST_F(EngineMovementTest, AGatherIsSentAgainOnANewLane) {
   Attach(0);
   // Expect: every chunk without a reply.
   EXPECT_THAT(Chunks(RunAndTake()), ::testing::UnorderedElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST_F(EngineMovementTest, AnAllToAllSendsAndReceivesAPartOfEveryRank) {
+  StartKey(KeyMovement::kAllToAll, /*slots=*/6);
+  ExpectRoundMoves();
+}
+
+TEST_F(EngineMovementTest, AScatterIsSentByItsRoot) {
+  StartKey(KeyMovement::kScatter, /*slots=*/6, false, Rank{1});
+  ExpectRoundMoves();
+}
+
+TEST_F(EngineMovementTest, AnotherRankHasNoGradientsForAScatter) {
+  StartKey(KeyMovement::kScatter, /*slots=*/1, false, Rank{2});
+  EXPECT_THAT(gradients_, SizeIs(0));
+  ExpectRoundMoves();
+}
+
+TEST_F(EngineMovementTest, AGatherToOneArrivesAtItsRoot) {
+  StartKey(KeyMovement::kGatherToOne, /*slots=*/2, false, Rank{1});
+  ExpectRoundMoves();
+}
+
+TEST_F(EngineMovementTest, AnotherRankHasNoParametersForAGatherToOne) {
+  StartKey(KeyMovement::kGatherToOne, /*slots=*/2, false, Rank{0});
+  EXPECT_THAT(parameters_, SizeIs(0));
+  ExpectRoundMoves();
 }
 
 TEST_F(EngineMovementTest, AGatherMayLieInItsResult) {

@@ -102,28 +102,19 @@ TEST(LaneLayout, PartsBeginAtChunkBordersAndBelongToRanks) {
   LaneLayout layout(256, 2);
   const std::vector<std::uint32_t> bins{0, 1, 0, 1, 0, 1};
   KeyPlacementView view = View(0, 3 * 65, bins);
-  view.movement = KeyMovement::kGather;
-  view.ranks = 3;
+  view.parts = {KeyMovement::kGather, 3, {}};
   const auto keys = layout.AddKeys({&view, 1});
   ASSERT_TRUE(keys.ok()) << keys.status();
   const std::vector<ChunkPlace>& chunks = keys->at(0).chunks;
   ASSERT_EQ(chunks.size(), 6u);
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(chunks[2 * rank].owner.value, rank);
+    EXPECT_EQ(chunks[2 * rank].sender.value, rank);
     EXPECT_EQ(chunks[2 * rank].element_offset, rank * 65u);
     EXPECT_EQ(chunks[2 * rank].element_count, 64u);
-    EXPECT_EQ(chunks[2 * rank + 1].owner.value, rank);
+    EXPECT_EQ(chunks[2 * rank + 1].sender.value, rank);
     EXPECT_EQ(chunks[2 * rank + 1].element_offset, rank * 65u + 64u);
     EXPECT_EQ(chunks[2 * rank + 1].element_count, 1u);
   }
-}
-
-TEST(ChunkMap, RoundsUp) {
-  EXPECT_EQ(ChunkMap(1, 1, 256).count(), 1u);
-  EXPECT_EQ(ChunkMap(256, 1, 256).count(), 1u);
-  EXPECT_EQ(ChunkMap(257, 1, 256).count(), 2u);
-  EXPECT_EQ(ChunkMap(3 * 257, 3, 256).count(), 6u);
-  EXPECT_EQ(ChunkMap(UINT64_MAX, 1, 256).count(), UINT64_MAX / 256 + 1);
 }
 
 }  // namespace

@@ -156,11 +156,11 @@ TEST(MessageHeader, EveryUnknownKindAndOperationIsRefused) {
 
 TEST(MessageHeader, AGatherNeedsItsLaneVersion) {
   MessageHeader header = DistinctHeader();
-  header.operation = RoundOperation::kGather;
+  header.operation = RoundOperation::kMove;
   for (std::uint8_t version = kLaneVersionMin; version <= kLaneVersion; ++version) {
     header.version = version;
     EXPECT_EQ(Decode(Encoded(header)),
-              version < kGatherVersion ? DecodeError::kOperation : DecodeError::kNone);
+              version < kMoveVersion ? DecodeError::kOperation : DecodeError::kNone);
   }
   MessageHeader decoded;
   ASSERT_EQ(DecodeHeader(Encoded(header), decoded), DecodeError::kNone);

@@ -163,6 +163,7 @@ absl::Status FakeDaemon::HandleJoin(const v1::JoinRequest& request, v1::JoinResp
     endpoint.set_port(listener_->port());
   }
   response.set_created(true);
+  response.set_movements(options_.movements);
   response.set_resumed(resumed_);
   if (!options_.shared_memory_name.empty()) {
     response.mutable_shared_memory()->set_name(options_.shared_memory_name);
@@ -188,7 +189,7 @@ absl::Status FakeDaemon::HandleAddKeys(const v1::AddKeysRequest& request,
     const std::uint32_t element_bytes =
         numeric::ElementBytes(static_cast<numeric::ElementType>(key.type()));
     const std::uint64_t chunks =
-        ChunkMap(key.element_count(), 1, options_.chunk_bytes / element_bytes).count();
+        ChunkMap(key.element_count(), {}, options_.chunk_bytes / element_bytes).count();
     for (std::uint64_t c = 0; c < chunks; ++c)
       placement.add_chunk_bins(
           static_cast<std::uint32_t>((c + (place_differently_ ? 1 : 0)) % layout_.lane_count()));

@@ -38,6 +38,7 @@ struct FakeDaemonOptions {
   std::uint32_t position = 0;
   std::vector<std::uint32_t> rack_cores = {};  // for every daemon of the rack; empty: it is alone
   std::string shared_memory_name = {};  // the name that it offers; it belongs to another process
+  bool movements = false;               // it has the first of them only
   transport::LaneKind* other_lanes = nullptr;  // other lanes of its data port in addition to tcp
 };
 

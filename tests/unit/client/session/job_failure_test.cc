@@ -64,6 +64,23 @@ TEST_F(JobFailureTest, AnOlderDaemonRefusesKeysThatMove) {
   EXPECT_TRUE(job_->status().ok());
 }
 
+TEST(JobOfAnOlderDaemon, RefusesMovementsThatTheDaemonDoesNotHave) {
+  FakeRack rack(std::vector<std::uint32_t>{1}, FakeDaemonOptions{.movements = true});
+  auto job = rack.Join({.job = "digits", .rank = 0, .world_size = 1});
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  EXPECT_TRUE(job->AddKey("gathered", f32, 300, None{}, {.movement = Movement::kGather}).ok());
+  for (const auto& [movement, name] :
+       {std::pair(Movement::kAllToAll, "all_to_all"), std::pair(Movement::kScatter, "scatter"),
+        std::pair(Movement::kGatherToOne, "gather_to_one")}) {
+    const auto key = job->AddKey("moved", f32, 300, None{}, {.movement = movement});
+    ASSERT_FALSE(key.ok());
+    EXPECT_EQ(key.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(key.status().message(),
+                AllOf(HasSubstr(std::string("does not support movement ") + name + " of key moved"),
+                      HasSubstr("upgrade it")));
+  }
+}
+
 TEST_F(JobFailureTest, VerdictCompletesHandlesAndNamesTheKey) {
   daemon_->GiveVerdict(Verdict());
   const Status status = handle_.Wait();

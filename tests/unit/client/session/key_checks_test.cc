@@ -152,6 +152,58 @@ TEST(CheckKey, AMovementDecidesHowMuchMemoryARankHas) {
   EXPECT_FALSE(inside(3));
 }
 
+TEST(CheckKey, ARankHasNoMemoryForPartsThatItNeitherSendsNorReceives) {
+  const auto count = [](Movement movement, std::uint32_t rank) {
+    const auto key = CheckKey(Spec(f32, None{}, {.movement = movement, .root = 1}), kBytesMax,
+                              {.rank = Rank{rank}, .world_size = 5});
+    EXPECT_TRUE(key.ok());
+    EXPECT_EQ(ToProto(*key).element_count(), 10u);
+    EXPECT_EQ(ToProto(*key).root(), 1u);
+    return std::pair(key->gradient_count(), key->parameter_count());
+  };
+  EXPECT_EQ(count(Movement::kScatter, 1), std::pair(10ul, 2ul));
+  EXPECT_EQ(count(Movement::kScatter, 0), std::pair(0ul, 2ul));
+  EXPECT_EQ(count(Movement::kGatherToOne, 1), std::pair(2ul, 10ul));
+  EXPECT_EQ(count(Movement::kGatherToOne, 4), std::pair(2ul, 0ul));
+}
+
+TEST(CheckKey, AnAllToAllIsHeldForEveryRank) {
+  const KeySpec spec = Spec(f32, None{}, {.movement = Movement::kAllToAll});
+  const Membership member{.rank = Rank{1}, .world_size = 5};
+  const auto key = CheckKey(spec, kBytesMax, member);
+  ASSERT_TRUE(key.ok());
+  EXPECT_EQ(key->gradient_count(), 10u);
+  EXPECT_EQ(key->parameter_count(), 10u);
+  EXPECT_EQ(ToProto(*key).element_count(), 50u);
+  const auto refused = CheckKey(spec, 49 * sizeof(float), member);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(
+      std::string(refused.status().message()),
+      HasSubstr("movement all_to_all has 10 elements of 5 ranks, but a key may have at most "
+                "49"));
+}
+
+TEST(CheckKey, OnlyAPartThatKeepsItsPlaceMayOverlap) {
+  const Membership member{.rank = Rank{1}, .world_size = 5};
+  std::vector<float> memory(20);
+  const std::span<float> all(memory);
+  const auto may = [&](KeyOptions options, std::span<float> gradients,
+                       std::span<float> parameters) {
+    options.gradients = gradients;
+    options.parameters = parameters;
+    return CheckKey(Spec(f32, None{}, options), kBytesMax, member).ok();
+  };
+  const KeyOptions scatter{.movement = Movement::kScatter, .root = 1};
+  EXPECT_TRUE(may(scatter, all.first(10), all.subspan(2, 2)));
+  EXPECT_FALSE(may(scatter, all.first(10), all.subspan(4, 2)));
+  const KeyOptions gather{.movement = Movement::kGatherToOne, .root = 1};
+  EXPECT_TRUE(may(gather, all.subspan(2, 2), all.first(10)));
+  EXPECT_FALSE(may(gather, all.first(2), all.first(10)));
+  const KeyOptions all_to_all{.movement = Movement::kAllToAll};
+  EXPECT_TRUE(may(all_to_all, all.first(10), all.last(10)));
+  EXPECT_FALSE(may(all_to_all, all.first(10), all.first(10)));
+}
+
 TEST(CheckKey, MovementsThatCannotBeAreRefused) {
   const auto refused = [](KeySpec spec, const std::string& says) {
     const auto key = CheckKey(spec, kBytesMax, {.rank = Rank{0}, .world_size = 2});
@@ -161,11 +213,17 @@ TEST(CheckKey, MovementsThatCannotBeAreRefused) {
   const KeyOptions gather{.movement = Movement::kGather};
   const KeyOptions scatter{.movement = Movement::kReduceScatter};
   refused(Spec(f32, Sgd{}, scatter), "does not allow an optimizer");
-  refused(Spec(f32, None{}, {.movement = static_cast<Movement>(3)}), "3 is not a movement");
+  refused(Spec(f32, None{}, {.movement = static_cast<Movement>(6)}), "6 is not a movement");
   refused(Spec(f32, None{}, {.operation = Operation::kMax, .movement = Movement::kGather}),
           "moves bytes and has no operation");
   refused(Spec(f32, None{}, {.movement = Movement::kGather, .gradient_type = f16}),
           "must be f32, like its type");
+  refused(Spec(f32, None{}, {.operation = Operation::kMax, .movement = Movement::kAllToAll}),
+          "movement all_to_all moves bytes and has no operation");
+  refused(Spec(f32, None{}, {.movement = Movement::kScatter, .root = 2}),
+          "root is 2, but the job has only 2 ranks");
+  refused(Spec(f32, None{}, {.movement = Movement::kGather, .root = 1}),
+          "root is 1, but movement gather has no root");
   KeySpec bundle = Spec(f32, None{}, gather);
   bundle.tensors = {4, 6};
   refused(bundle, "does not allow a bundle");

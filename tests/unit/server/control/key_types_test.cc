@@ -67,22 +67,58 @@ TEST_F(KeyTypesTest, EveryTypeAndOperationIsTakenButMeansOfIntegers) {
 
 TEST_F(KeyTypesTest, AMovementNeedsEqualPartsAndNoOptimizer) {
   v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM);
-  for (const auto movement : {v1::MOVEMENT_GATHER, v1::MOVEMENT_REDUCE_SCATTER}) {
+  for (const auto movement :
+       {v1::MOVEMENT_GATHER, v1::MOVEMENT_REDUCE_SCATTER, v1::MOVEMENT_ALL_TO_ALL,
+        v1::MOVEMENT_SCATTER, v1::MOVEMENT_GATHER_TO_ONE}) {
     key.set_movement(movement);
     EXPECT_EQ(Refusal(key), "");
     v1::KeySpec updated = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM, v1::OPTIMIZER_SGD);
     updated.set_movement(movement);
     EXPECT_THAT(Refusal(updated), HasSubstr("does not allow optimizer sgd"));
   }
+  key.set_movement(v1::MOVEMENT_REDUCE_SCATTER);
   key.set_operation(v1::OPERATION_MEAN);
   EXPECT_EQ(Refusal(key), "");
+  key.set_movement(v1::MOVEMENT_SCATTER);
+  EXPECT_THAT(Refusal(key), HasSubstr("movement scatter moves bytes and has no operation"));
   key.set_movement(v1::MOVEMENT_GATHER);
   EXPECT_THAT(Refusal(key), HasSubstr("movement gather moves bytes and has no operation"));
   key.set_operation(v1::OPERATION_SUM);
   key.set_gradient_type(v1::ELEMENT_TYPE_BF16);
   EXPECT_THAT(Refusal(key), HasSubstr("gradient_type and parameter_type must be f32"));
-  key.set_movement(static_cast<v1::Movement>(3));
-  EXPECT_THAT(Refusal(key), HasSubstr("unknown movement number 3"));
+  key.set_movement(static_cast<v1::Movement>(6));
+  EXPECT_THAT(Refusal(key), HasSubstr("unknown movement number 6"));
+}
+
+TEST_F(KeyTypesTest, ARootIsARankAndOnlySomeMovementsHaveOne) {
+  v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM);
+  key.set_movement(v1::MOVEMENT_SCATTER);
+  key.set_root(1);
+  EXPECT_THAT(Refusal(key), HasSubstr("root is 1, but the job has only 1 ranks"));
+  for (const auto movement : {v1::MOVEMENT_ALL_REDUCE, v1::MOVEMENT_ALL_TO_ALL}) {
+    key.set_movement(movement);
+    EXPECT_THAT(Refusal(key), HasSubstr("has no root"));
+  }
+}
+
+TEST_F(KeyTypesTest, AnAllToAllHasAPartForEachPairOfRanks) {
+  const std::vector<std::string> sessions = EnterAll(3, "pairs");
+  v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F64, v1::OPERATION_SUM);
+  key.set_movement(v1::MOVEMENT_ALL_TO_ALL);
+  key.set_element_count(12);
+  EXPECT_THAT(AddKeys(Batch(sessions[0], 0, {key}))->message(),
+              HasSubstr("12 elements cannot be divided among 3 ranks"));
+  key.set_element_count(18);
+  const auto call = AddKeys(Batch(sessions[0], 0, {key}));
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  const KeyBatch& batch = LastBatch();
+  ASSERT_EQ(batch.chunks.size(), 9u);
+  for (std::uint32_t part = 0; part < 9; ++part) {
+    EXPECT_EQ(batch.chunks[part].sender, Rank{part / 3});
+    EXPECT_EQ(batch.chunks[part].receiver, Rank{part % 3});
+    EXPECT_EQ(batch.chunks[part].element_count, 2u);
+  }
 }
 
 TEST_F(KeyTypesTest, AMovementDoesNotWorkWithWholeIterations) {
@@ -110,7 +146,7 @@ TEST_F(KeyTypesTest, PartsAreCutOnTheirOwnAndBelongToRanks) {
   const KeyBatch& batch = LastBatch();
   ASSERT_EQ(batch.chunks.size(), 6u);
   for (std::uint32_t chunk = 0; chunk < 6; ++chunk) {
-    EXPECT_EQ(batch.chunks[chunk].owner, Rank{chunk / 2});
+    EXPECT_EQ(batch.chunks[chunk].receiver, Rank{chunk / 2});
     EXPECT_EQ(batch.chunks[chunk].element_count, chunk % 2 == 0 ? kInChunk : 1u);
     EXPECT_EQ(batch.chunks[chunk].element_offset,
               chunk / 2 * (kInChunk + 1) + (chunk % 2 == 0 ? 0 : kInChunk));

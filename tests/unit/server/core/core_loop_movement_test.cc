@@ -1,4 +1,4 @@
-// Keys whose chunks have owners: gather and reduce-scatter.
+// Keys whose chunks have one sender or one receiver.
 #include <bit>
 #include <cstring>
 
@@ -7,36 +7,64 @@
 namespace phub::server {
 namespace {
 
-// Three ranks; rank r owns chunk r.
+// Three ranks; each chunk is a part.
 class MovementTest : public CoreLoopTest {
  protected:
   static constexpr std::uint32_t kRanks = 3;
 
-  void StartMovement(KeyMovement movement, std::uint32_t slots = 2, bool restart = false) {
+  void StartMovement(KeyMovement movement, std::uint32_t slots = 2, bool restart = false,
+                     Rank root = {}) {
     key_.movement = movement;
+    parts_ = {movement, kRanks, root};
     config_.restart = restart;
     if (restart) config_.on_loss = LossPolicy::kWait;
-    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
-      key_.chunks.push_back({kElements, rank * kElements, Rank{rank}});
+    for (std::uint32_t part = 0; part < parts_.count(); ++part) {
+      key_.chunks.push_back(
+          {kElements, part * kElements, parts_.SenderOf(part), parts_.ReceiverOf(part)});
     }
     Start(kRanks, slots, Optimizer::kNone, Reduction::kSum, /*chunks=*/0);
   }
-  wire::MessageHeader Gather(std::uint32_t chunk, std::uint64_t iteration, std::uint32_t slot) {
+  wire::MessageHeader Move(std::uint32_t chunk, std::uint64_t iteration, std::uint32_t slot) {
     wire::MessageHeader header = Gradient(chunk, iteration, slot);
-    header.version = wire::kGatherVersion;
-    header.operation = wire::RoundOperation::kGather;
-    header.root = Rank{chunk};
+    header.version = wire::kMoveVersion;
+    header.operation = wire::RoundOperation::kMove;
+    header.root = parts_.SenderOf(chunk);
     return header;
   }
   void PushHeader(std::uint32_t rank, std::uint32_t chunk, std::uint64_t iteration) {
-    transport_.Deliver(lanes_[rank], Gather(chunk, iteration, kNoSlot.value));
+    transport_.Deliver(lanes_[rank], Move(chunk, iteration, kNoSlot.value));
     loop_.RunOnce();
   }
   void PushPart(std::uint32_t rank, std::uint32_t chunk, std::uint64_t iteration,
                 const std::vector<float>& part) {
-    transport_.Deliver(lanes_[rank], Gather(chunk, iteration, 0), part);
+    transport_.Deliver(lanes_[rank], Move(chunk, iteration, 0), part);
     loop_.RunOnce();
   }
+  // Runs a round of every chunk. Expect: each part arrives at its receiver, and nowhere else.
+  void ExpectRoundMoves() {
+    for (std::uint32_t chunk = 0; chunk < parts_.count(); ++chunk) {
+      const std::uint32_t sender = parts_.SenderOf(chunk).value;
+      for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        if (rank != sender) PushHeader(rank, chunk, 1);
+      }
+      EXPECT_TRUE(Replies().empty());
+      const std::vector<float> part = Filled(static_cast<float>(chunk + 1));
+      PushPart(sender, chunk, 1, part);
+      const auto replies = Replies();
+      ASSERT_EQ(replies.size(), kRanks);
+      const std::uint32_t receiver = parts_.ReceiverOf(chunk).value;
+      for (const auto& reply : replies) {
+        EXPECT_EQ(reply.payload, reply.connection == lanes_[receiver] ? part : std::vector<float>())
+            << "chunk " << chunk;
+      }
+    }
+    const std::uint64_t bytes = parts_.count() * kElements * sizeof(float);
+    EXPECT_EQ(Count(CoreCounter::gradient_bytes), bytes);
+    EXPECT_EQ(Count(CoreCounter::reply_bytes), bytes);
+    EXPECT_EQ(FaultOf(), FaultCode::kNone);
+  }
+
+  KeyParts parts_;
 };
 
 bool SameBytes(const std::vector<float>& a, const std::vector<float>& b) {
@@ -104,22 +132,69 @@ TEST_F(MovementTest, ASumOfAGatherIsRefused) {
 
 TEST_F(MovementTest, APartFromARankThatDoesNotOwnItIsRefused) {
   StartMovement(KeyMovement::kGather);
-  transport_.Deliver(lanes_[1], Gather(0, 1, 0), Filled(1.0f));
+  transport_.Deliver(lanes_[1], Move(0, 1, 0), Filled(1.0f));
   EXPECT_EQ(FaultOf(), FaultCode::kPayloadSize);
 }
 
 TEST_F(MovementTest, AnotherOwnerThanThatOfTheLayoutIsRefused) {
   StartMovement(KeyMovement::kGather);
-  wire::MessageHeader header = Gather(0, 1, 0);
+  wire::MessageHeader header = Move(0, 1, 0);
   header.root = Rank{1};
   transport_.Deliver(lanes_[1], header, Filled(1.0f));
   EXPECT_EQ(FaultOf(), FaultCode::kUnexpectedKind);
 }
 
-TEST_F(MovementTest, AGatherOfAnOrdinaryKeyIsRefused) {
+TEST_F(MovementTest, AMoveOfAnOrdinaryKeyIsRefused) {
   Start(2, 1);
-  transport_.Deliver(lanes_[0], Gather(0, 1, 0), Filled(1.0f));
+  wire::MessageHeader header = Move(0, 1, 0);
+  EXPECT_EQ(header.root, kEveryRank) << "the number that ordinary chunks have";
+  transport_.Deliver(lanes_[0], header, Filled(1.0f));
   EXPECT_EQ(FaultOf(), FaultCode::kUnexpectedKind);
+}
+
+TEST_F(MovementTest, AnAllToAllSendsEachPartFromOneRankToOne) {
+  StartMovement(KeyMovement::kAllToAll);
+  ExpectRoundMoves();
+}
+
+TEST_F(MovementTest, AScatterSendsTheRootsPartsToTheirRanks) {
+  StartMovement(KeyMovement::kScatter, 2, false, Rank{1});
+  ExpectRoundMoves();
+}
+
+TEST_F(MovementTest, AGatherToOneSendsEveryPartToTheRoot) {
+  StartMovement(KeyMovement::kGatherToOne, 2, false, Rank{2});
+  ExpectRoundMoves();
+}
+
+TEST_F(MovementTest, APartOfAScatterFromAnotherRankThanTheRootIsRefused) {
+  StartMovement(KeyMovement::kScatter, 2, false, Rank{1});
+  wire::MessageHeader header = Move(0, 1, 0);
+  header.root = Rank{0};
+  transport_.Deliver(lanes_[0], header, Filled(1.0f));
+  EXPECT_EQ(FaultOf(), FaultCode::kUnexpectedKind);
+}
+
+TEST_F(MovementTest, ABroadcastOfAnAllToAllIsRefused) {
+  StartMovement(KeyMovement::kAllToAll);
+  wire::MessageHeader header = Gradient(0, 1, 0);
+  header.operation = wire::RoundOperation::kAssign;
+  transport_.Deliver(lanes_[0], header, Filled(1.0f));
+  EXPECT_EQ(FaultOf(), FaultCode::kUnexpectedKind);
+}
+
+TEST_F(MovementTest, APullOfAnAllToAllHasPayloadForItsReceiverOnly) {
+  StartMovement(KeyMovement::kAllToAll, 2, /*restart=*/true);
+  ExpectRoundMoves();
+  for (const std::uint32_t rank : {0u, 2u}) {
+    wire::MessageHeader pull = Gradient(5, 1, 0);  // from rank 1 to rank 2
+    pull.kind = wire::MessageKind::kPull;
+    transport_.Deliver(lanes_[rank], pull);
+    loop_.RunOnce();
+    const auto replies = Replies();
+    ASSERT_EQ(replies.size(), 1u);
+    EXPECT_EQ(replies[0].payload, rank == 2 ? Filled(6.0f) : std::vector<float>());
+  }
 }
 
 TEST_F(MovementTest, ABroadcastOfAReduceScatterIsRefused) {
