@@ -29,7 +29,7 @@ class Collectives(TorchTest):
     def test_two_ranks_over_tcp(self) -> None:
         self.check(2, "collective_cases", "tcp")
 
-    def test_reduce_scatters_of_the_same_size(self) -> None:
+    def test_movements_of_the_same_size(self) -> None:
         self.check(2, "movement_cases")
         self.check(3, "movement_cases", "tcp")
 

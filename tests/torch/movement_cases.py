@@ -1,5 +1,5 @@
-"""Reduce-scatters again and again: first in pieces, then with keys of exactly their size. Each case
-runs on every rank, in one group."""
+"""Movements again and again: first in pieces, then with keys of exactly their size. Each case runs
+on every rank, in one group."""
 
 from __future__ import annotations
 
@@ -51,3 +51,49 @@ def case_reduce_scatter_bitwise(rank: int, size: int) -> None:
     for r in range(size):
         expected ^= torch.arange(size * 70_000, dtype=torch.int32) * (r + 1)
     same(output, expected[rank * 70_000 : (rank + 1) * 70_000])
+
+
+def part(sender: int, receiver: int, count: int, repetition: int) -> torch.Tensor:
+    """What one rank sends to another."""
+    return torch.arange(count, dtype=torch.float32) + 1000 * sender + 7 * receiver + repetition
+
+
+def case_all_to_all_again(rank: int, size: int) -> None:
+    for count in (70_001, 300_007):
+        for repetition in range(REPETITIONS):
+            sent = torch.cat([part(rank, each, count, repetition) for each in range(size)])
+            expected = torch.cat([part(each, rank, count, repetition) for each in range(size)])
+            output = torch.zeros(size * count)
+            dist.all_to_all_single(output, sent)
+            same(output, expected)
+        # Split sizes may differ between ranks, so the ranks compare them first.
+        output.zero_()
+        splits = [count] * size
+        dist.all_to_all_single(output, sent, splits, splits)
+        same(output, expected)
+        outputs = [torch.zeros(count) for _ in range(size)]
+        dist.all_to_all(outputs, list(sent.chunk(size)))
+        same(torch.cat(outputs), expected)
+        dist.all_to_all_single(sent, sent)
+        same(sent, expected)
+
+
+def case_scatter_and_gather_again(rank: int, size: int) -> None:
+    for count, root in ((70_001, 0), (300_007, 1)):
+        for repetition in range(REPETITIONS):
+            inputs = [part(root, each, count, repetition) for each in range(size)]
+            output = torch.zeros(count)
+            dist.scatter(output, inputs if rank == root else None, root)
+            same(output, inputs[rank])
+            outputs = [torch.zeros(count) for _ in range(size)]
+            mine = part(rank, root, count, repetition)
+            dist.gather(mine, outputs if rank == root else None, root)
+            for sender, received in enumerate(outputs if rank == root else []):
+                same(received, part(sender, root, count, repetition))
+
+
+def case_scatter_of_strided_tensors(rank: int, size: int) -> None:
+    inputs = [part(1, each, 140_000, 0)[::2] for each in range(size)]
+    output = torch.zeros(140_000)[::2]
+    dist.scatter(output, inputs if rank == 1 else None, 1)
+    same(output.contiguous(), inputs[rank].contiguous())

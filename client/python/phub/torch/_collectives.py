@@ -6,12 +6,17 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 
 import torch
 
-from ._buffers import Buffer, all_of, in_order
+from ._buffers import Buffer, all_of, in_order, joined
 from ._operation import Operation
 from ._reductions import Reductions
-from ._submitter import once, sizes_of
-from ._transfer import Transfer, move, reduce
+from ._submitter import SMALL_BYTES_MAX, once, sizes_of
+from ._transfer import Transfer, move, move_parts, reduce
 from ._types import name_of
+
+
+# Up to so many ranks an all-to-all moves parts. The daemon holds one for each pair of ranks, and
+# each rank sends a message for each.
+_PAIRING_RANKS_MAX = 16
 
 
 class Collectives(Reductions):
@@ -80,7 +85,10 @@ class Collectives(Reductions):
                         f"{[each.count for each in buffers]}"
                     )
                 targets += buffers
-            transfers += self._gather(sizes, source.bytes, into, finishes)
+            if root is None or sum(sizes) <= SMALL_BYTES_MAX:
+                transfers += self._gather(sizes, source.bytes, into, finishes)
+            else:
+                transfers.append(self._gather_to_one(root, source.bytes, into, finishes))
         place = "" if root is None else f"(root {root})"
         details = f"{place} of {sizes_of(inputs)}"
         if result is None:
@@ -89,6 +97,28 @@ class Collectives(Reductions):
         if more is not None:
             finishes.append(more)
         return self._submit(name, details, once(transfers), result, in_order(finishes), timeout)
+
+    def _gather_to_one(
+        self,
+        root: int,
+        source: Any,
+        targets: Optional[Sequence[Any]],
+        finishes: list[Callable[[], None]],
+    ) -> Transfer:
+        """targets: at the root, bytes for each rank's source."""
+        transfer = move_parts(
+            "gather_to_one", self.rank, self.size, source.numel(), source, None, root
+        )
+        if targets is not None:
+            wanted = targets
+
+            def finish() -> None:
+                value, transfer.target = transfer.target, None
+                for target, part in zip(wanted, value.view(self.size, -1)):
+                    target.copy_(part)
+
+            finishes.append(finish)
+        return transfer
 
     def scatter(
         self,
@@ -109,15 +139,21 @@ class Collectives(Reductions):
             for each in pieces:
                 if each.bytes.numel() != size or each.dtype != target.dtype:
                     raise ValueError(f"{name}: inputs and output need the same size and type")
-            source = torch.cat([each.bytes for each in pieces])
-            target.bytes.copy_(pieces[self.rank].bytes)
-        transfer = move(
-            root,
-            size * self.size,
-            source,
-            None if self.rank == root else target.bytes,
-            self.rank * size,
-        )
+            source = joined([each.bytes for each in pieces])
+        if size * self.size > SMALL_BYTES_MAX:
+            transfer = move_parts(
+                "scatter", self.rank, self.size, size, source, target.bytes, root
+            )
+        else:
+            if source is not None:
+                target.bytes.copy_(source[self.rank * size : (self.rank + 1) * size])
+            transfer = move(
+                root,
+                size * self.size,
+                source,
+                None if self.rank == root else target.bytes,
+                self.rank * size,
+            )
         details = f"(root {root}) of {sizes_of([output])}"
         return self._submit(
             name, details, once([transfer]), [output], target.give_back, timeout
@@ -133,8 +169,10 @@ class Collectives(Reductions):
         timeout: Optional[float],
         finish: Optional[Callable[[], None]] = None,
         result: Optional[list[Any]] = None,
+        equal: bool = False,
     ) -> Operation:
-        """Flat tensors; counts[i]: elements to and from rank i."""
+        """Flat tensors; counts[i]: elements to and from rank i. equal: they are the same on all
+        ranks."""
         source, target = Buffer(input, name), Buffer(output, name, read=False)
         if source.dtype != target.dtype:
             raise ValueError(
@@ -150,6 +188,10 @@ class Collectives(Reductions):
             yield [reduce("sum", table, table)], False
             counts = table.view(self.size, self.size).tolist()
             self._check_counts(name, counts, output_counts)
+            same = all(count == counts[0][0] for row in counts for count in row)
+            if same and self._moves_pairs(len(source.bytes)):
+                yield [self._all_to_all(source.bytes, target.bytes)], True
+                return
             transfers = []
             offset = 0
             for root, row in enumerate(counts):
@@ -174,9 +216,25 @@ class Collectives(Reductions):
             if finish is not None:
                 finish()
 
-        return self._submit(
-            name, f" of {name_of(source.dtype)}", stages(), result or [output], finish_all, timeout
-        )
+        details, todo = f" of {name_of(source.dtype)}", stages()
+        if equal and self._moves_pairs(len(source.bytes)):
+            if source.count != target.count:
+                raise ValueError(
+                    f"{name}: the input has {source.count} elements, the output {target.count}"
+                )
+            details = f" in equal parts of {sizes_of([input])}"
+            todo = once([self._all_to_all(source.bytes, target.bytes)])
+        return self._submit(name, details, todo, result or [output], finish_all, timeout)
+
+    def _moves_pairs(self, size: int) -> bool:
+        return size > SMALL_BYTES_MAX and self.size <= _PAIRING_RANKS_MAX
+
+    def _all_to_all(self, source: Any, target: Any) -> Transfer:
+        begin, end = source.data_ptr(), source.data_ptr() + len(source)
+        if target.data_ptr() < end and begin < target.data_ptr() + len(target):
+            source = source.clone()  # parts would be overwritten before they are sent
+        size = len(source) // self.size
+        return move_parts("all_to_all", self.rank, self.size, size, source, target)
 
     def send(self, name: str, tensor: Any, sends: bool, text: str, timeout: float) -> Operation:
         """In a job of two ranks: from rank 0 to rank 1."""

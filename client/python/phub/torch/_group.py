@@ -17,7 +17,7 @@ from ._arguments import (
     operation_of,
     seconds_of,
 )
-from ._buffers import Buffer, all_of
+from ._buffers import Buffer, all_of, joined, receivers
 from ._errors import NotServed
 from ._membership import Membership
 from ._work import PYTHON_WORK, work_of
@@ -286,6 +286,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 self._counts(output, output_split_sizes, "output"),
                 self._counts(input, input_split_sizes, "input"),
                 seconds_of(timeout or opts),
+                equal=not output_split_sizes and not input_split_sizes,
             )
         )
 
@@ -323,7 +324,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         counts = [each.numel() for each in outputs]
         targets = [Buffer(each, "all_to_all", read=False) for each in outputs]
         sources = [Buffer(each, "all_to_all").flat() for each in inputs]
-        received = torch.empty(sum(counts), dtype=targets[0].dtype)
+        received = receivers.take(targets[0].dtype, sum(counts))
 
         def spread() -> None:
             for target, part in zip(targets, received.split(counts)):
@@ -334,7 +335,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._collectives().all_to_all(
                 "all_to_all",
                 received,
-                torch.cat(sources),
+                joined(sources),
                 counts,
                 [each.numel() for each in sources],
                 seconds_of(timeout or opts),

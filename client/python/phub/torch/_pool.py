@@ -1,9 +1,9 @@
 """The lower half: collectives as rounds of the keys of one job.
 
-A transfer (the reduction of one tensor, one rank's bytes sent to all, or a reduce-scatter)
-is cut into parts (phub.torch._transfer). Keys are kept by kind and size class, a ring of a few for
-each. A part uses the next key of its ring, whether or not others are free: so the choice depends
-only on the order of collectives, which is the same on all ranks.
+A transfer (the reduction of one tensor, one rank's bytes sent to all, or parts that move between
+ranks) is cut into parts (phub.torch._transfer). Keys are kept by kind and size class, a ring of a
+few for each. A part uses the next key of its ring, whether or not others are free: so the choice
+depends only on the order of collectives, which is the same on all ranks.
 
 A transfer whose size has occurred before, as that of a bucket of DistributedDataParallel, is one
 whole part with keys of exactly this size. Over shared memory these keys have phub's memory: the
@@ -20,7 +20,7 @@ from typing import Optional
 
 from .. import _library
 from .._errors import ResourceExhausted, check
-from .._job import Job
+from .._job import MOVEMENTS, OPERATIONS, Job
 from .._library import lib
 from ._home import Homes
 from ._slot import Slot, slot_of
@@ -29,13 +29,13 @@ from ._transfer import PIECE_MIN, SIZES, Kind, Transfer
 _HINT = "Or set bucket_bytes of phub.torch.Options to 0: then no size gets keys of its own"
 _SEEN_MAX = 256  # sizes that have occurred once
 _RING_MAX = 16  # keys
-_OPERATIONS = {"sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
-_MOVEMENTS = {"all_reduce": 0, "reduce_scatter": 2}
 
 
-def _depth(capacity: int) -> int:
+def _depth(kind: Kind) -> int:
     """Keys in a ring: rounds of this class that may be in flight."""
-    return 8 if capacity <= 1 << 16 else 4 if capacity <= 1 << 20 else 2
+    if kind.movement == "all_to_all":
+        return 2  # the daemon holds the parts of all ranks
+    return 8 if kind.capacity <= 1 << 16 else 4 if kind.capacity <= 1 << 20 else 2
 
 
 class _Unused:
@@ -70,7 +70,8 @@ class Pool:
         may_be = transfer.later or transfer.has_parts
         if not may_be or size < PIECE_MIN:
             return False
-        key = (transfer.number, f"{transfer.movement} {transfer.operation}", transfer.count)
+        text = f"{transfer.movement} {transfer.root} {transfer.operation}"
+        key = (transfer.number, text, transfer.count)
         if key in self._whole:
             return True
         if key not in self._seen:
@@ -78,9 +79,9 @@ class Pool:
                 self._seen.clear()
             self._seen.add(key)
             return False
-        if self._whole_bytes + size > self._bucket_bytes:
+        if self._whole_bytes + transfer.held > self._bucket_bytes:
             return False
-        self._whole_bytes += size
+        self._whole_bytes += transfer.held
         self._whole.add(key)
         return True
 
@@ -90,7 +91,7 @@ class Pool:
         have been in use for too long."""
         ring = self._rings.get(kind)
         if ring is None:
-            ring = self._rings[kind] = self._add(kind, 0, _depth(kind.capacity))
+            ring = self._rings[kind] = self._add(kind, 0, _depth(kind))
             self._next[kind] = 0
             if kind.whole and kind.movement == "all_reduce":
                 self.homes.add(ring)
@@ -110,7 +111,7 @@ class Pool:
             slot.wish = None
         if len(ring) < _RING_MAX and self._whole_bytes + kind.capacity <= self._bucket_bytes:
             self._whole_bytes += kind.capacity
-            ring += self._add(kind, len(ring), _depth(kind.capacity))
+            ring += self._add(kind, len(ring), _depth(kind))
 
     def advance(self, kind: Kind) -> None:
         """The slot of this kind was used."""
@@ -146,8 +147,9 @@ class Pool:
             lib.phub_key_spec_init(ctypes.byref(spec), ctypes.sizeof(spec))
             spec.name = kind.name(first + index).encode()
             spec.type = kind.number
-            spec.movement = _MOVEMENTS[kind.movement]
-            spec.operation = _OPERATIONS.get(kind.operation, _OPERATIONS["sum"])
+            spec.movement = MOVEMENTS[kind.movement].number
+            spec.root = kind.root
+            spec.operation = OPERATIONS.get(kind.operation, 0)  # moves have none
             parts = 1 if kind.movement == "all_reduce" else self._job.world_size
             spec.element_count = kind.capacity // SIZES[kind.number] * parts
             # Equal: parts are sent in the order in which they were started.

@@ -7,7 +7,7 @@ import functools
 from typing import Any, Optional
 
 from .._errors import OK, error_of
-from .._job import Job
+from .._job import MOVEMENTS, Job, part_count
 from .._library import Elements, lib
 from ._buffers import receivers
 from ._home import Home, can_house
@@ -20,6 +20,11 @@ _WISH = -FINGERPRINT - 1  # the element before the fingerprint
 
 def _elements(address: int, count: int, number: int) -> Elements:
     return Elements(data=address, count=count, type=number)
+
+
+def _address(tensor: Optional[Any], offset: int) -> int:
+    """Of the tensor's bytes from `offset` on; 0: this rank has none."""
+    return 0 if tensor is None else int(tensor.data_ptr()) + offset
 
 
 def _start(function: Any, *arguments: Any) -> int:
@@ -50,6 +55,7 @@ class Slot:
         self._lender: Optional[Lender] = None
         self.home: Optional[Home] = None
         self.wish: Optional[Wish] = None  # of the last transfer
+        self._in_place = in_place
         self._in_own = False  # the result of the round in flight arrives in `parameters`
         if not kind.direct or in_place:
             dtype = DTYPES[kind.number]
@@ -59,8 +65,9 @@ class Slot:
             self.parameters = raw(received.data, received.count * item).view(dtype)
             self._sent = _elements(sent.data, sent.count, kind.number)
             if kind.direct:
-                self._lender = Lender(received.data, received.count * item)
-                if can_house(sent.data):
+                if received.count > 0:
+                    self._lender = Lender(received.data, received.count * item)
+                if sent.count > 0 and can_house(sent.data):
                     self.home = Home(sent.data, sent.count * item)
 
     def free(self) -> None:
@@ -80,7 +87,7 @@ class Slot:
             return self._start_direct(transfer, part.offset, part.count)
         if transfer.source is not None:
             self._fill(part, fingerprint)
-        if transfer.root < 0:
+        if transfer.root < 0 or transfer.has_parts:
             return _start(lib.phub_key_push_pull, self.pointer)
         return _start(
             lib.phub_job_broadcast, self._job._pointer, self.pointer, transfer.root, self._sent
@@ -109,15 +116,16 @@ class Slot:
         if self.wish is not None:
             self.wish.own = self._lender is not None and self._lender.lent
         sent = self._shared_gradient(transfer)
-        if sent is not None and self._lender is not None and not self._lender.lent:
+        lent = self._lender is not None and self._lender.lent
+        if sent is not None and not lent:
             self._in_own = True
             return _start(lib.phub_key_push_pull_with, self.pointer, sent, None)
-        if transfer.target is None:  # then this is all of it, or its first part
+        if transfer.target is None and received_count > 0:  # all of it, or its first part
             whole = received_count if transfer.has_parts else transfer.count
             transfer.target = receivers.take(DTYPES[number], whole)
         if sent is None:
-            sent = _elements(transfer.source.data_ptr() + offset * item, sent_count, number)
-        target = _elements(transfer.target.data_ptr() + offset * item, received_count, number)
+            sent = _elements(_address(transfer.source, offset * item), sent_count, number)
+        target = _elements(_address(transfer.target, offset * item), received_count, number)
         return _start(lib.phub_key_push_pull_with, self.pointer, sent, target)
 
     def _shared_gradient(self, transfer: Transfer) -> Optional[Elements]:
@@ -125,15 +133,15 @@ class Slot:
         if transfer.home is not None:
             count = transfer.source.numel()
             return _elements(transfer.home.address, count, self.kind.number)
-        if self._lender is None or (self.home is not None and not self.home.free):
+        if not self._in_place or (self.home is not None and not self.home.free):
             return None
-        self.gradients.copy_(transfer.source)
+        if transfer.source is not None:
+            self.gradients.copy_(transfer.source)
         return self._sent
 
     def _finish_direct(self, transfer: Transfer) -> None:
-        if not self._in_own:
+        if not self._in_own or self._lender is None:
             return
-        assert self._lender is not None
         if transfer.target is None:
             transfer.target = self._lender.lend(DTYPES[self.kind.number])
         else:
@@ -164,26 +172,47 @@ class Slot:
         return True
 
 
-class _ScatterSlot(Slot):
-    """Sends all parts; receives this rank's part of their reduction."""
+class _PartsSlot(Slot):
+    """Of a movement whose keys have an equal part for every rank."""
+
+    def __init__(
+        self, pointer: int, kind: Kind, job: Job, in_place: bool, memory: Optional[Any]
+    ) -> None:
+        super().__init__(pointer, kind, job, in_place, memory)
+        movement, is_root = MOVEMENTS[kind.movement], job.rank == kind.root
+        self._sent_parts = part_count(movement.sends, is_root, job.world_size)
+        self._received_parts = part_count(movement.receives, is_root, job.world_size)
 
     def _counts(self, count: int) -> tuple[int, int]:
-        return count * self._job.world_size, count
+        return count * self._sent_parts, count * self._received_parts
 
     def _fill(self, part: Part, fingerprint: Fingerprint) -> None:
-        rows = self.gradients.view(self._job.world_size, -1)
+        rows = self.gradients.view(self._sent_parts, -1)
         count = part.count
         if count > 0:
-            source = part.transfer.source.view(self._job.world_size, -1)
+            source = part.transfer.source.view(self._sent_parts, -1)
             rows[:, :count].copy_(source[:, part.offset : part.offset + count])
         if part.last:
             rows[:, -FINGERPRINT:].copy_(fingerprint.pattern)
 
-
-_SLOTS = {"all_reduce": Slot, "reduce_scatter": _ScatterSlot}
+    def finish(self, part: Part, fingerprint: Fingerprint) -> bool:
+        transfer = part.transfer
+        if self.kind.direct:
+            self._finish_direct(transfer)
+            return True
+        if self._received_parts == 0:
+            return True
+        rows = self.parameters.view(self._received_parts, -1)
+        if part.last and not all(fingerprint.matches(row[-FINGERPRINT:]) for row in rows):
+            return False
+        if transfer.target is not None and part.count > 0:
+            target = transfer.target.view(self._received_parts, -1)
+            target[:, part.offset : part.offset + part.count].copy_(rows[:, : part.count])
+        return True
 
 
 def slot_of(
     pointer: int, kind: Kind, job: Job, in_place: bool, memory: Optional[Any]
 ) -> Slot:
-    return _SLOTS[kind.movement](pointer, kind, job, in_place, memory)
+    make = _PartsSlot if MOVEMENTS[kind.movement].has_parts else Slot
+    return make(pointer, kind, job, in_place, memory)

@@ -4,8 +4,8 @@ A transfer is cut into whole pieces of 256 KiB to 16 MiB, and a rest that is pad
 The rest carries a fingerprint of the collective, so ranks that called something else are detected.
 Its 64 elements are 0 or 1, which every operation of phub computes exactly.
 
-A reduce-scatter is cut like the part of one rank: each of its rounds moves an equal piece for every
-rank, with a fingerprint for every rank.
+A transfer of another movement than all-reduce has an equal part for every rank, and is cut like one
+part: each of its rounds moves an equal piece of every part, with a fingerprint in every part.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 
+from .._job import MOVEMENTS, part_count
 from ._buffers import receivers
 from ._types import NUMBERS, U8
 
@@ -46,13 +47,16 @@ class Kind:
 
     number: int  # element type
     operation: str  # "sum", ..., or "move"
-    capacity: int  # bytes; one rank's part, if the movement has parts
+    capacity: int  # bytes; one part, if the movement has parts
     direct: bool  # rounds use the caller's memory
     whole: bool = False  # exactly this size
     movement: str = "all_reduce"
+    root: int = 0  # of the movement, if it has one
 
     def name(self, index: int) -> str:
         text = f"{self.operation}.{DTYPES[self.number]}".replace("torch.", "")
+        if MOVEMENTS[self.movement].has_root:
+            text = f"{self.root}.{text}"
         if self.movement != "all_reduce":
             text = f"{self.movement}.{text}"
         letter = "w" if self.whole else "d" if self.direct else ""
@@ -71,30 +75,37 @@ class Wish:
 @dataclasses.dataclass
 class Transfer:
     """`source` of the ranks combined into `target`; or the root's `source`, from byte `first` on,
-    into `target`; or a reduce-scatter. Flat, contiguous CPU tensors; for moves, of bytes.
+    into `target`; or, with another movement, the parts that this rank sends, and those that it
+    receives. Flat, contiguous CPU tensors; for moves, of bytes.
     """
 
     operation: str
     number: int
-    count: int  # elements that are sent; those of one rank's part, if the movement has parts
-    source: Any = None  # None: not the root
+    count: int  # elements that are sent; those of one part, if the movement has parts
+    source: Any = None  # None: this rank sends nothing
     target: Any = None  # None: the result is not wanted
     first: int = 0
     root: int = -1
     later: bool = False  # `target` is set when the transfer is complete
     movement: str = "all_reduce"
-    ranks: int = 1  # number of parts
+    ranks: int = 1  # if the movement has parts
+    received: int = 1  # parts that this rank receives, if the movement has parts
     home: Optional["Home"] = None  # `source` lives there
     wish: Optional[Wish] = None  # of a whole transfer
 
     @property
     def has_parts(self) -> bool:
-        return self.movement != "all_reduce"
+        return MOVEMENTS[self.movement].has_parts
 
     @property
     def size(self) -> int:
-        """Bytes, of all parts."""
+        """Bytes, of as many parts as there are ranks."""
         return self.count * self.ranks * SIZES[self.number]
+
+    @property
+    def held(self) -> int:
+        """Bytes that the daemon holds for one key of exactly this size."""
+        return self.size * (self.ranks if self.movement == "all_to_all" else 1)
 
     def parts(self, whole: bool) -> list["Part"]:
         item = SIZES[self.number]
@@ -105,8 +116,8 @@ class Transfer:
                 Part(self, self.count, 0, size_class(FINGERPRINT * item), True),
             ]
         if self.later:
-            self.target = receivers.take(DTYPES[self.number], self.count)
-        largest = _PIECE_MAX["move" if self.root >= 0 else "reduce"]
+            self.target = receivers.take(DTYPES[self.number], self.count * self.received)
+        largest = _PIECE_MAX["move" if self.operation == "move" else "reduce"]
         if self.has_parts:
             largest = max(PIECE_MIN, 1 << ((largest // self.ranks).bit_length() - 1))
         parts = []
@@ -146,6 +157,7 @@ class Part:
             direct,
             self.whole,
             transfer.movement,
+            transfer.root if MOVEMENTS[transfer.movement].has_root else 0,
         )
 
 
@@ -190,4 +202,24 @@ def reduce_scatter(operation: str, source: Any, target: Any, ranks: int) -> Tran
         later=target is None,
         movement="reduce_scatter",
         ranks=ranks,
+    )
+
+
+def move_parts(
+    movement: str, rank: int, ranks: int, size: int, source: Any, target: Any, root: int = 0
+) -> Transfer:
+    """Moves parts of `size` bytes. source: the parts that `rank` sends; target: those that it
+    receives. If no target is given, `target` is the result, once it is complete."""
+    received = part_count(MOVEMENTS[movement].receives, rank == root, ranks)
+    return Transfer(
+        "move",
+        U8,
+        size,
+        source,
+        target,
+        root=root,
+        later=target is None and received > 0,
+        movement=movement,
+        ranks=ranks,
+        received=received,
     )

@@ -43,6 +43,8 @@ def name_of(dtype: Any) -> str:
 
 def raw(address: int, size: int, owner: Any = None) -> Any:
     """`size` bytes at `address` as a tensor, which keeps `owner` alive."""
+    if size == 0:
+        return torch.empty(0, dtype=torch.uint8)
     memory = (ctypes.c_ubyte * size).from_address(address)
     setattr(memory, "_owner", owner)
     return torch.frombuffer(memory, dtype=torch.uint8)
@@ -50,10 +52,7 @@ def raw(address: int, size: int, owner: Any = None) -> Any:
 
 def bytes_of(tensor: Any) -> Any:
     """The elements of a contiguous CPU tensor as bytes."""
-    size = tensor.numel() * tensor.element_size()
-    if size == 0:
-        return torch.empty(0, dtype=torch.uint8)
-    return raw(tensor.data_ptr(), size, tensor)
+    return raw(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor)
 
 
 @dataclasses.dataclass(frozen=True)
