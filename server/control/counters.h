@@ -38,7 +38,10 @@ namespace phub::server {
   X(surveys) X(surveys_failed) X(topologies_applied) X(topologies_refused)                       \
   X(connections_refused_flood) X(connections_refused_memory) X(front_restarts)                   \
   X(certificates_refused) X(events_replaced) X(joins_refused_disk)                         \
-  X(control_stalls) X(joins_awaited_in_vain) X(dumps) X(dumps_refused) X(dump_records_refused)
+  X(control_stalls) X(joins_awaited_in_vain) X(dumps) X(dumps_refused) X(dump_records_refused)  \
+  X(log_lines_suppressed) X(calls_unfinished) X(requests_refused_size)             \
+  X(requests_refused_invalid) X(lanes_refused_shortage)         \
+  X(requests_refused_quota)
 // clang-format on
 
 enum class ControlCounter : std::size_t {

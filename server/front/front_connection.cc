@@ -201,6 +201,7 @@ bool FrontConnection::Sweep(TimeNs now) {
     CheckEnd(now);
     return false;
   }
+  if (state_ == State::kServing) relay_->EndUnfinished(now);
   if (state_ == State::kClosed || opened()) return false;
   const DurationNs limit = state_ == State::kSilent ? kFirstMessageTimeout : kStrangerTimeout;
   if (now - since_ < limit) return false;

@@ -46,6 +46,10 @@ class FrontConnection final : public StreamRelay::Host {
   bool Turn(TimeNs now);
   // Closes the connection if its time is up. True: it was late.
   bool Sweep(TimeNs now);
+  // Ended for lack of a request since the last call.
+  std::uint64_t TakeUnfinishedEnded() {
+    return relay_ == nullptr ? 0 : relay_->TakeUnfinishedEnded();
+  }
   void Close(End end);
 
   std::uint64_t id() const { return id_; }

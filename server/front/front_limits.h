@@ -47,10 +47,16 @@ inline constexpr H2Session::Limits kUpstreamLimits = {
     .streams_max = kCallsMax,
     .stream_window = kUpstreamWindow,
     .connection_window = kCallsMax * kUpstreamWindow};
-// Frames that cost their sender nothing (pings, settings, resets, empty data): a burst, then so
-// many per second.
+// Frames that cost their sender nothing (pings, settings, resets, empty data, window updates
+// without data): a burst, then so many per second.
 inline constexpr double kCheapFrameBurst = 1000;
 inline constexpr double kCheapFramesPerSecond = 200;
+// The first message of a request must arrive within kRequestTimeMax, without a longer pause. After
+// many that do not, the connection is closed. Until then each counts like memory: gRPC has some.
+inline constexpr DurationNs kRequestPauseMax = 20 * kSecond;
+inline constexpr DurationNs kRequestTimeMax = 120 * kSecond;
+inline constexpr int kUnfinishedEndedMax = 32;
+inline constexpr std::size_t kUnfinishedCallBytes = 16 << 10;
 // All connections together, beyond a share that each connection has anyway.
 inline constexpr std::size_t kHeldBytesMax = 32 << 20;
 inline constexpr std::size_t kShareBytes = 64 << 10;

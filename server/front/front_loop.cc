@@ -213,6 +213,10 @@ void FrontLoop::Sweep(TimeNs now) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     const auto each = it++;
     report_.late += each->second->Sweep(now) ? 1 : 0;
+    if (const std::uint64_t ended = each->second->TakeUnfinishedEnded(); ended > 0) {
+      report_.unfinished += ended;
+      busy_.insert(each->first);
+    }
     if (each->second->state() == FrontConnection::State::kClosed) Remove(each);
   }
   SetServing(told_serving_ && now - heard_ < kServerSilenceMax);

@@ -120,7 +120,10 @@ struct H2Session::Calls {
       case NGHTTP2_GOAWAY:
         events.OnGoaway(frame->goaway.last_stream_id, frame->goaway.error_code);
         return cheap();
-      case NGHTTP2_WINDOW_UPDATE: return 0;
+      case NGHTTP2_WINDOW_UPDATE:
+        if (self.window_updates_due_ == 0) return cheap();
+        --self.window_updates_due_;
+        return 0;
       default: return cheap();
     }
   }
@@ -137,8 +140,11 @@ struct H2Session::Calls {
     return 0;
   }
   static int OnSent(nghttp2_session*, const nghttp2_frame* frame, void* user) {
+    H2Session& self = Self(user);
+    if (frame->hd.type == NGHTTP2_DATA)
+      self.window_updates_due_ += self.limits_.window_updates_per_frame;
     const bool ends = frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS;
-    if (ends && HasEnd(*frame)) Self(user).events_.OnEndSent(frame->hd.stream_id);
+    if (ends && HasEnd(*frame)) self.events_.OnEndSent(frame->hd.stream_id);
     return 0;
   }
   static ssize_t Supply(nghttp2_session*, std::int32_t stream, std::uint8_t* bytes,

@@ -64,6 +64,8 @@ class H2Session {
     std::uint32_t streams_max = 0;
     std::uint32_t stream_window = 0;
     std::uint32_t connection_window = 0;
+    // The peer may send so many for each DATA frame that it gets; more are cheap frames.
+    std::uint32_t window_updates_per_frame = 2;
   };
   H2Session(H2Side side, const Limits& limits, H2Events& events);
   ~H2Session();
@@ -112,6 +114,7 @@ class H2Session {
   std::int32_t headers_of_ = 0;
   std::size_t block_bytes_ = 0;
   std::size_t list_bytes_ = 0;
+  std::uint64_t window_updates_due_ = 0;
   HeaderList list_;
 };
 

@@ -98,7 +98,7 @@ std::optional<FrontVerdict> ReadFrontVerdict(std::string_view body) {
 std::string ToPacket(const FrontReport& report) {
   PacketWriter writer(PacketType::kReport);
   for (const std::uint64_t value :
-       {report.form, report.crowd, report.late, report.flood, report.memory}) {
+       {report.form, report.crowd, report.late, report.flood, report.memory, report.unfinished}) {
     writer.U64(value);
   }
   return writer.Take();
@@ -107,8 +107,8 @@ std::string ToPacket(const FrontReport& report) {
 std::optional<FrontReport> ReadFrontReport(std::string_view body) {
   PacketReader reader(body);
   FrontReport report;
-  for (std::uint64_t* value :
-       {&report.form, &report.crowd, &report.late, &report.flood, &report.memory}) {
+  for (std::uint64_t* value : {&report.form, &report.crowd, &report.late, &report.flood,
+                               &report.memory, &report.unfinished}) {
     *value = reader.U64();
   }
   if (!reader.ok()) return std::nullopt;

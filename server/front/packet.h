@@ -66,7 +66,16 @@ struct FrontReport {
   std::uint64_t late = 0;
   std::uint64_t flood = 0;
   std::uint64_t memory = 0;
-  bool any() const { return form + crowd + late + flood + memory > 0; }
+  std::uint64_t unfinished = 0;  // calls that were ended
+  bool any() const { return form + crowd + late + flood + memory + unfinished > 0; }
+  void Add(const FrontReport& other) {
+    form += other.form;
+    crowd += other.crowd;
+    late += other.late;
+    flood += other.flood;
+    memory += other.memory;
+    unfinished += other.unfinished;
+  }
 };
 
 class PacketWriter {

@@ -104,8 +104,9 @@ std::string_view StreamRelay::NextForUpstream() {
 }
 
 std::size_t StreamRelay::bytes() const {
-  return held_bytes_ + waiting_bytes_ + client_.memory_bytes() +
-         (upstream_ == nullptr ? 0 : upstream_->memory_bytes());
+  const std::size_t own = held_bytes_ + waiting_bytes_ + client_.memory_bytes();
+  if (upstream_ == nullptr) return own;
+  return own + upstream_->memory_bytes() + unfinished_ * kUnfinishedCallBytes;
 }
 
 bool StreamRelay::out_of_memory() const {
@@ -121,6 +122,8 @@ void StreamRelay::OnRequest(std::int32_t id, ReceivedHeaders received) {
   }
   Call& call = calls_[id];
   call.request_ended = received.end;
+  call.start.Begin(now_);
+  SetUnfinished(call, !received.end);
   if (const auto refusal = RefusalOf(received); refusal.has_value()) {
     return AnswerHere(id, call, *refusal);
   }
@@ -185,6 +188,7 @@ void StreamRelay::DropRequest(std::int32_t id, Call& call) {
 
 void StreamRelay::AnswerHere(std::int32_t id, Call& call, const HeaderList& headers) {
   call.local = true;
+  SetUnfinished(call, false);
   waiting_bytes_ -= std::exchange(call.waiting_bytes, 0);
   call.waiting.clear();
   DropRequest(id, call);
@@ -198,6 +202,8 @@ void StreamRelay::OnRequestData(std::int32_t id, std::string_view bytes) {
   const auto found = calls_.find(id);
   if (found == calls_.end() || found->second.local) return client_.Consume(id, bytes.size());
   Call& call = found->second;
+  call.start.Take(bytes, now_);
+  if (call.start.whole()) SetUnfinished(call, false);
   if (call.health != HealthCall::kNone) {
     client_.Consume(id, bytes.size());
     if (call.to_upstream.size() + bytes.size() > kHealthBytesMax) {
@@ -213,6 +219,7 @@ void StreamRelay::OnRequestData(std::int32_t id, std::string_view bytes) {
 
 void StreamRelay::OnRequestEnd(std::int32_t id, Call& call) {
   call.request_ended = true;
+  SetUnfinished(call, false);
   if (call.health != HealthCall::kNone && !call.local) return AnswerHealth(id, call);
   if (call.upstream != 0) upstream_->Resume(call.upstream);
 }
@@ -244,6 +251,7 @@ void StreamRelay::OnClientClosed(std::int32_t id, std::uint32_t error) {
   const auto found = calls_.find(id);
   if (found == calls_.end()) return;
   Call& call = found->second;
+  SetUnfinished(call, false);
   waiting_bytes_ -= call.waiting_bytes;
   held_bytes_ -= call.to_upstream.size() + call.to_client.size();
   if (call.health == HealthCall::kNone) client_.Consume(id, call.to_upstream.size());

@@ -19,12 +19,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/base/clock.h"
 #include "server/front/byte_queue.h"
 #include "server/front/call_checks.h"
 #include "server/front/front_limits.h"
 #include "server/front/h2_session.h"
+#include "server/front/request_start.h"
 
 namespace phub::server {
 
@@ -52,6 +54,10 @@ class StreamRelay {
   // gRPC has closed the upstream: open calls are reset, and no new ones are accepted.
   void UpstreamEnded();
 
+  // Ends calls whose request does not arrive. Many end the connection.
+  void EndUnfinished(TimeNs now);
+  std::uint64_t TakeUnfinishedEnded() { return std::exchange(unfinished_ended_, 0); }
+
   bool opened() const { return upstream_ != nullptr; }
   bool flooded() const { return flooded_; }
   bool out_of_memory() const;
@@ -67,7 +73,9 @@ class StreamRelay {
     HeaderList waiting;  // headers, until phubd has judged the connection
     std::size_t waiting_bytes = 0;
     HealthCall health = HealthCall::kNone;
-    bool local = false;  // answered here; what the client sends is dropped
+    RequestStart start;
+    bool unfinished = false;  // the first message is incomplete; gRPC waits for it
+    bool local = false;       // answered here; what the client sends is dropped
     bool request_ended = false;
     bool answer_begun = false;
     bool answer_ended = false;  // all of it is in to_client and trailers
@@ -93,6 +101,7 @@ class StreamRelay {
   void OnUpstreamGoaway(std::int32_t last, std::uint32_t error);
   H2Events::Supply SupplyUpstream(std::int32_t upstream, char* bytes, std::size_t size);
 
+  void SetUnfinished(Call& call, bool unfinished);
   void JudgeNext();
   void PassOn(std::int32_t id, Call& call);
   void AnswerHere(std::int32_t id, Call& call, const HeaderList& headers);
@@ -106,6 +115,9 @@ class StreamRelay {
   bool flooded_ = false;
   std::int32_t judged_ = 0;  // the call that phubd judges; 0: none
   int refusals_ = 0;
+  std::size_t unfinished_ = 0;  // calls
+  std::uint64_t unfinished_ended_ = 0;
+  int unfinished_of_connection_ = 0;
   std::size_t waiting_bytes_ = 0;
   TimeNs now_ = 0;
   TimeNs cheap_at_ = 0;

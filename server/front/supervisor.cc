@@ -242,11 +242,7 @@ bool FrontSupervisor::Impl::OnPacket(const Packet& packet) {
     case PacketType::kReport: {
       const auto report = ReadFrontReport(packet.body);
       if (!report.has_value()) return false;
-      counts.report.form += report->form;
-      counts.report.crowd += report->crowd;
-      counts.report.late += report->late;
-      counts.report.flood += report->flood;
-      counts.report.memory += report->memory;
+      counts.report.Add(*report);
       return true;
     }
     default: return false;

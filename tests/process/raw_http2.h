@@ -35,7 +35,7 @@ class RawHttp2 {
   static std::string CallHeaders(std::string_view path);
 
   static constexpr std::uint8_t kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6,
-                                kContinuation = 9;
+                                kWindowUpdate = 8, kContinuation = 9;
   static constexpr std::uint8_t kEndStream = 1, kEndHeaders = 4;
 
  private:

@@ -10,11 +10,7 @@ namespace phub::server {
 namespace {
 
 void AddReport(FrontCounts& to, const FrontCounts& from) {
-  to.report.form += from.report.form;
-  to.report.crowd += from.report.crowd;
-  to.report.late += from.report.late;
-  to.report.flood += from.report.flood;
-  to.report.memory += from.report.memory;
+  to.report.Add(from.report);
   to.restarts += from.restarts;
   to.certificates_refused += from.certificates_refused;
 }
@@ -25,6 +21,7 @@ void CountAll(Control& control, const FrontCounts& counts) {
   control.Count(ControlCounter::connections_refused_late, counts.report.late);
   control.Count(ControlCounter::connections_refused_flood, counts.report.flood);
   control.Count(ControlCounter::connections_refused_memory, counts.report.memory);
+  control.Count(ControlCounter::calls_unfinished, counts.report.unfinished);
   control.Count(ControlCounter::front_restarts, counts.restarts);
   control.Count(ControlCounter::certificates_refused, counts.certificates_refused);
 }

@@ -222,6 +222,90 @@ TEST_F(StreamRelayTest, ClientsThatPingForLongAreNoFlood) {
   EXPECT_FALSE(relay.flooded());
 }
 
+std::string WindowUpdate() { return std::string("\0\0\4\x8\0\0\0\0\0\0\0\0\1", 13); }
+
+TEST_F(StreamRelayTest, WindowUpdatesWithoutDataAreLimited) {
+  Begin();
+  Open();
+  for (int i = 0; i < 2 * kCheapFrameBurst && !relay.Ended(); ++i)
+    relay.ReceiveFromClient(WindowUpdate(), now);
+  EXPECT_TRUE(relay.flooded());
+}
+
+TEST_F(StreamRelayTest, AClientMayUpdateItsWindowsForDataThatItReceives) {
+  Begin();
+  Open();
+  grpc.session.Respond(grpc.last_stream, AnswerHeaders(), false);
+  grpc.to_send.Append(std::string(16 << 20, 'x'));
+  grpc.session.Resume(grpc.last_stream);
+  Settle();
+  ASSERT_EQ(client.received.size(), 16u << 20);
+  for (int i = 0; i < 1.5 * kCheapFrameBurst; ++i) relay.ReceiveFromClient(WindowUpdate(), now);
+  EXPECT_FALSE(relay.flooded());
+}
+
+TEST_F(StreamRelayTest, ACallWhoseRequestDoesNotArriveEnds) {
+  client.to_send.Append(std::string("\0\0\0\1\0begin", 10));  // of 256 bytes
+  Begin();
+  Open();
+  EXPECT_GE(relay.bytes(), kUnfinishedCallBytes);
+  now += kRequestPauseMax - kSecond;
+  relay.EndUnfinished(now);
+  Settle();
+  EXPECT_EQ(grpc.closed, 0);
+  now += kSecond;
+  relay.EndUnfinished(now);
+  Settle();
+  EXPECT_EQ(FindHeader(client.first, "grpc-status"), "4");
+  EXPECT_EQ(client.closed, 1);
+  EXPECT_EQ(grpc.closed, 1);
+  EXPECT_EQ(relay.TakeUnfinishedEnded(), 1u);
+  EXPECT_LT(relay.bytes(), 128u << 10);
+  // The connection goes on.
+  EXPECT_FALSE(relay.Ended());
+}
+
+TEST_F(StreamRelayTest, ARequestThatArrivesByteByByteHasTwoMinutes) {
+  client.to_send.Append(std::string("\0\0\0\1\0", 5));
+  Begin();
+  Open();
+  for (; now < kRequestTimeMax - kSecond; now += kSecond) {
+    client.to_send.Append("x");
+    client.session.Resume(1);
+    Settle();
+    relay.EndUnfinished(now);
+    Settle();
+  }
+  EXPECT_EQ(client.closed, 0);
+  now = kRequestTimeMax;
+  relay.EndUnfinished(now);
+  Settle();
+  EXPECT_EQ(client.closed, 1);
+}
+
+TEST_F(StreamRelayTest, AStreamMayBeSilentAfterItsFirstMessage) {
+  client.to_send.Append(std::string("\0\0\0\0\3abc", 8));
+  Begin();
+  Open();
+  now += 3600 * kSecond;
+  relay.EndUnfinished(now);
+  Settle();
+  EXPECT_EQ(client.closed, 0);
+  EXPECT_EQ(grpc.closed, 0);
+}
+
+TEST_F(StreamRelayTest, ManyCallsWithoutARequestEndTheConnection) {
+  Begin();
+  Open();
+  while (relay.TakeUnfinishedEnded() < 1000 && !relay.Ended()) {
+    for (int i = 0; i < 10; ++i) Begin();
+    now += kRequestPauseMax;
+    relay.EndUnfinished(now);
+    Settle();
+  }
+  EXPECT_TRUE(relay.flooded());
+}
+
 TEST_F(StreamRelayTest, HealthIsAnsweredWithoutPhubdAndAWatchSeesChanges) {
   client.to_send.Append(std::string(5, '\0'));
   client.ended = true;
