@@ -173,6 +173,7 @@ void PendingLanes::GivePlace(Descriptor socket, Origin origin) {
   event.data.u64 = static_cast<std::uint64_t>(place - places_.data());
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
     Count(counters_.accept_errors);
+    SendRefusal(socket, wire::LaneRefusal::kCapacity);
     return;
   }
   place->socket = std::move(socket);

@@ -3,8 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "common/base/log.h"
-
 namespace phub::server {
 namespace {
 
@@ -21,15 +19,14 @@ Context::Context(const Clock& clock_given, Random& random_given, std::vector<Cor
       started_at(clock_given.Now()),
       cores(std::move(handles)),
       endpoints(cores.size(), {options.lane_host, options.lane_port}),
-      ledger(options.memory_bytes_max) {
+      ledger(options.memory_bytes_max),
+      log(clock, counters) {
   drain.timeout = options.drain_timeout;
 }
 
 absl::Status Context::Refuse(ControlCounter counter, absl::Status status) {
   counters.Add(counter);
-  LogWarning("event=refused reason={} message=\"{}\"",
-             kControlCounterNames[static_cast<std::size_t>(counter)],
-             std::string(status.message()));
+  log.Refusal(counter, {status.message().data(), status.message().size()});
   return status;
 }
 

@@ -15,6 +15,7 @@
 #include "server/control/control_options.h"
 #include "server/control/core_link.h"
 #include "server/control/counters.h"
+#include "server/control/event_log.h"
 #include "server/control/turn_units.h"
 #include "server/metrics/turn_times.h"
 #include "server/tenant/ledger.h"
@@ -49,7 +50,7 @@ struct Context {
   Context(const Clock& clock, Random& random, std::vector<CoreHandle> handles,
           ControlOptions options);
 
-  // Counts and logs a refusal, and returns its status.
+  // Counts a refusal, logs it within the budget, and returns its status.
   absl::Status Refuse(ControlCounter counter, absl::Status status);
 
   const Clock& clock;
@@ -60,6 +61,7 @@ struct Context {
   std::vector<LaneEndpoint> endpoints;  // [core]
   Ledger ledger;
   ControlCounters counters;
+  EventLog log;
   AllTurnTimes turn_times{};
   TurnUnits turn;  // the present one
   DrainState drain;

@@ -206,7 +206,7 @@ void Control::HandleFault(Job& job, CoreIndex core, const Event& event) {
   diagnosis.cause = Diagnosis::Cause::kLaneLost;
   diagnosis.rank = event.source.rank();
   diagnosis.core = core;
-  diagnosis.loss = DescribeLoss(event.error, event.protocol_error, event.connection);
+  diagnosis.loss = DescribeLoss(event);
   parts.diagnoses.BeginDiagnosis(job, std::move(diagnosis));
 }
 
@@ -275,6 +275,7 @@ void Control::Poll() {
   parts.seats.CheckLeases(now);  // after PollJob: a lease begins when a join is answered
   parts.ending.ReapReleased();
   parts.joins.TryWaiting();
+  context.log.Poll();
   polled_at_ = now;
   wake_at_ = kNever;
   NoteTimers();
@@ -342,7 +343,7 @@ TimeNs Control::NextTimer(const Job& job) const {
 TimeNs Control::NoteTimers() {
   TimeNs timer = parts_->rack_messages.NextRackTimer(polled_at_);
   timer = std::min({timer, parts_->joins.NextTimer(), parts_->host_memory.left().NextCheck(),
-                    parts_->job_dumps.NextTimer()});
+                    parts_->job_dumps.NextTimer(), parts_->context.log.NextTimer()});
   for (const auto& job : parts_->jobs.jobs()) timer = std::min(timer, NextTimer(*job));
   // A timer that a call has just started may have expired already. That is not a late wake-up.
   wake_at_ = std::min(wake_at_, std::max(timer, parts_->context.clock.Now()));

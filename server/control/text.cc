@@ -29,10 +29,13 @@ std::string DescribeError(transport::TransportError error, transport::ProtocolEr
 
 }  // namespace
 
-std::string DescribeLoss(transport::TransportError error, transport::ProtocolError protocol_error,
-                         const transport::Connection* connection, std::string_view peer) {
-  std::string text = DescribeError(error, protocol_error, peer);
-  const std::string trouble = connection != nullptr ? connection->Trouble() : "";
+std::string DescribeLoss(const Event& event, std::string_view peer) {
+  if (event.refused) {
+    return "phubd could not serve it: its host lacks memory, or watches for epoll "
+           "(fs.epoll.max_user_watches)";
+  }
+  std::string text = DescribeError(event.error, event.protocol_error, peer);
+  const std::string trouble = event.connection != nullptr ? event.connection->Trouble() : "";
   return trouble.empty() ? text : fmt::format("{}: {}", text, trouble);
 }
 

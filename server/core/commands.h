@@ -115,8 +115,9 @@ struct Event {
   FaultCode code = FaultCode::kNone;
   transport::TransportError error = transport::TransportError::kNone;
   transport::ProtocolError protocol_error = transport::ProtocolError::kNone;
-  LaneOwner source{};  // the worker or rack that the event is about
-  LaneOwner other{};   // for mismatches and kDepartedRank: the rank or rack it conflicts with
+  bool refused = false;  // with error: the transport could not serve the new lane (shortage)
+  LaneOwner source{};    // the worker or rack that the event is about
+  LaneOwner other{};     // for mismatches and kDepartedRank: the rank or rack it conflicts with
   KeyIndex key{};
   Iteration iteration{};
   JobShard* shard = nullptr;

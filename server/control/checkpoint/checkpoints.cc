@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "common/base/check.h"
-#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "server/control/checkpoint/deal.h"
 #include "server/control/checkpoint/snapshots.h"
@@ -63,10 +62,10 @@ v1::SavedState SaveAt(std::uint64_t iteration, const std::string& directory,
   return state;
 }
 
-void NoteSave(Job& job, const v1::SavedState& state, TimeNs at, TimeNs now) {
+void NoteSave(Context& context, Job& job, const v1::SavedState& state, TimeNs at, TimeNs now) {
   if (at <= job.checkpoints->newest_save.at || state.directory().empty()) return;
   job.checkpoints->newest_save = {state, at};
-  LogInfo(
+  context.log.Info(
       "event=state_saved tenant={} job=\"{}\" iteration={} directory=\"{}\" host=\"{}\" loaded={}",
       job.account.tenant, job.name(), state.iteration(), state.directory(), state.host(),
       state.loaded());
@@ -117,7 +116,7 @@ void Snapshots::ReportSavedState(const v1::ReportSavedStateRequest& request,
   }
   Job& job = *FindReadOut(request);
   const auto read = FindIn(job, request.snapshot_id());
-  NoteSave(job, SaveAt(*iteration, request.directory(), request.host()), read->begun_at,
+  NoteSave(context_, job, SaveAt(*iteration, request.directory(), request.host()), read->begun_at,
            context_.clock.Now());
   job.checkpoints->read_outs.erase(read);
   answer(absl::OkStatus(), {});

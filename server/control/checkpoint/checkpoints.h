@@ -28,6 +28,7 @@
 
 namespace phub::server {
 
+struct Context;
 struct Job;
 
 // A query to every core loop for the versions of a job's keys.
@@ -171,7 +172,7 @@ std::optional<v1::SavedState> DescribeNewestSave(const Job& job, TimeNs now);
 v1::SavedState SaveAt(std::uint64_t iteration, const std::string& directory,
                       const std::string& host);
 // Notifies every rank, unless a newer checkpoint is known.
-void NoteSave(Job& job, const v1::SavedState& state, TimeNs at, TimeNs now);
+void NoteSave(Context& context, Job& job, const v1::SavedState& state, TimeNs at, TimeNs now);
 
 // A checkpoint as it is given to the core loops.
 struct DeliveredCheckpoint {

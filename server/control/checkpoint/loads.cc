@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "server/control/checkpoint/deal.h"
 #include "server/control/checkpoint/images.h"
@@ -167,14 +166,15 @@ void Loads::SendCheckpoint(Job& job) {
   job.checkpoints->loaded = std::move(state);
   job.checkpoints->load_refusal = absl::OkStatus();
   SwapIterations(job, *job.checkpoints->loaded);
-  NoteSave(job, job.checkpoints->loaded->description->source(), context_.clock.Now(),
+  NoteSave(context_, job, job.checkpoints->loaded->description->source(), context_.clock.Now(),
            context_.clock.Now());
   context_.counters.Add(ControlCounter::loads_brought);
   const std::string by =
       arrival->session_id.empty() ? "rack" : fmt::format("rank {}", arrival->rank.value);
-  LogInfo("event=state_brought tenant={} job=\"{}\" by=\"{}\" iteration={} keys={}",
-          job.account.tenant, job.name(), by, job.checkpoints->loaded->description->iteration(),
-          job.checkpoints->loaded->description->keys_size());
+  context_.log.Info("event=state_brought tenant={} job=\"{}\" by=\"{}\" iteration={} keys={}",
+                    job.account.tenant, job.name(), by,
+                    job.checkpoints->loaded->description->iteration(),
+                    job.checkpoints->loaded->description->keys_size());
 }
 
 // The load failed. The core loops never saw its memory, which is therefore freed at once. The

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/base/log.h"
 #include "server/control/checkpoint/deal.h"
 #include "server/control/checkpoint/snapshot_contents.h"
 #include "server/control/jobs/hyper_parameters.h"
@@ -110,8 +109,8 @@ void Snapshots::EnterSnapshot(Job& job) {
   run.mapped = true;
   run.description.set_bytes(run.contents->bytes);
   context_.counters.Add(ControlCounter::snapshots_begun);
-  LogInfo("event=snapshot_begun tenant={} job=\"{}\" keys={} bytes={}", job.account.tenant,
-          job.name(), run.contents->keys.size(), run.contents->bytes);
+  context_.log.Info("event=snapshot_begun tenant={} job=\"{}\" keys={} bytes={}",
+                    job.account.tenant, job.name(), run.contents->keys.size(), run.contents->bytes);
   StartSnapshot(job);
 }
 
@@ -292,8 +291,9 @@ void Snapshots::FreeSnapshot(Job& job) {
 
 void Snapshots::EndSnapshot(Job& job) {
   const std::unique_ptr<SnapshotRun> run = std::move(job.checkpoints->snapshot);
-  LogInfo("event=snapshot_over tenant={} job=\"{}\" taken_ns={} status=\"{}\"", job.account.tenant,
-          job.name(), context_.clock.Now() - run->begun_at, std::string(run->end.message()));
+  context_.log.Info("event=snapshot_over tenant={} job=\"{}\" taken_ns={} status=\"{}\"",
+                    job.account.tenant, job.name(), context_.clock.Now() - run->begun_at,
+                    std::string(run->end.message()));
   if (run->begun) run->begun(run->end, {});
   if (run->reader) run->reader->End(run->end);
   (void)host_memory_.FreeLater(std::move(run->contents));

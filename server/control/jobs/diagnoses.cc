@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "server/control/jobs/conflict_text.h"
 #include "server/control/text.h"
@@ -166,7 +165,7 @@ void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) 
   switch (event.code) {
     case FaultCode::kProtocol:
       what = fmt::format("{} violated the protocol of its lane to core {} ({})", who, core.value,
-                         DescribeLoss(event.error, event.protocol_error, event.connection));
+                         DescribeLoss(event));
       break;
     case FaultCode::kHyperParametersMismatch:
     case FaultCode::kRoundMismatch:
@@ -204,8 +203,9 @@ void Diagnoses::NoteNonFinite(Job& job, const Event& event) {
       "{}, key {}, iteration {}",
       has_rank ? DescribeRankBriefly(job, event.source.rank()) : std::string("overflow of the sum"),
       DescribeKey(job, event.key), event.iteration.value);
-  LogWarning("event=nonfinite_gradient tenant={} job=\"{}\" first=\"{}\" screening={}",
-             job.account.tenant, job.name(), job.nonfinite_first, ToString(job.settings.screening));
+  context_.log.Warning("event=nonfinite_gradient tenant={} job=\"{}\" first=\"{}\" screening={}",
+                       job.account.tenant, job.name(), job.nonfinite_first,
+                       ToString(job.settings.screening));
 }
 
 std::string Diagnoses::DescribeAbsence(const Job& job, Rank rank) const {
@@ -217,8 +217,8 @@ std::string Diagnoses::DescribeAbsence(const Job& job, Rank rank) const {
 
 void Diagnoses::EndByVerdict(Job& job, Rank rank, const std::string& verdict) {
   context_.counters.Add(ControlCounter::jobs_ended_elsewhere);
-  LogInfo("event=job_ended_elsewhere tenant={} job=\"{}\" rank={}", job.account.tenant, job.name(),
-          rank.value);
+  context_.log.Info("event=job_ended_elsewhere tenant={} job=\"{}\" rank={}", job.account.tenant,
+                    job.name(), rank.value);
   v1::Fault fault;
   fault.set_code("failed_elsewhere");
   fault.set_message(Printable(verdict, kSentenceBytesMax));

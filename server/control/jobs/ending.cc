@@ -4,7 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "common/base/log.h"
 #include "server/control/text.h"
 namespace phub::server {
 
@@ -45,9 +44,9 @@ void Ending::Fail(Job& job, v1::Fault fault) {
   job.diagnosis.reset();
   job.ended_at = context_.clock.Now();
   context_.counters.Add(ControlCounter::jobs_failed);
-  LogError("event=job_failed tenant={} job=\"{}\" incarnation={} code={} message=\"{}\"",
-           job.account.tenant, job.name(), FormatIncarnation(job.account.incarnation),
-           job.fault.code(), job.fault.message());
+  context_.log.Error("event=job_failed tenant={} job=\"{}\" incarnation={} code={} message=\"{}\"",
+                     job.account.tenant, job.name(), FormatIncarnation(job.account.incarnation),
+                     job.fault.code(), job.fault.message());
   job.unannounced = true;
   job.announce_at = job.ended_at;
   for (JobObserver* each : jobs_.observers()) each->OnFailed(job);
@@ -70,8 +69,9 @@ void Ending::Announce(Job& job) {
 void Ending::TakeFirstFault(Job& job, const v1::Fault& first) {
   if (!job.unannounced) return;
   if (!first.code().empty() && first.message() != job.fault.message()) {
-    LogInfo("event=job_failed_elsewhere_first tenant={} job=\"{}\" code={} message=\"{}\"",
-            job.account.tenant, job.name(), first.code(), first.message());
+    context_.log.Info(
+        "event=job_failed_elsewhere_first tenant={} job=\"{}\" code={} message=\"{}\"",
+        job.account.tenant, job.name(), first.code(), first.message());
     job.fault = first;
   }
   Announce(job);
@@ -82,8 +82,8 @@ void Ending::EndInOrder(Job& job) {
   job.ended_at = context_.clock.Now();
   job.end_commands_at = job.ended_at;
   context_.counters.Add(ControlCounter::jobs_ended);
-  LogInfo("event=job_ended tenant={} job=\"{}\" incarnation={}", job.account.tenant, job.name(),
-          FormatIncarnation(job.account.incarnation));
+  context_.log.Info("event=job_ended tenant={} job=\"{}\" incarnation={}", job.account.tenant,
+                    job.name(), FormatIncarnation(job.account.incarnation));
   AnswerAllPending(job, absl::FailedPreconditionError(
                             fmt::format("job {} ended: every rank has left", job.name())));
   SendEndCommands(job);
@@ -149,8 +149,9 @@ void Ending::Release(Job& job) {
 void Ending::CloseAccount(Job& job) {
   job.let_go.clear();
   const std::uint64_t bytes = context_.ledger.Close(job.account);
-  LogInfo("event=job_released tenant={} job=\"{}\" incarnation={} memory_bytes={}",
-          job.account.tenant, job.name(), FormatIncarnation(job.account.incarnation), bytes);
+  context_.log.Info("event=job_released tenant={} job=\"{}\" incarnation={} memory_bytes={}",
+                    job.account.tenant, job.name(), FormatIncarnation(job.account.incarnation),
+                    bytes);
 }
 
 void Ending::ReapReleased() {

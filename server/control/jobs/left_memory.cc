@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "common/base/last_use.h"
-#include "common/base/log.h"
 #include "server/control/jobs/job.h"
 
 namespace phub::server {
@@ -138,15 +137,16 @@ void LeftMemory::Check() {
     if (charge.since == 0) charge.since = now;
     if (charge.bytes > 0) continue;
     if (charge.logged) {
-      LogInfo("event=memory_unmapped tenant={} job=\"{}\"", owner.first, owner.second);
+      context_.log.Info("event=memory_unmapped tenant={} job=\"{}\"", owner.first, owner.second);
     }
     remains_->charges.erase(owner);
   }
   for (auto& [owner, charge] : remains_->charges) {
     if (charge.logged || now - charge.since < kLogAfter) continue;
     charge.logged = true;
-    LogWarning("event=memory_still_mapped tenant={} job=\"{}\" memory_bytes={} since_s={}",
-               owner.first, owner.second, charge.bytes, (now - charge.since) / kSecond);
+    context_.log.Warning(
+        "event=memory_still_mapped tenant={} job=\"{}\" memory_bytes={} since_s={}", owner.first,
+        owner.second, charge.bytes, (now - charge.since) / kSecond);
   }
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "common/base/log.h"
-
 namespace phub::server {
 namespace {
 
@@ -55,9 +53,10 @@ void Presence::BeginAbsence(Job& job, Rank rank) {
   member.lost_since = context_.clock.Now();
   member.awaited_until = member.lost_since + job.settings.wait_timeout;
   context_.counters.Add(ControlCounter::ranks_lost);
-  LogWarning("event=rank_lost tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\" wait_ns={}",
-             job.account.tenant, job.name(), rank.value, member.host, member.absence,
-             job.settings.wait_timeout);
+  context_.log.Warning(
+      "event=rank_lost tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\" wait_ns={}",
+      job.account.tenant, job.name(), rank.value, member.host, member.absence,
+      job.settings.wait_timeout);
   TellOthers(job, rank, AwaitedEvent(job, rank, member.lost_since));
   listener_.OnAbsence(job, rank);
 }
@@ -66,9 +65,10 @@ void Presence::BeginAbsence(Job& job, Rank rank) {
 void Presence::EndAbsence(Job& job, Rank rank, bool restarted) {
   Member& member = job.members[rank.value];
   member.state = Member::State::kLive;
-  LogInfo("event=rank_returned tenant={} job=\"{}\" rank={} host=\"{}\" gone_ns={} restarted={}",
-          job.account.tenant, job.name(), rank.value, member.host,
-          context_.clock.Now() - member.lost_since, restarted);
+  context_.log.Info(
+      "event=rank_returned tenant={} job=\"{}\" rank={} host=\"{}\" gone_ns={} restarted={}",
+      job.account.tenant, job.name(), rank.value, member.host,
+      context_.clock.Now() - member.lost_since, restarted);
   context_.counters.Add(restarted ? ControlCounter::ranks_restarted
                                   : ControlCounter::ranks_returned);
   v1::SessionEvent event;

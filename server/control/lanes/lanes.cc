@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/base/log.h"
 #include "server/control/lanes/in_rack.h"
 #include "server/control/text.h"
 
@@ -155,8 +154,9 @@ void Lanes::AttachWorker(const wire::LaneHello& hello,
   place.staging_in_use.emplace_back(place.connection.get(), place.staging);
   place.description = std::move(description);
   place.lost = false;
-  LogInfo("event=lane_attached tenant={} job=\"{}\" rank={} core={} lane=\"{}\"",
-          job->account.tenant, job->name(), hello.rank.value, hello.core.value, place.description);
+  context_.log.Info("event=lane_attached tenant={} job=\"{}\" rank={} core={} lane=\"{}\"",
+                    job->account.tenant, job->name(), hello.rank.value, hello.core.value,
+                    place.description);
   context_.cores[hello.core.value].Send({.kind = Command::Kind::kAttachLane,
                                          .transport_index = transport_index,
                                          .owner = hello.rank,
@@ -170,7 +170,8 @@ void Lanes::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {
   const Rank rank = event.source.rank();
   PHUB_CHECK(rank.value < job.members.size(), "rank={}", rank.value);
   LanePlace& place = job.members[rank.value].lanes[core.value];
-  place.loss = DescribeLoss(event.error, event.protocol_error, event.connection);
+  place.loss = DescribeLoss(event);
+  if (event.refused) context_.counters.Add(ControlCounter::lanes_refused_shortage);
   if (place.connection.get() == event.connection) {
     place.connection.reset();
     place.lost = true;
@@ -181,8 +182,9 @@ void Lanes::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {
   }
   std::erase_if(place.staging_in_use,
                 [&](const auto& in_use) { return in_use.first == event.connection; });
-  LogInfo("event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
-          job.account.tenant, job.name(), rank.value, core.value, place.description, place.loss);
+  context_.log.Info(
+      "event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
+      job.account.tenant, job.name(), rank.value, core.value, place.description, place.loss);
   presence_.CheckPresence(job, rank);
 }
 

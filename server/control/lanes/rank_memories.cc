@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/base/log.h"
 #include "server/control/lanes/in_rack.h"
 #include "server/control/text.h"
 
@@ -45,7 +44,7 @@ bool RankMemories::IsProcessOf(Job& job, Rank rank, const PeerProcess& process) 
   if (!known) known = process;
   if (*known == process) return true;
   context_.counters.Add(ControlCounter::shared_refused_process);
-  LogWarning(
+  context_.log.Warning(
       "event=shared_memory_refused tenant={} job=\"{}\" rank={} pid={} uid={} owner_pid={} "
       "owner_uid={}",
       job.account.tenant, job.name(), rank.value, process.pid, process.uid, known->pid, known->uid);

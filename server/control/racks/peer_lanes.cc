@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/base/log.h"
 #include "server/control/jobs/ending.h"
 #include "server/control/racks/peer_offers.h"
 #include "server/control/racks/rack_liveness.h"
@@ -20,9 +19,7 @@ bool IsNeighbor(const RackRun& run, std::uint32_t rack) {
   return (run.exchange->plan.neighbors >> rack & 1) != 0;
 }
 
-std::string DescribePeerLoss(const Event& event) {
-  return DescribeLoss(event.error, event.protocol_error, event.connection, "the other daemon");
-}
+std::string DescribePeerLoss(const Event& event) { return DescribeLoss(event, "the other daemon"); }
 
 wire::Nonce NonceOf(const std::string& bytes) {
   wire::Nonce nonce;
@@ -125,10 +122,11 @@ void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& c
                              offers.reason)));
   }
   const LaneTransports& transports = context_.options.lane_transports;
-  LogInfo("event=peer_lanes_dialled tenant={} job=\"{}\" rack={} count={} first={} reason=\"{}\"",
-          job.account.tenant, job.name(), from.value, connect.grants_size(),
-          offers.usable.empty() ? "tcp" : transports[offers.usable.front().transport_index].name,
-          offers.usable.empty() ? offers.reason : "both daemons offer it");
+  context_.log.Info(
+      "event=peer_lanes_dialled tenant={} job=\"{}\" rack={} count={} first={} reason=\"{}\"",
+      job.account.tenant, job.name(), from.value, connect.grants_size(),
+      offers.usable.empty() ? "tcp" : transports[offers.usable.front().transport_index].name,
+      offers.usable.empty() ? offers.reason : "both daemons offer it");
   for (int i = 0; i < connect.grants_size(); ++i) {
     const v1::LaneGrant& grant = connect.grants(i);
     PeerLaneCall call{.to = from,
@@ -240,8 +238,8 @@ void PeerLanes::AttachPeerLane(const wire::LaneHello& hello, RackIndex rack,
   PeerLanePlace& place = job->rack_run->racks[rack.value].lanes[core.value];
   place.connection = std::move(connection);
   place.description = std::move(description);
-  LogInfo("event=peer_lane_attached tenant={} job=\"{}\" rack={} core={} lane=\"{}\"",
-          job->account.tenant, job->name(), rack.value, core.value, place.description);
+  context_.log.Info("event=peer_lane_attached tenant={} job=\"{}\" rack={} core={} lane=\"{}\"",
+                    job->account.tenant, job->name(), rack.value, core.value, place.description);
   context_.cores[core.value].Send({.kind = Command::Kind::kAttachLane,
                                    .transport_index = transport_index,
                                    .owner = rack,
@@ -278,9 +276,10 @@ void PeerLanes::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& even
   const std::uint32_t rack = event.source.rack().value;
   PeerLanePlace& place = job.rack_run->racks[rack].lanes[core.value];
   PHUB_CHECK(place.connection.get() == event.connection, "job={} rack={}", job.name(), rack);
-  LogInfo("event=peer_lane_closed tenant={} job=\"{}\" rack={} core={} lane=\"{}\" reason=\"{}\"",
-          job.account.tenant, job.name(), rack, core.value, place.description,
-          DescribePeerLoss(event));
+  if (event.refused) context_.counters.Add(ControlCounter::lanes_refused_shortage);
+  context_.log.Info(
+      "event=peer_lane_closed tenant={} job=\"{}\" rack={} core={} lane=\"{}\" reason=\"{}\"",
+      job.account.tenant, job.name(), rack, core.value, place.description, DescribePeerLoss(event));
   place.connection.reset();
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_run.h"
@@ -91,7 +90,7 @@ void RackLateRounds::HandleAnswer(Job& job, RackIndex from, const v1::PeerRoundL
   told.set_waiting_ns(context_.clock.Now() - question->round.since);
   told.set_usual_ns(question->usual);
   told.set_late_count(std::max(late.late_count(), static_cast<std::uint32_t>(told.ranks_size())));
-  LogInfo(
+  context_.log.Info(
       "event=round_late_elsewhere tenant={} job=\"{}\" rack={} waiting_for=\"{}\" ranks={} "
       "key=\"{}\" iteration={} waiting_s={:.1f} usual_s={:.3f}",
       job.account.tenant, job.name(), from.value, names, told.late_count(), told.key(),

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "server/control/jobs/ending.h"
 #include "server/control/jobs/job_options.h"
@@ -103,9 +102,9 @@ absl::StatusOr<Job*> RackOpening::CreateRackJob(const v1::PeerJob& job, const Jo
   const std::shared_ptr<RackRun> made_run = *std::move(run);
   absl::StatusOr<Job*> made = joins_.CreateJob(request, settings, {made_run, made_run->exchange});
   if (!made.ok()) return made;
-  LogInfo("event=rack_job_created tenant={} job=\"{}\" rack={} plan={} asked={}", job.tenant(),
-          job.job(), context_.options.rack_index, (*made)->rack_run->planner,
-          (*made)->rack_run->asked);
+  context_.log.Info("event=rack_job_created tenant={} job=\"{}\" rack={} plan={} asked={}",
+                    job.tenant(), job.job(), context_.options.rack_index,
+                    (*made)->rack_run->planner, (*made)->rack_run->asked);
   return made;
 }
 
@@ -275,7 +274,7 @@ void RackOpening::Do(Job& job, const RackSteps& steps) {
 }
 
 void RackOpening::MarkReady(Job& job) {
-  LogInfo("event=rack_job_stands tenant={} job=\"{}\"", job.account.tenant, job.name());
+  context_.log.Info("event=rack_job_stands tenant={} job=\"{}\"", job.account.tenant, job.name());
   // The rank that requested the job is here or has given up. If it has given up, perhaps no
   // rank ever joins.
   if (job.created_by.value < job.members.size()) messages_.NoteIfNobodyIsHere(job);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_run.h"
@@ -77,7 +76,7 @@ void RackWaiting::HandleRankAwaited(Job& job, RackIndex from, const v1::PeerRank
   lost.loss = Printable(awaited.loss(), kLossBytesMax);
   lost.awaited_until =
       now + std::clamp<DurationNs>(awaited.awaited_for_ns(), 0, job.settings.wait_timeout);
-  LogWarning(
+  context_.log.Warning(
       "event=rank_lost_elsewhere tenant={} job=\"{}\" rank={} rack={} host=\"{}\" reason=\"{}\"",
       job.account.tenant, job.name(), awaited.rank(), from.value, lost.host, lost.loss);
   TellAllHere(job, AwaitedEvent(awaited.rank(), lost, now));
@@ -89,8 +88,9 @@ void RackWaiting::HandleRankReturned(Job& job, RackIndex from,
       job.rack_run->racks[from.value].lost.erase(returned.rank()) == 0) {
     return context_.counters.Add(ControlCounter::peers_refused_place);
   }
-  LogInfo("event=rank_returned_elsewhere tenant={} job=\"{}\" rank={} rack={} restarted={}",
-          job.account.tenant, job.name(), returned.rank(), from.value, returned.restarted());
+  context_.log.Info(
+      "event=rank_returned_elsewhere tenant={} job=\"{}\" rank={} rack={} restarted={}",
+      job.account.tenant, job.name(), returned.rank(), from.value, returned.restarted());
   v1::SessionEvent event;
   event.mutable_returned()->set_rank(returned.rank());
   event.mutable_returned()->set_restarted(returned.restarted());

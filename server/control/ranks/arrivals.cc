@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/suggest.h"
 #include "server/control/text.h"
@@ -102,7 +101,7 @@ void Arrivals::Check(Job& job, TimeNs now) {
 
 void Arrivals::Notify(Job& job, TimeNs now) {
   const std::vector<std::uint32_t> missing = MissingRanks(job);
-  LogInfo(
+  context_.log.Info(
       "event=ranks_missing tenant={} job=\"{}\" missing=\"{}\" ranks={} waiting_s={:.0f} "
       "hints=\"{}\"",
       job.account.tenant, job.name(), RanksText(missing), job.settings.world_size,

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "common/base/log.h"
 #include "server/control/jobs/job_options.h"
 #include "server/control/text.h"
 
@@ -126,8 +125,8 @@ absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request, const JobS
   }
   if (absl::Status status = context_.ledger.Reserve(job->account, bytes); !status.ok()) {
     context_.ledger.Close(job->account);
-    LogWarning("event=memory_short job=\"{}\" tenant={} held_by=\"{}\"", job->name(),
-               job->account.tenant, context_.ledger.DescribeHolders());
+    context_.log.Warning("event=memory_short tenant={} job=\"{}\" held_by=\"{}\"",
+                         job->account.tenant, job->name(), context_.ledger.DescribeHolders());
     return context_.Refuse(ControlCounter::joins_refused_capacity, status);
   }
   job->members.resize(settings.world_size);
@@ -152,7 +151,7 @@ absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request, const JobS
         context_.cores[core].Send({.kind = Command::Kind::kAddJob, .shard = shard}));
   }
   context_.counters.Add(ControlCounter::jobs_created);
-  LogInfo(
+  context_.log.Info(
       "event=job_created tenant={} job=\"{}\" incarnation={} ranks={} chunk_bytes={} slots={} "
       "memory_bytes={}",
       job->account.tenant, job->name(), FormatIncarnation(job->account.incarnation),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/base/log.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -116,7 +115,7 @@ void LateRounds::Notify(const Job& job, const StallReport::Entry& round, Duratio
     late.mutable_ranks(late.ranks_size() - 1)->set_host(job.members[rank].host);
     names += fmt::format("{}{}", names.empty() ? "" : ", ", DescribeRankBriefly(job, Rank{rank}));
   }
-  LogInfo(
+  context_.log.Info(
       "event=round_late tenant={} job=\"{}\" waiting_for=\"{}\" ranks={} key=\"{}\" iteration={} "
       "waiting_s={:.1f} usual_s={:.3f}",
       job.account.tenant, job.name(), names, late.late_count(), late.key(), late.iteration(),

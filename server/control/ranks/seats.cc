@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/log.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -53,8 +52,8 @@ void Seats::Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> 
       presence_.EndAbsence(job, seat->rank, /*restarted=*/true);
     job.nobody_since = 0;
     context_.counters.Add(ControlCounter::commits);
-    LogInfo("event=rank_committed tenant={} job=\"{}\" rank={}", job.account.tenant, job.name(),
-            seat->rank.value);
+    context_.log.Info("event=rank_committed tenant={} job=\"{}\" rank={}", job.account.tenant,
+                      job.name(), seat->rank.value);
   }
   answer(absl::OkStatus(), {});
 }
@@ -62,8 +61,9 @@ void Seats::Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> 
 void Seats::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
   Member& member = job.members[rank.value];
   if (member.committed) return LoseSeat(job, rank, why);
-  LogInfo("event=seat_freed tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\"",
-          job.account.tenant, job.name(), rank.value, member.host, std::string(why.message()));
+  context_.log.Info("event=seat_freed tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\"",
+                    job.account.tenant, job.name(), rank.value, member.host,
+                    std::string(why.message()));
   sessions_.ForgetSessions(member);
   if (member.sink) member.sink->End(why);
   rank_memories_.DropRankMemory(job, member);
@@ -134,8 +134,9 @@ void Seats::Seat(Job& job, const v1::JoinRequest& request, std::string_view peer
   sessions_.Open(job, rank);
   job.nobody_since = 0;
   context_.counters.Add(ControlCounter::joins);
-  LogInfo("event=rank_joined tenant={} job=\"{}\" rank={} host=\"{}\" pid={} address={}",
-          job.account.tenant, job.name(), rank.value, member.host, member.pid, member.address);
+  context_.log.Info("event=rank_joined tenant={} job=\"{}\" rank={} host=\"{}\" pid={} address={}",
+                    job.account.tenant, job.name(), rank.value, member.host, member.pid,
+                    member.address);
 }
 
 absl::Status Seats::CheckTakeOver(const Job& job, const v1::JoinRequest& request) {
@@ -183,8 +184,8 @@ absl::Status Seats::TakeOver(Job& job, Rank rank) {
   const absl::Status over = absl::AbortedError(
       fmt::format("another process took over {} of job {}; this process must exit",
                   DescribeRank(job, rank), job.name()));
-  LogWarning("event=rank_taken_over tenant={} job=\"{}\" rank={} host=\"{}\" pid={}",
-             job.account.tenant, job.name(), rank.value, member.host, member.pid);
+  context_.log.Warning("event=rank_taken_over tenant={} job=\"{}\" rank={} host=\"{}\" pid={}",
+                       job.account.tenant, job.name(), rank.value, member.host, member.pid);
   if (member.sink) std::exchange(member.sink, nullptr)->End(over);
   // A process that did not commit has lost its session already.
   if (!member.session_id.empty()) member.former_sessions.push_back(member.session_id);
@@ -215,8 +216,9 @@ absl::Status Seats::TakeOver(Job& job, Rank rank) {
 // The process that took over the seat did not commit it, so the rank is still lost.
 void Seats::LoseSeat(Job& job, Rank rank, const absl::Status& why) {
   Member& member = job.members[rank.value];
-  LogWarning("event=seat_lost tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\"",
-             job.account.tenant, job.name(), rank.value, member.host, std::string(why.message()));
+  context_.log.Warning("event=seat_lost tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\"",
+                       job.account.tenant, job.name(), rank.value, member.host,
+                       std::string(why.message()));
   sessions_.Forget(member.session_id);
   member.session_id.clear();
   if (member.sink) std::exchange(member.sink, nullptr)->End(why);
@@ -266,8 +268,8 @@ void Seats::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> ans
     presence_.EndAbsence(job, seat->rank, /*restarted=*/false);
   member.state = Member::State::kLeft;
   context_.counters.Add(ControlCounter::leaves);
-  LogInfo("event=rank_left tenant={} job=\"{}\" rank={} host=\"{}\"", job.account.tenant,
-          job.name(), seat->rank.value, member.host);
+  context_.log.Info("event=rank_left tenant={} job=\"{}\" rank={} host=\"{}\"", job.account.tenant,
+                    job.name(), seat->rank.value, member.host);
   std::vector<Ticket> tickets;
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
     tickets.push_back(context_.cores[core].Send(

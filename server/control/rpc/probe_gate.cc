@@ -1,5 +1,6 @@
 #include "server/control/rpc/probe_gate.h"
 
+#include <string>
 #include <utility>
 
 #include "common/base/log.h"
@@ -20,8 +21,10 @@ bool ProbeGate::FindNonce(const wire::LaneHello& hello, wire::Nonce& nonce) {
 wire::LaneRefusal ProbeGate::Admit(const wire::LaneHello& hello, std::string_view peer_address) {
   if (!Prober::IsProbe(hello)) return others_.Admit(hello, peer_address);
   const wire::LaneRefusal refusal = prober_.Admit(hello, tls_);
-  if (refusal != wire::LaneRefusal::kNone) {
-    LogWarning("event=probe_lane_refused reason={} peer={}", wire::ToString(refusal), peer_address);
+  if (refusal == wire::LaneRefusal::kNone) return refusal;
+  if (const auto left_out = refusals_.Take(std::string(peer_address), SystemClock().Now())) {
+    LogWarning("event=probe_lane_refused reason={} peer={} left_out={}", wire::ToString(refusal),
+               peer_address, *left_out);
   }
   return refusal;
 }

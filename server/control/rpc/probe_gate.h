@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "common/transport/tcp/lane_gate.h"
+#include "server/control/ports/refusal_log.h"
 #include "server/control/rpc/prober.h"
 
 namespace phub::server {
@@ -25,6 +26,7 @@ class ProbeGate final : public transport::LaneGate {
   transport::LaneGate& others_;
   Prober& prober_;
   const bool tls_;
+  RefusalLog refusals_;
 };
 
 }  // namespace phub::server

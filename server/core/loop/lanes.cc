@@ -32,7 +32,8 @@ void Lanes::Attach(const Command& command) {
 }
 
 // Returns an empty id, and reports to control that the lane is closed, if the lane is not wanted,
-// the job has ended or failed, or the transport's table is full.
+// the job has ended or failed, or the transport cannot serve it: its table is full, or the kernel
+// lacks memory or watches. That concerns only this lane, and is a loss like any other.
 transport::ConnectionId Lanes::Adopt(const Command& command, bool wanted,
                                      std::span<const transport::LandingSlot> landing) {
   JobShard& shard = *command.shard;
@@ -41,8 +42,19 @@ transport::ConnectionId Lanes::Adopt(const Command& command, bool wanted,
     id = loop_.transports[command.transport_index]->Adopt(*command.connection, landing);
   }
   if (id == transport::ConnectionId{}) {
+    const bool refused = wanted && shard.live();
+    if (refused && (command.owner.is_rack() || shard.config.on_loss == LossPolicy::kFail)) {
+      outbox_.Fault({.code = FaultCode::kLaneLost,
+                     .error = transport::TransportError::kLocalClosed,
+                     .refused = true,
+                     .source = command.owner,
+                     .key = KeyIndex::Max(),
+                     .shard = &shard,
+                     .connection = command.connection});
+    }
     outbox_.Emit({.kind = Event::Kind::kLaneClosed,
                   .error = transport::TransportError::kLocalClosed,
+                  .refused = refused,
                   .source = command.owner,
                   .shard = &shard,
                   .connection = command.connection});

@@ -8,7 +8,7 @@
 
 #include "common/transport/tcp/lane_gate.h"
 #include "server/control/ports/control_thread.h"
-#include "server/transports/refusal_log.h"
+#include "server/control/ports/refusal_log.h"
 
 namespace phub::server {
 

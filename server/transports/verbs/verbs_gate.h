@@ -31,7 +31,7 @@
 #include "common/transport/verbs/verbs_gate.h"
 #include "server/control/jobs/memory_listener.h"
 #include "server/control/ports/control_thread.h"
-#include "server/transports/refusal_log.h"
+#include "server/control/ports/refusal_log.h"
 
 namespace phub::server {
 

@@ -87,23 +87,25 @@ struct FakeCore {
   void Emit(const Event& event) { ASSERT_TRUE(queues.events.TryPush(event)); }
 
   // `lane` may refer to an element of `attached`.
-  void CloseLane(const Command lane, transport::TransportError error) {
+  void CloseLane(const Command lane, transport::TransportError error, bool refused = false) {
     std::erase_if(attached,
                   [&](const Command& each) { return each.connection == lane.connection; });
     Emit({.kind = Event::Kind::kLaneClosed,
           .error = error,
+          .refused = refused,
           .source = lane.owner,
           .shard = lane.shard,
           .connection = lane.connection});
   }
-  void LoseLane(const Command lane, transport::TransportError error) {
+  void LoseLane(const Command lane, transport::TransportError error, bool refused = false) {
     Emit({.kind = Event::Kind::kFault,
           .code = FaultCode::kLaneLost,
           .error = error,
+          .refused = refused,
           .source = lane.owner,
           .key = KeyIndex::Max(),
           .shard = lane.shard});
-    CloseLane(lane, error);
+    CloseLane(lane, error, refused);
   }
 
   void Run() {

@@ -114,6 +114,19 @@ TEST_F(FailureTest, ADeadProcessIsToldApartFromALostLane) {
             HasSubstr("closed by the worker"), HasSubstr("heartbeat"), Not(HasSubstr("died"))));
 }
 
+TEST_F(FailureTest, ALaneThatCannotBeServedNamesTheShortage) {
+  const std::vector<std::string> sessions = EnterAll(2);
+  OpenAllLanes(sessions[1], 1);
+  cores[0]->LoseLane(cores[0]->attached[0], TransportError::kLocalClosed, /*refused=*/true);
+  Settle();
+  Advance(options.diagnosis_timeout);
+  ASSERT_NE(FaultAt(sessions[0]), nullptr);
+  EXPECT_THAT(FaultAt(sessions[0])->message(),
+              AllOf(HasSubstr("rank 1 (node1, pid 4701) lost its lane to core 0"),
+                    HasSubstr("fs.epoll.max_user_watches")));
+  EXPECT_EQ(Counter("phub_lanes_refused_shortage_total"), 1u);
+}
+
 TEST_F(FailureTest, AStreamThatBreaksALittleLaterStillMeansDeath) {
   const std::vector<std::string> sessions = EnterAll(2);
   OpenAllLanes(sessions[1], 1);

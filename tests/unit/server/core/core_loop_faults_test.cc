@@ -147,6 +147,28 @@ TEST_F(CoreLoopTest, ARoundThatNeedsARankThatLeftIsAFault) {
   EXPECT_EQ(fault.other, Rank{0});
 }
 
+// For example, the kernel has no watches for epoll left.
+TEST_F(CoreLoopTest, ALaneThatTheTransportCannotServeIsRefusedAndOthersGoOn) {
+  Start(2, 2);
+  Push(0, 0, 1, 0, 1.0f);
+  transport_.set_adopts_nothing(true);
+  Attach(1);
+  const Event fault = Next(Event::Kind::kFault);
+  EXPECT_EQ(fault.code, FaultCode::kLaneLost);
+  EXPECT_EQ(fault.source, Rank{1});
+  EXPECT_TRUE(fault.refused);
+  EXPECT_EQ(fault.connection, &endpoint_);
+  const Event closed = Next(Event::Kind::kLaneClosed);
+  EXPECT_TRUE(closed.refused);
+  EXPECT_EQ(closed.source, Rank{1});
+  EXPECT_EQ(shard_->lanes[1].state, Lane::State::kAbsent);
+  EXPECT_EQ(shard_->lanes[0].state, Lane::State::kOpen);
+  transport_.set_adopts_nothing(false);
+  shard_->faulted = false;
+  Attach(1);
+  EXPECT_EQ(shard_->lanes[1].state, Lane::State::kOpen);
+}
+
 TEST_F(CoreLoopTest, ARankThatLeftMayCloseItsLane) {
   Start(2, 2);
   Order({.kind = Command::Kind::kRankLeft, .rank = Rank{1}, .shard = shard_.get()});

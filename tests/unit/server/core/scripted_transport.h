@@ -68,10 +68,12 @@ class ScriptedTransport final : public transport::Transport {
   std::vector<Posted> TakePosted() { return std::exchange(posted_, {}); }
   transport::ConnectionId last_adopted() const { return last_; }
   void set_keep_posted(bool keep) { keep_posted_ = keep; }
+  void set_adopts_nothing(bool nothing) { adopts_nothing_ = nothing; }
 
   // ---- Transport ----
   transport::ConnectionId Adopt(transport::Connection&,
                                 std::span<const transport::LandingSlot> landing) override {
+    if (adopts_nothing_) return {};
     landing_.push_back(landing);
     last_ = {static_cast<std::uint32_t>(landing_.size() - 1), 1};
     return last_;
@@ -178,6 +180,7 @@ class ScriptedTransport final : public transport::Transport {
   transport::ConnectionId last_;
   std::size_t post_limit_ = SIZE_MAX;
   bool report_sent_ = true;
+  bool adopts_nothing_ = false;
   bool keep_posted_ = true;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tests/support/failing_calls.h"
 #include "tests/unit/transport/tcp/listener_fixture.h"
 
 namespace phub::transport {
@@ -186,6 +187,23 @@ TEST_F(TcpListenerTest, OneAddressHasOnlySoManyPlaces) {
     EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kNone);
   }
   EXPECT_EQ(counters().over_capacity, 1u);
+}
+
+TEST_F(TcpListenerTest, WithoutWatchesForEpollANewcomerIsRefusedByName) {
+  Start();
+  wire::LaneWelcome welcome;
+  {
+    const test::FailingCalls failing(test::CallKind::kEpollControl, 1,
+                                     test::FailingCalls::Then::kWorks);
+    PlainClient refused(listener->port());
+    ASSERT_TRUE(refused.ReceiveWelcome(welcome));
+    EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kCapacity);
+    EXPECT_EQ(counters().accept_errors, 1u);
+  }
+  PlainClient next(listener->port());
+  ASSERT_TRUE(next.SendHello(HelloWith("k1")));
+  ASSERT_TRUE(next.ReceiveWelcome(welcome));
+  EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kNone);
 }
 
 TEST_F(TcpListenerTest, TableOfPendingConnectionsIsBounded) {

@@ -1,4 +1,4 @@
-#include "server/transports/refusal_log.h"
+#include "server/control/ports/refusal_log.h"
 
 #include <utility>
 

@@ -1,0 +1,34 @@
+#include "server/control/event_log.h"
+
+#include <algorithm>
+
+namespace phub::server {
+
+bool EventLog::TakeLine(const std::string& tenant) {
+  const bool taken = of_tenants_.Take(tenant, clock_.Now());
+  if (!taken) counters_.Add(ControlCounter::log_lines_suppressed);
+  return taken;
+}
+
+void EventLog::Refusal(ControlCounter reason, std::string_view message) {
+  const char* const name = kControlCounterNames[static_cast<std::size_t>(reason)];
+  if (refusals_.Take(name, clock_.Now())) {
+    LogWarning("event=refused reason={} message=\"{}\"", name, message);
+  } else {
+    counters_.Add(ControlCounter::log_lines_suppressed);
+  }
+}
+
+void EventLog::Poll() {
+  const TimeNs now = clock_.Now();
+  for (const LineBudget::Summary& each : of_tenants_.TakeSummaries(now))
+    LogWarning("event=lines_suppressed tenant={} count={}", each.subject, each.count);
+  for (const LineBudget::Summary& each : refusals_.TakeSummaries(now))
+    LogWarning("event=lines_suppressed reason={} count={}", each.subject, each.count);
+}
+
+TimeNs EventLog::NextTimer() const {
+  return std::min(of_tenants_.NextSummary(), refusals_.NextSummary());
+}
+
+}  // namespace phub::server

@@ -1,0 +1,60 @@
+// The log lines that tenants and their workers cause, within a budget: a tenant that joins, fails
+// or is refused in a loop must not fill the disk or hide other lines. Left-out lines are counted
+// (phub_log_lines_suppressed_total) and reported. Owned by Context; under control's lock.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/base/line_budget.h"
+#include "common/base/log.h"
+#include "server/control/counters.h"
+
+namespace phub::server {
+
+class EventLog {
+ public:
+  // Both must outlive it.
+  EventLog(const Clock& clock, ControlCounters& counters) : clock_(clock), counters_(counters) {}
+
+  // The first placeholder of the format is the tenant, whose budget pays for the line.
+  template <typename... Args>
+  void Info(fmt::format_string<const std::string&, Args...> format, const std::string& tenant,
+            Args&&... args) {
+    if (!TakeLine(tenant)) return;
+    LogInfo<const std::string&, Args...>(format, tenant, std::forward<Args>(args)...);
+  }
+  template <typename... Args>
+  void Warning(fmt::format_string<const std::string&, Args...> format, const std::string& tenant,
+               Args&&... args) {
+    if (!TakeLine(tenant)) return;
+    LogWarning<const std::string&, Args...>(format, tenant, std::forward<Args>(args)...);
+  }
+  template <typename... Args>
+  void Error(fmt::format_string<const std::string&, Args...> format, const std::string& tenant,
+             Args&&... args) {
+    if (!TakeLine(tenant)) return;
+    LogError<const std::string&, Args...>(format, tenant, std::forward<Args>(args)...);
+  }
+  // A refusal; each reason has a budget. The tenant may be unknown.
+  void Refusal(ControlCounter reason, std::string_view message);
+
+  // Reports what was left out.
+  void Poll();
+  TimeNs NextTimer() const;
+
+ private:
+  bool TakeLine(const std::string& tenant);
+
+  const Clock& clock_;
+  ControlCounters& counters_;
+  LineBudget of_tenants_{kTenantLines};
+  LineBudget refusals_{kRefusalLines};
+
+  // The start of a job of 1024 ranks with several lanes each fits into the burst.
+  static constexpr LineBudget::Limits kTenantLines{.burst = 20'000, .per_second = 50};
+  static constexpr LineBudget::Limits kRefusalLines{.burst = 100, .per_second = 5};
+};
+
+}  // namespace phub::server

@@ -1,0 +1,60 @@
+// Tenants and refused callers have a budget of log lines.
+#include "server/control/event_log.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/unit/server/control/control_fixture.h"
+
+namespace phub::server {
+namespace {
+
+class EventLogTest : public ControlTest {
+ protected:
+  EventLogTest() {
+    SetLogSink(
+        [](void* self, LogLevel, const std::string& line) {
+          static_cast<EventLogTest*>(self)->lines.push_back(line);
+        },
+        this);
+  }
+  ~EventLogTest() override { SetLogSink(nullptr, nullptr); }
+  std::size_t LinesWith(const std::string& text) const {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        lines, [&](const std::string& line) { return line.find(text) != std::string::npos; }));
+  }
+  std::vector<std::string> lines;
+};
+
+TEST_F(EventLogTest, RepeatedRefusalsDoNotFillTheLog) {
+  v1::JoinRequest request = JoinOf(0, 1);
+  request.set_protocol_version_min(99);
+  request.set_protocol_version_max(99);
+  for (int i = 0; i < 5000; ++i) EXPECT_FALSE(Join(request)->ok());
+  EXPECT_EQ(LinesWith("event=refused"), 100u);
+  EXPECT_EQ(Counter("phub_joins_refused_version_total"), 5000u);
+  EXPECT_EQ(Counter("phub_log_lines_suppressed_total"), 4900u);
+  // Another reason has its own budget.
+  request = JoinOf(7, 1);
+  EXPECT_FALSE(Join(request)->ok());
+  EXPECT_EQ(LinesWith("event=refused"), 101u);
+  Advance(11 * kSecond);
+  EXPECT_EQ(LinesWith("event=lines_suppressed reason=joins_refused_version count=4900"), 1u);
+}
+
+TEST_F(EventLogTest, ATenantThatJoinsAndLeavesInALoopDoesNotFillTheLog) {
+  for (int i = 0; i < 5000; ++i) {
+    Leave(Enter(0, 1));
+    Settle();
+    if (i % 200 == 0 && Counter("phub_log_lines_suppressed_total") > 100) break;
+  }
+  EXPECT_GT(Counter("phub_log_lines_suppressed_total"), 100u);
+  EXPECT_LE(lines.size(), 21'000u);
+  Advance(11 * kSecond);
+  EXPECT_EQ(LinesWith("event=lines_suppressed tenant=default count="), 1u);
+}
+
+}  // namespace
+}  // namespace phub::server
