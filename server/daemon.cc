@@ -220,6 +220,7 @@ absl::Status Daemon::Parts::StartControlServer() {
   if (settings.front) options.front_program = kOwnProgram;
   options.directory = &directory;
   options.identities = !settings.state_dir.empty();
+  options.request_memory = settings.request_memory;
   options.trust_domain = settings.trust_domain;
   options.admin = tenant_admin.get();
   options.state_thread = state_thread.get();
@@ -246,8 +247,11 @@ absl::Status Daemon::Parts::StartMetricsServer() {
   if (settings.metrics_listen.empty()) return absl::OkStatus();
   const net::HostAndPort address = Address(settings.metrics_listen);
   const auto collect = [this] {
-    return control_thread->Run({TurnKind::kMetrics, "sample"},
-                               [](Control& each) { return each.metrics().Sample(); });
+    Metrics::Sampling sampling;
+    const auto more = [&](Control& each) { return each.metrics().SampleMore(sampling); };
+    while (!control_thread->Run({TurnKind::kMetrics, "sample"}, more)) {
+    }
+    return std::move(sampling.sample);
   };
   const auto health = [this](MetricsServer::Question question) {
     return CheckHealth(*control_thread, question);

@@ -58,11 +58,13 @@ std::vector<Tenant> Directory::Tenants() const {
   return tenants;
 }
 
-std::vector<Token> Directory::Tokens() const {
+std::vector<Token> Directory::Tokens(const std::string& tenant) const {
   std::vector<Token> tokens;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, token] : tokens_) tokens.push_back(token);
+    for (const auto& [id, token] : tokens_) {
+      if (tenant.empty() || token.tenant == tenant) tokens.push_back(token);
+    }
   }
   std::sort(tokens.begin(), tokens.end(), [](const Token& left, const Token& right) {
     return std::tie(left.created_at, left.id) < std::tie(right.created_at, right.id);

@@ -35,8 +35,9 @@ class Directory {
   std::optional<Tenant> FindTenant(const std::string& name) const;
   std::optional<Token> FindToken(const std::string& id) const;
   std::vector<Tenant> Tenants() const;  // by name
-  std::vector<Token> Tokens() const;    // oldest first
-  void SetHashKey(std::string key);     // once, before the first call
+  // Oldest first; of one tenant only, if it is named.
+  std::vector<Token> Tokens(const std::string& tenant = {}) const;
+  void SetHashKey(std::string key);  // once, before the first call
 
   // The caller with this token. The message never contains more of the token than its id.
   absl::StatusOr<Caller> IdentifyToken(std::string_view text, WallTimeNs now,

@@ -1,5 +1,6 @@
 // The front against attackers that need no identity: what they cost phubd and its front together,
 // and whether an honest newcomer gets in meanwhile.
+#include <grpcpp/impl/client_unary_call.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -138,15 +139,18 @@ TEST_F(FrontTest, RapidResetsEndTheConnection) {
   EXPECT_GT(Counted("phub_connections_refused_flood_total"), 0u);
 }
 
-TEST_F(FrontTest, PingsAndSettingsWithoutAnEndAreCutOff) {
-  for (const bool pings : {true, false}) {
+TEST_F(FrontTest, FramesWithoutAnEndThatCostNothingAreCutOff) {
+  const std::string frames[] = {
+      RawHttp2::Frame(RawHttp2::kPing, 0, 0, "12345678"),
+      RawHttp2::Frame(RawHttp2::kSettings, 0, 0, ""),
+      RawHttp2::Frame(RawHttp2::kWindowUpdate, 0, 0, std::string("\0\0\0\1", 4)),
+  };
+  for (const std::string& frame : frames) {
     RawHttp2 attacker(kAttackers, Port());
     ASSERT_TRUE(attacker.ok());
-    const std::string frame = pings ? RawHttp2::Frame(RawHttp2::kPing, 0, 0, "12345678")
-                                    : RawHttp2::Frame(RawHttp2::kSettings, 0, 0, "");
     bool open = true;
     for (int i = 0; i < 100'000 && open; ++i) open = attacker.Send(frame);
-    EXPECT_FALSE(open) << pings;
+    EXPECT_FALSE(open) << static_cast<int>(frame[3]);
   }
 }
 
@@ -166,6 +170,32 @@ TEST_F(FrontTest, CompressedMessagesAreRefusedUnread) {
         }
       },
       std::chrono::seconds(4));
+}
+
+// With an identity. Parsed, each message would need 200 MiB and more.
+TEST_F(FrontTest, MessagesThatWouldNeedMuchMemoryAreNotParsed) {
+  const auto channel =
+      daemon_->Channel(daemon_->WithToken(daemon_->IssueToken("many", {"--tenant", "acme"})));
+  std::string keys;
+  for (int i = 0; i < 1'500'000; ++i) keys += std::string("\x1a\0", 2);
+  Attack(
+      [&](const std::atomic<bool>& done) {
+        while (!done) {
+          const grpc::Slice slice(keys);
+          grpc::ByteBuffer response;
+          grpc::ClientContext context;
+          context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+          const grpc::internal::RpcMethod method("/phub.v1.Session/AddKeys",
+                                                 grpc::internal::RpcMethod::NORMAL_RPC);
+          const grpc::Status status =
+              grpc::internal::BlockingUnaryCallImpl<grpc::ByteBuffer, grpc::ByteBuffer>(
+                  channel.get(), method, &context, grpc::ByteBuffer(&slice, 1), &response)
+                  .status();
+          EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+        }
+      },
+      std::chrono::seconds(4));
+  EXPECT_GT(Counted("phub_requests_refused_size_total"), 0u);
 }
 
 TEST_F(FrontTest, SilentConnectionsKeepNobodyOut) {

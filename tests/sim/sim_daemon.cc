@@ -132,13 +132,15 @@ std::uint64_t SimDaemon::Count(server::CoreCounter counter) const {
 }
 
 std::uint64_t SimDaemon::CountOfControl(const std::string& name) const {
-  std::uint64_t sum = 0;
-  control_->metrics().GetStats({}, [&](const absl::Status&, const v1::GetStatsResponse& stats) {
-    for (const v1::Counter& counter : stats.counters()) {
-      if (counter.name() == name) sum += counter.value();
-    }
-  });
-  return sum;
+  server::Metrics::Sampling sampling;
+  do {
+    control_->BeginTurn();
+  } while (!control_->metrics().SampleMore(sampling));
+  for (std::size_t i = 0; i < server::kControlCounterCount; ++i) {
+    if (fmt::format("phub_{}_total", server::kControlCounterNames[i]) == name)
+      return sampling.sample.control_counters[i];
+  }
+  return 0;
 }
 
 void SimDaemon::Die(bool silent) {

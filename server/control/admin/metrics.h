@@ -1,9 +1,13 @@
 // The daemon's counters and gauges: GetStats for phubctl, and a sample for the metrics port. Owned
-// by Control; under control's lock.
+// by Control; under control's lock. A sample is made in turns, so that many jobs and ranks do not
+// hold the lock for long.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "phub/v1/admin.pb.h"
 #include "server/control/context.h"
@@ -18,17 +22,52 @@ class Metrics {
   Metrics(Context& context, JobTable& jobs, TenantTotals& totals)
       : context_(context), jobs_(jobs), totals_(totals) {}
 
-  MetricsSample Sample() const;
-  void GetStats(const v1::GetStatsRequest& request, Answer<v1::GetStatsResponse> answer);
+  // A sample that is being made.
+  class Sampling {
+   public:
+    MetricsSample sample;
+
+   private:
+    friend class Metrics;
+    struct Visited {
+      std::uint64_t number = 0;  // the job's
+      TenantSample* tenant = nullptr;
+      WorkTotals totals;
+    };
+    bool begun_ = false;
+    std::uint64_t last_ = 0;        // the newest job when the sample was begun
+    std::vector<Visited> visited_;  // in the order of their numbers
+    std::map<std::string, TenantSample> tenants_;
+  };
+  // Visits the next jobs. True: the sample is complete. Otherwise call it again in another turn.
+  bool SampleMore(Sampling& sampling);
+
+  // All counters, or only those of one tenant. Calls that arrive while a sample is made share the
+  // next one.
+  void GetStats(const v1::GetStatsRequest& request, Answer<v1::GetStatsResponse> answer,
+                const std::string& only_tenant = {});
   RankMetricsSum SumOfRank(const Job& job, Rank rank) const;
 
  private:
+  struct StatsCall {
+    std::string only_tenant;  // empty: all
+    Answer<v1::GetStatsResponse> answer;
+  };
+  using StatsCalls = std::vector<StatsCall>;
+
+  void BeginSample(Sampling& sampling) const;
+  void Visit(const Job& job, Sampling& sampling) const;
   // Tenants to report: those with jobs, those that had jobs before, and the default tenant.
-  std::map<std::string, TenantSample> SampleTenants() const;
+  void FinishSample(Sampling& sampling) const;
+  void SampleForCalls();
+  void ContinueForCalls(const std::shared_ptr<Sampling>& sampling,
+                        const std::shared_ptr<StatsCalls>& calls);
 
   Context& context_;
   JobTable& jobs_;
   TenantTotals& totals_;
+  StatsCalls waiting_calls_;     // for the next sample
+  bool sampling_calls_ = false;  // a sample for earlier calls is being made
 };
 
 }  // namespace phub::server

@@ -13,12 +13,18 @@ absl::Status Tenants::RemoveTenant(const std::string& name) {
 
 Usage Tenants::UsageOf(const std::string& tenant) const { return context_.ledger.UsageOf(tenant); }
 
-std::uint64_t Tenants::PushedBytesOf(const std::string& tenant) const {
-  std::uint64_t bytes = 0;
-  const auto released = totals_.released().find(tenant);
-  if (released != totals_.released().end()) bytes = released->second.gradient_bytes;
+std::map<std::string, std::uint64_t> Tenants::PushedBytes(const std::string& only_tenant) const {
+  std::map<std::string, std::uint64_t> bytes;
+  if (only_tenant.empty()) {
+    for (const auto& [tenant, totals] : totals_.released()) bytes[tenant] = totals.gradient_bytes;
+  } else if (const auto found = totals_.released().find(only_tenant);
+             found != totals_.released().end()) {
+    bytes[only_tenant] = found->second.gradient_bytes;
+  }
   for (const auto& job : jobs_.jobs()) {
-    if (job->account.tenant == tenant) bytes += totals_.TotalsOf(*job).gradient_bytes;
+    if (!only_tenant.empty() && job->account.tenant != only_tenant) continue;
+    std::uint64_t& of_tenant = bytes[job->account.tenant];
+    for (const auto& shard : job->shards) of_tenant += shard->metrics.gradient_bytes.Get();
   }
   return bytes;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,7 +38,9 @@ class Tenants {
   // While the control store has a fault, no new jobs are accepted.
   void SetStateDisk(StateDisk disk) { context_.state_disk = std::move(disk); }
   Usage UsageOf(const std::string& tenant) const;
-  std::uint64_t PushedBytesOf(const std::string& tenant) const;  // since this daemon started
+  // Payload of all gradients since this daemon started. [tenant]
+  // only_tenant: empty for all tenants.
+  std::map<std::string, std::uint64_t> PushedBytes(const std::string& only_tenant) const;
   std::uint64_t MemoryLimitOf(const std::string& tenant) const;  // bytes; 0: no such tenant
   // nullopt if the session or snapshot is not known.
   std::optional<std::string> TenantOfSession(std::string_view session_id) const;

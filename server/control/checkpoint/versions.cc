@@ -13,6 +13,7 @@
 namespace phub::server {
 namespace {
 
+constexpr std::size_t kLargeWaitingMax = 2048;  // of one tenant
 constexpr std::size_t kVersionQueriesMax = 16;  // from administrators; in addition to one per rank
 
 void Merge(const VersionReport::Entry& entry, v1::KeyVersions& key) {
@@ -80,12 +81,34 @@ std::vector<std::unique_ptr<VersionReport>> TakeReports(VersionQuery& query) {
 }
 
 void Versions::AnswerVersionsTo(Job& job, Rank asking, Answer<v1::GetVersionsResponse> answer) {
-  if (absl::Status status = CheckQueryRoom(job); !status.ok()) return answer(status, {});
-  AskForVersionsOf(job, asking, context_.options.report_timeout,
-                   [this, &job, answer](const absl::Status& status, VersionQuery& query) {
-                     if (!status.ok()) return answer(status, {});
-                     DescribeVersions(job, query, answer);
-                   });
+  const auto ask = [this](Job& asked, Rank rank, const Answer<v1::GetVersionsResponse>& then) {
+    if (absl::Status status = CheckQueryRoom(asked); !status.ok()) return then(status, {});
+    AskForVersionsOf(asked, rank, context_.options.report_timeout,
+                     [this, &asked, then](const absl::Status& status, VersionQuery& query) {
+                       if (!status.ok()) return then(status, {});
+                       DescribeVersions(asked, query, then);
+                     });
+  };
+  if (job.key_count <= context_.options.turn.keys) return ask(job, asking, answer);
+  // Each core loop reports about all keys, which is tens of MiB for 60,000 keys. Such queries take
+  // turns.
+  const std::string tenant = job.account.tenant;
+  if (large_.WaitingOf(tenant) >= kLargeWaitingMax) {
+    return answer(absl::ResourceExhaustedError(fmt::format(
+                      "{} queries of versions of tenant {} already wait; try again later",
+                      kLargeWaitingMax, tenant)),
+                  {});
+  }
+  const auto finish = [this, tenant, answer](const absl::Status& status,
+                                             v1::GetVersionsResponse response) {
+    answer(status, std::move(response));
+    large_.Leave(tenant);
+  };
+  large_.Enter(tenant, [this, ask, asking, finish, incarnation = job.account.incarnation] {
+    Job* const found = jobs_.FindIncarnation(incarnation);
+    if (found != nullptr && found->running()) return ask(*found, asking, finish);
+    finish(absl::AbortedError("the job has ended"), {});
+  });
 }
 
 void Versions::AskForVersions(Job& job, DurationNs timeout,

@@ -12,6 +12,7 @@
 #include "server/control/jobs/job_observer.h"
 #include "server/control/jobs/job_table.h"
 #include "server/control/jobs/sessions.h"
+#include "server/control/jobs/tenant_turns.h"
 
 namespace phub::server {
 
@@ -54,9 +55,12 @@ class Versions final : public JobObserver {
   void DescribeVersions(const Job& job, VersionQuery& query,
                         const Answer<v1::GetVersionsResponse>& answer);
 
+  static constexpr std::size_t kLargeAtOnce = 2;
+
   Context& context_;
   JobTable& jobs_;
   Sessions& sessions_;
+  TenantTurns large_{kLargeAtOnce};  // queries of jobs with many keys
 };
 
 }  // namespace phub::server

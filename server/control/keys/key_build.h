@@ -31,7 +31,7 @@ struct KeyBuild {
   std::vector<PlacementBin> bins;
   std::vector<std::uint32_t> chunk_counts;       // [bin]
   std::shared_ptr<std::set<std::string>> names;  // the job's; only builds use it
-  std::shared_ptr<const KeySpecs> given;
+  std::shared_ptr<const KeySpecs> given;         // until they are planned
   Rank rank{};
   // Only for jobs that span racks.
   std::vector<std::shared_ptr<exchange::ShardExchange>> exchange_shards;  // [core]

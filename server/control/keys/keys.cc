@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/base/log.h"
 #include "server/control/keys/batch_layout.h"
 #include "server/control/keys/key_specs.h"
 #include "server/control/text.h"
@@ -89,7 +88,7 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
   job.key_count = job.keys.size();
   context_.counters.Add(ControlCounter::key_batches);
   context_.counters.Add(ControlCounter::keys_added, record.keys->size());
-  LogInfo(
+  context_.log.Info(
       "event=keys_added tenant={} job=\"{}\" batch={} keys={} parameter_bytes={} shared_bytes={}",
       job.account.tenant, job.name(), job.batches.size(), record.keys->size(), job.parameter_bytes,
       record.layout.shared_bytes);
@@ -117,7 +116,11 @@ void Keys::StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Do
   job.key_build = build;
   const auto units = static_cast<std::size_t>(build->given->size());
   context_.RunLong(
-      units, job.account.tenant, [build] { PlanKeys(*build); },
+      units, job.account.tenant,
+      [build] {
+        PlanKeys(*build);
+        build->given.reset();
+      },
       [this, &job, units, build, done] {
         if (!job.running()) return FinishBuild(job, done, Over(job));
         absl::Status status = build->status;
@@ -192,27 +195,32 @@ void Keys::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse
 
 void Keys::AddOwnedKeys(std::shared_ptr<const v1::AddKeysRequest> owned,
                         Answer<v1::AddKeysResponse> answer) {
-  const v1::AddKeysRequest& request = *owned;
-  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request.session_id());
-  if (!seat.ok()) return answer(seat.status(), {});
+  const Adding adding{owned->session_id(), owned->batch(), owned->shared_bytes(),
+                      static_cast<std::size_t>(owned->keys_size()), std::move(answer)};
+  BeginAdding(adding, std::move(owned));
+}
+
+void Keys::BeginAdding(const Adding& adding, Request request) {
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.session_id);
+  if (!seat.ok()) return adding.answer(seat.status(), {});
   Job& job = *seat->job;
   const Member& member = job.members[seat->rank.value];
-  if (request.batch() > member.next_batch) {
-    return answer(
+  if (adding.batch > member.next_batch) {
+    return adding.answer(
         context_.Refuse(ControlCounter::keys_refused_invalid,
                         absl::InvalidArgumentError(fmt::format(
                             "{} added batch {} of keys to job {}, but its next batch is {}",
-                            DescribeRankBriefly(job, seat->rank), request.batch(), job.name(),
+                            DescribeRankBriefly(job, seat->rank), adding.batch, job.name(),
                             member.next_batch))),
         {});
   }
-  const Adding adding{std::move(owned), std::move(answer)};
-  if (request.batch() < job.batches.size()) return CompareBatch(job, adding);
+  if (adding.batch < job.batches.size()) return CompareBatch(job, adding, std::move(request));
   if (job.key_build != nullptr) {
-    return AfterBuild(job, [this, adding] { AddOwnedKeys(adding.request, adding.answer); });
+    return AfterBuild(job, [this, adding, request] { BeginAdding(adding, request); });
   }
   const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, seat->rank, host_memory_);
-  build->given = std::shared_ptr<const KeySpecs>(adding.request, &adding.request->keys());
+  const KeySpecs& keys = request->keys();
+  build->given = std::shared_ptr<const KeySpecs>(std::move(request), &keys);
   build->message_bytes_max = peer_racks_.KeysBytesMax(job);
   StartBuild(job, build, [this, adding](const absl::Status& status) {
     if (!status.ok()) return adding.answer(status, {});
@@ -221,19 +229,20 @@ void Keys::AddOwnedKeys(std::shared_ptr<const v1::AddKeysRequest> owned,
 }
 
 // A rank adds a batch that another rank, or its own earlier call, has defined.
-void Keys::CompareBatch(Job& job, const Adding& adding) {
+void Keys::CompareBatch(Job& job, const Adding& adding, Request request) {
   const auto difference = std::make_shared<KeyDifference>();
   context_.RunLong(
-      UnitsOf(adding), job.account.tenant,
-      [difference, first = job.batches[adding.request->batch()].keys, request = adding.request] {
+      adding.key_count, job.account.tenant,
+      [difference, first = job.batches[adding.batch].keys, request = std::move(request)]() mutable {
         *difference = CompareKeys(*first, FillInDefaults(request->keys()));
+        request.reset();
       },
       [this, difference, adding] {
-        const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.request->session_id());
+        const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.session_id);
         if (!seat.ok()) return adding.answer(seat.status(), {});
         if (!difference->found) return ShareBatch(adding);
         Job& found = *seat->job;
-        const std::uint32_t batch = adding.request->batch();
+        const std::uint32_t batch = adding.batch;
         FailOverKeys(found, found.batches[batch].first, seat->rank,
                      Describe(*difference, found, batch, seat->rank));
         adding.answer(absl::InvalidArgumentError(found.fault.message()), {});
@@ -243,14 +252,14 @@ void Keys::CompareBatch(Job& job, const Adding& adding) {
 // The rank has the same keys as the job: shares memory with it, and answers once everything that
 // the batch needs is in place.
 void Keys::ShareBatch(const Adding& adding) {
-  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.request->session_id());
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.session_id);
   if (!seat.ok()) return adding.answer(seat.status(), {});
   Job& job = *seat->job;
   Member& member = job.members[seat->rank.value];
-  const std::uint32_t batch = adding.request->batch();
+  const std::uint32_t batch = adding.batch;
   PHUB_CHECK(batch < job.batches.size(), "batch={} batches={}", batch, job.batches.size());
   const absl::Status shared =
-      rank_memories_.ShareBatch(job, seat->rank, batch, adding.request->shared_bytes());
+      rank_memories_.ShareBatch(job, seat->rank, batch, adding.shared_bytes);
   if (!shared.ok()) return adding.answer(shared, {});
   if (batch == member.next_batch) ++member.next_batch;
   job.pending.push_back(
@@ -265,19 +274,19 @@ void Keys::ShareBatch(const Adding& adding) {
 }
 
 void Keys::AnswerBatch(const Adding& adding) {
-  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.request->session_id());
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.session_id);
   if (!seat.ok()) return adding.answer(seat.status(), {});
   const auto response = std::make_shared<v1::AddKeysResponse>();
   context_.RunLong(
-      UnitsOf(adding), seat->job->account.tenant,
-      [response, placements = seat->job->batches[adding.request->batch()].placements] {
+      adding.key_count, seat->job->account.tenant,
+      [response, placements = seat->job->batches[adding.batch].placements] {
         *response = *placements;
       },
       [this, adding, response] {
-        const absl::StatusOr<Seating> still = sessions_.FindCommitted(adding.request->session_id());
+        const absl::StatusOr<Seating> still = sessions_.FindCommitted(adding.session_id);
         if (!still.ok()) return adding.answer(still.status(), {});
-        rank_memories_.GrantBatch(*still->job, still->job->members[still->rank.value],
-                                  adding.request->batch(), *response);
+        rank_memories_.GrantBatch(*still->job, still->job->members[still->rank.value], adding.batch,
+                                  *response);
         adding.answer(absl::OkStatus(), std::move(*response));
       });
 }

@@ -53,18 +53,22 @@ class Keys {
 
  private:
   struct Adding {  // an AddKeys call
-    std::shared_ptr<const v1::AddKeysRequest> request;
+    std::string session_id;
+    std::uint32_t batch = 0;
+    std::uint64_t shared_bytes = 0;
+    std::size_t key_count = 0;
     Answer<v1::AddKeysResponse> answer;
   };
-  static std::size_t UnitsOf(const Adding& adding) {
-    return static_cast<std::size_t>(adding.request->keys_size());
-  }
+  // The request may be large. It is dropped, without the lock, once its keys were copied or
+  // compared.
+  using Request = std::shared_ptr<const v1::AddKeysRequest>;
   using Done = std::function<void(const absl::Status&)>;
   absl::Status Admit(Job& job, KeyBuild& build);
   absl::Status Enter(Job& job, KeyBuild& build);
   void StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Done& done);
   void FinishBuild(Job& job, const Done& done, const absl::Status& status);
-  void CompareBatch(Job& job, const Adding& adding);
+  void BeginAdding(const Adding& adding, Request request);
+  void CompareBatch(Job& job, const Adding& adding, Request request);
   void ShareBatch(const Adding& adding);
   void AnswerBatch(const Adding& adding);
   void FailOverKeys(Job& job, Rank first, Rank rank, const std::string& difference);

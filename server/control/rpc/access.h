@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "server/control/control.h"
 #include "server/control/rpc/peer_table.h"
+#include "server/control/rpc/received.h"
 #include "server/tenant/authorization.h"
 #include "server/tenant/directory.h"
 
@@ -47,6 +48,13 @@ struct Admission {
   const MethodRule* rule = nullptr;
   // The counter to increment if the call is refused.
   ControlCounter refused = ControlCounter::calls_refused_role;
+
+  // A call may also be refused because of its request.
+  void Add(const ParseResult& parsed) {
+    if (!status.ok() || parsed.status.ok()) return;
+    status = parsed.status;
+    refused = parsed.refused;
+  }
 };
 
 // Any thread.

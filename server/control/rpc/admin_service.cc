@@ -29,14 +29,6 @@ void Narrow(Control& control, const std::string& tenant, v1::ServerInfo& info) {
   info.set_job_count(static_cast<std::uint32_t>(usage.jobs));
 }
 
-v1::GetStatsResponse OnlyOf(const std::string& tenant, const v1::GetStatsResponse& all) {
-  v1::GetStatsResponse own;
-  for (const v1::Counter& counter : all.counters()) {
-    if (counter.tenant() == tenant) *own.add_counters() = counter;
-  }
-  return own;
-}
-
 AuditNote NoteOf(const Caller& caller, const char* action, const std::string& subject,
                  const std::string& detail) {
   return {caller.name, caller.peer, action, subject, detail, "asked"};
@@ -69,10 +61,8 @@ class AdminHandlers {
   }
 
   void Handle(RpcCall<rpc::GetStats>& call) {
-    call.control.metrics().GetStats(
-        call.request, [&](const absl::Status& status, const v1::GetStatsResponse& all) {
-          call.answer(status, IsTenant(call.caller) ? OnlyOf(call.caller.tenant, all) : all);
-        });
+    const std::string only = IsTenant(call.caller) ? call.caller.tenant : std::string();
+    call.control.metrics().GetStats(call.request, std::move(call.answer), only);
   }
 
   void Handle(RpcCall<rpc::EvictJob>& call) {
@@ -130,11 +120,13 @@ class AdminHandlers {
 
   grpc::ServerWriteReactor<v1::SnapshotPart>* Open(rpc::ReadSnapshot,
                                                    grpc::CallbackServerContext* context,
-                                                   const v1::ReadSnapshotRequest* request) {
-    const Admission admission = shared_.access.Admit(*context, rpc::ReadSnapshot::kMethod);
+                                                   const v1::ReadSnapshotRequest& request,
+                                                   const ParseResult& parsed) {
+    Admission admission = shared_.access.Admit(*context, rpc::ReadSnapshot::kMethod);
+    admission.Add(parsed);
     // Both delete themselves in OnDone.
-    if (const std::optional<RackIndex> from = RackOf(*request)) {
-      v1::ReadSnapshotRequest scoped = *request;
+    if (const std::optional<RackIndex> from = RackOf(request)) {
+      v1::ReadSnapshotRequest scoped = request;
       if (IsTenant(admission.caller)) scoped.set_tenant(admission.caller.tenant);
       auto* const relay = new SnapshotRelay(shared_.thread, *shared_.relay, *from, scoped);
       shared_.thread.Run([&](Control& control) {
@@ -143,11 +135,11 @@ class AdminHandlers {
       });
       return relay;
     }
-    auto* const stream = new SnapshotStream(shared_.thread, *request);
+    auto* const stream = new SnapshotStream(shared_.thread, request);
     shared_.thread.Run([&](Control& control) {
       shared_.Keep(control, stream, admission);
       if (shared_.closed || !admission.status.ok()) return;
-      const absl::Status status = CheckSnapshot(control, admission.caller, *request);
+      const absl::Status status = CheckSnapshot(control, admission.caller, request);
       status.ok() ? stream->Begin(control) : stream->End(status);
     });
     return stream;

@@ -8,6 +8,13 @@
 
 namespace phub::server {
 
+namespace {
+
+// It has a session id and a number. The memory of a large one would stay.
+constexpr std::size_t kHeartbeatBytesMax = 4096;
+
+}  // namespace
+
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
@@ -32,7 +39,7 @@ class AttendStream::Sink final : public EventSink {
 
 AttendStream::AttendStream(ControlThread& thread, Caller caller)
     : thread_(thread), caller_(std::move(caller)), sink_(std::make_shared<Sink>(this)) {
-  StartRead(&heartbeat_);
+  StartRead(&received_);
 }
 
 void AttendStream::Start(std::function<void()> operation) {
@@ -105,14 +112,21 @@ void AttendStream::HandleHeartbeat(Control& control) {
 }
 
 void AttendStream::OnReadDone(bool ok) {
+  ParseResult parsed;
+  if (ok) parsed = ParseRequest(received_.bytes, heartbeat_, kHeartbeatBytesMax);
   thread_.Run({TurnKind::kStream, "attend_stream"}, [&](Control& control) {
     if (!ok) {  // the client closed its side or disconnected
       Detach(control);
       return End(absl::OkStatus());
     }
     CountReplaced(control);
+    if (!parsed.status.ok()) {
+      control.Count(parsed.refused);
+      Detach(control);
+      return End(parsed.status);
+    }
     if (!end_.has_value()) HandleHeartbeat(control);
-    if (!finished_ && !end_.has_value()) Start([this] { StartRead(&heartbeat_); });
+    if (!finished_ && !end_.has_value()) Start([this] { StartRead(&received_); });
   });
 }
 

@@ -18,13 +18,15 @@
 
 #include "server/control/ports/control_thread.h"
 #include "server/control/rpc/event_queue.h"
+#include "server/control/rpc/received.h"
 #include "server/tenant/caller.h"
 
 namespace phub::server {
 
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-class AttendStream final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::SessionEvent> {
+class AttendStream final
+    : public grpc::ServerBidiReactor<Received<v1::Heartbeat>, v1::SessionEvent> {
  public:
   // `caller`: the stream may attend only this caller's sessions.
   AttendStream(ControlThread& thread, Caller caller);
@@ -52,8 +54,9 @@ class AttendStream final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::Ses
   ControlThread& thread_;
   const Caller caller_;
   std::shared_ptr<Sink> sink_;
-  v1::Heartbeat heartbeat_;  // being read
-  std::string session_id_;   // empty until the first heartbeat attached the stream
+  Received<v1::Heartbeat> received_;  // being read
+  v1::Heartbeat heartbeat_;
+  std::string session_id_;  // empty until the first heartbeat attached the stream
   StreamId stream_ = 0;
   EventQueue waiting_;
   std::uint64_t replaced_ = 0;  // events that a newer one replaced and that are not counted yet

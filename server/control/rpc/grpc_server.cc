@@ -134,7 +134,8 @@ void SetLimits(grpc::ServerBuilder& builder) {
 struct GrpcServer::Impl {
   Impl(ControlThread& thread, const GrpcServerOptions& options)
       : access(options.directory, options.identities, options.trust_domain),
-        shared(thread, access, options.admin, options.state_thread, options.relay),
+        shared(thread, access, options.admin, options.state_thread, options.relay,
+               options.request_memory),
         services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared),
                  MakePeerService(shared), MakeProbeService(shared, options.prober)} {}
   absl::Status Bind(const GrpcServerOptions& options);  // for the front
@@ -213,6 +214,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& th
   }
   SetUpProcessOnce();
   auto impl = std::make_unique<Impl>(thread, options);
+  if (const absl::Status& started = impl->shared.calls->turns().started(); !started.ok())
+    return started;
   const bool has_front = !options.front_program.empty();
   if (has_front) {
     if (absl::Status status = impl->Bind(options); !status.ok()) return status;
@@ -270,6 +273,7 @@ void GrpcServer::Shutdown(DurationNs grace) {
     impl_->shared.calls->FinishAll(status);
     for (const auto& [stream, end] : impl_->shared.streams) end(status);
   });
+  impl_->shared.calls->turns().Stop();
   impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(grace));
   impl_->server->Wait();
   if (impl_->front != nullptr) impl_->front->Stop();

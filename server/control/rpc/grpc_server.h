@@ -39,7 +39,9 @@ class RackRelay;
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";  // an address, without brackets, or a name
   std::uint16_t port = 0;          // 0: any free port, see port()
-  TlsFiles tls = {};               // empty: no TLS; reloaded every few seconds
+  // Of each tenant: requests that wait for their turn, and answers that are not read yet.
+  std::uint64_t request_memory = 256 << 20;
+  TlsFiles tls = {};  // empty: no TLS; reloaded every few seconds
   // phubd's executable, which runs the front of the port in a process of its own (server/front).
   // Empty: gRPC serves the port itself. It protects itself against nobody (front_limits.h has what
   // the front limits), so the host must be a loopback address.

@@ -12,7 +12,7 @@ namespace phub::server {
 LoadStream::LoadStream(ControlThread& thread, Caller caller, RackRelay* relay,
                        v1::LoadStateResponse* response)
     : thread_(thread), caller_(std::move(caller)), relay_(relay), response_(response) {
-  StartRead(&part_);
+  StartRead(&received_);
 }
 
 absl::Status LoadStream::Take(Control& control) {
@@ -141,7 +141,7 @@ void LoadStream::Advance() {
 void LoadStream::Read() {
   reading_ = starting_ = true;
   thread_.Defer([this] {
-    StartRead(&part_);
+    StartRead(&received_);
     thread_.Run({TurnKind::kStream, "load_stream"}, [this](Control&) {
       starting_ = false;
       Advance();
@@ -150,9 +150,15 @@ void LoadStream::Read() {
 }
 
 void LoadStream::OnReadDone(bool ok) {
+  ParseResult parsed;
+  if (ok) parsed = ParseRequest(received_.bytes, part_, kLargeRequestBytesMax);
   thread_.Run({TurnKind::kStream, "load_stream"}, [&](Control& control) {
     reading_ = false;
     if (end_.has_value()) return;
+    if (!parsed.status.ok()) {
+      control.Count(parsed.refused);
+      return End(parsed.status);
+    }
     if (ok) {
       const absl::Status status = Take(control);
       if (!status.ok()) return End(status);

@@ -13,11 +13,12 @@
 
 #include "server/control/ports/control_thread.h"
 #include "server/control/rpc/load_relay.h"
+#include "server/control/rpc/received.h"
 #include "server/tenant/caller.h"
 
 namespace phub::server {
 
-class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
+class LoadStream final : public grpc::ServerReadReactor<Received<v1::LoadStateRequest>> {
  public:
   // `caller`: the stream may load only this caller's jobs. `relay`: null if there are no other
   // racks.
@@ -49,7 +50,8 @@ class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
   const Caller caller_;
   RackRelay* const relay_;
   v1::LoadStateResponse* const response_;
-  v1::LoadStateRequest part_;                                   // being read
+  Received<v1::LoadStateRequest> received_;  // being read
+  v1::LoadStateRequest part_;
   std::optional<LoadId> load_;                                  // set by the first message
   std::map<std::uint32_t, std::shared_ptr<LoadRelay>> relays_;  // by rack
   Incarnation job_;                                             // set if there are relays

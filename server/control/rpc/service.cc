@@ -4,6 +4,39 @@
 #include "common/base/status_text.h"
 
 namespace phub::server {
+namespace {
+
+// Smaller answers are not charged: their calls cost more than they.
+constexpr std::size_t kChargedBytesMin = 4096;
+
+}  // namespace
+
+void OpenCalls::Finish(std::uint64_t id, const absl::Status& status) {
+  const auto found = reactors_.find(id);
+  if (found == reactors_.end()) return;
+  thread_.Defer(
+      [reactor = found->second, status = ToGrpcStatus(status)] { reactor->Finish(status); });
+  reactors_.erase(found);
+}
+
+void OpenCalls::Write(std::uint64_t id, const std::string& tenant,
+                      std::function<std::size_t()> write) {
+  const auto found = reactors_.find(id);
+  if (found == reactors_.end()) return;
+  thread_.Defer(
+      [self = shared_from_this(), reactor = found->second, tenant, write = std::move(write)] {
+        const std::size_t bytes = write();
+        absl::Status status;
+        if (bytes >= kChargedBytesMin) {
+          auto charge = self->turns_.Charge(tenant, bytes);
+          status = charge.status();
+          if (charge.ok()) reactor->charge = *std::move(charge);
+        }
+        reactor->Finish(ToGrpcStatus(status));
+      });
+  reactors_.erase(found);
+}
+
 void Shared::NoteRefusal(Control& control, const Admission& admission) {
   control.Count(admission.refused);
   const bool known = admission.caller.open || admission.caller.role != Role::kNone;

@@ -16,6 +16,8 @@
 #include "server/control/ports/control_thread.h"
 #include "server/control/rpc/access.h"
 #include "server/control/rpc/attend_stream.h"
+#include "server/control/rpc/request_turns.h"
+#include "server/control/rpc/written.h"
 #include "server/tenant/tenant_admin.h"
 
 namespace phub::server {
@@ -23,52 +25,66 @@ namespace phub::server {
 class Prober;
 class RackRelay;
 
+// A unary call. Deletes itself.
+class CallReactor final : public grpc::ServerUnaryReactor {
+ public:
+  void OnDone() override { delete this; }
+  RequestTurns::Token charge;  // for the answer, until the caller has it
+};
+
 // Calls that Control has not answered yet, so that a shutdown can answer them. Under
 // ControlThread's lock. Shared with the answers that Control holds, which may be given after the
 // server is destroyed.
 class OpenCalls : public std::enable_shared_from_this<OpenCalls> {
  public:
-  explicit OpenCalls(ControlThread& thread) : thread_(thread) {}
+  OpenCalls(ControlThread& thread, std::uint64_t request_memory)
+      : thread_(thread), turns_(request_memory) {}
 
   // Returns the answer for Control to call. The response and the reactor live until the reactor is
-  // finished.
+  // finished. The tenant pays for the answer until its caller has it.
   template <typename Response>
-  Answer<Response> Open(grpc::ServerUnaryReactor* reactor, Response* response) {
+  Answer<Response> Open(CallReactor* reactor, Written<Response>* response,
+                        const std::string& tenant) {
     const std::uint64_t id = ++opened_;
     reactors_[id] = reactor;
-    return [self = shared_from_this(), id, response](const absl::Status& status, Response given) {
-      if (!self->reactors_.contains(id)) return;  // already finished by the server's shutdown
-      *response = std::move(given);
-      self->Finish(id, status);
+    return [self = shared_from_this(), id, response, tenant](const absl::Status& status,
+                                                             Response given) {
+      if (!status.ok()) return self->Finish(id, status);
+      const auto message = std::make_shared<Response>(std::move(given));
+      self->Write(id, tenant, [response, message] {
+        response->Write(*message);
+        return response->bytes.Length();
+      });
     };
   }
   void FinishAll(const absl::Status& status) {
     while (!reactors_.empty()) Finish(reactors_.begin()->first, status);
   }
+  RequestTurns& turns() { return turns_; }
 
  private:
-  void Finish(std::uint64_t id, const absl::Status& status) {
-    grpc::ServerUnaryReactor* const reactor = reactors_[id];
-    reactors_.erase(id);
-    thread_.Defer([reactor, status = ToGrpcStatus(status)] { reactor->Finish(status); });
-  }
+  // These do nothing if the server's shutdown has finished the call.
+  void Finish(std::uint64_t id, const absl::Status& status);
+  // `write` returns the number of bytes, and runs without the lock.
+  void Write(std::uint64_t id, const std::string& tenant, std::function<std::size_t()> write);
 
   ControlThread& thread_;
+  RequestTurns turns_;
   std::uint64_t opened_ = 0;
-  std::map<std::uint64_t, grpc::ServerUnaryReactor*> reactors_;
+  std::map<std::uint64_t, CallReactor*> reactors_;
 };
 
 // State that all services share. Constant members need no lock, all others are under
 // ControlThread's lock.
 struct Shared {
   Shared(ControlThread& given, Access& door, TenantAdmin* tenant_admin, WorkThread* worker,
-         RackRelay* racks)
+         RackRelay* racks, std::uint64_t request_memory)
       : thread(given),
         access(door),
         admin(tenant_admin),
         state_thread(worker),
         relay(racks),
-        calls(std::make_shared<OpenCalls>(given)) {}
+        calls(std::make_shared<OpenCalls>(given, request_memory)) {}
 
   ControlThread& thread;
   Access& access;

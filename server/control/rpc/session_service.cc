@@ -12,7 +12,7 @@ class SessionHandlers {
   explicit SessionHandlers(Shared& shared) : shared_(shared) {}
 
   void Handle(RpcCall<rpc::Join>& call) {
-    call.control.joins().Join(call.request, shared_.access.PeerAddress(call.context),
+    call.control.joins().Join(call.request, shared_.access.PeerAddress(*call.context),
                               std::move(call.answer));
   }
 
@@ -20,7 +20,7 @@ class SessionHandlers {
     call.control.keys().AddOwnedKeys(std::move(call.owned), std::move(call.answer));
   }
 
-  grpc::ServerBidiReactor<v1::Heartbeat, v1::SessionEvent>* Open(
+  grpc::ServerBidiReactor<Received<v1::Heartbeat>, v1::SessionEvent>* Open(
       rpc::Attend, grpc::CallbackServerContext* context) {
     const Admission admission = shared_.access.Admit(*context, rpc::Attend::kMethod);
     // Deletes itself in OnDone.
@@ -29,9 +29,8 @@ class SessionHandlers {
     return stream;
   }
 
-  grpc::ServerReadReactor<v1::LoadStateRequest>* Open(rpc::LoadState,
-                                                      grpc::CallbackServerContext* context,
-                                                      v1::LoadStateResponse* response) {
+  grpc::ServerReadReactor<Received<v1::LoadStateRequest>>* Open(
+      rpc::LoadState, grpc::CallbackServerContext* context, v1::LoadStateResponse* response) {
     const Admission admission = shared_.access.Admit(*context, rpc::LoadState::kMethod);
     // Deletes itself in OnDone.
     auto* const stream = new LoadStream(shared_.thread, admission.caller, shared_.relay, response);

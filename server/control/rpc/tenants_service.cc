@@ -2,6 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "phub/v1/tenants.pb.h"
 #include "server/control/admin/tenants.h"
@@ -24,7 +28,9 @@ Quota FromProto(const v1::Quota& given) {
   return quota;
 }
 
-v1::TenantInfo ToProto(Control& control, const Tenant& tenant) {
+using PushedBytes = std::map<std::string, std::uint64_t>;  // [tenant]
+
+v1::TenantInfo ToProto(Control& control, const Tenant& tenant, const PushedBytes& pushed) {
   v1::TenantInfo info;
   info.set_name(tenant.name);
   info.set_state(tenant.suspended ? "suspended" : "active");
@@ -40,7 +46,8 @@ v1::TenantInfo ToProto(Control& control, const Tenant& tenant) {
   info.mutable_usage()->set_jobs(used.jobs);
   info.mutable_usage()->set_workers(used.workers);
   info.mutable_usage()->set_keys(used.keys);
-  info.mutable_usage()->set_gradient_bytes(control.tenants().PushedBytesOf(tenant.name));
+  const auto bytes = pushed.find(tenant.name);
+  info.mutable_usage()->set_gradient_bytes(bytes == pushed.end() ? 0 : bytes->second);
   info.set_created_at_ns(tenant.created_at);
   info.set_encryption(tenant.encryption_required ? "required" : "optional");
   return info;
@@ -102,35 +109,37 @@ class TenantsHandlers {
   }
 
   void Handle(RpcCall<rpc::ListTenants>& call) {
-    const std::string& asked = call.request.tenant();
+    const PushedBytes pushed = call.control.tenants().PushedBytes(call.request.tenant());
     v1::ListTenantsResponse list;
-    for (const Tenant& tenant : Tenants()) {
-      if (!asked.empty() && asked != tenant.name) continue;
-      *list.add_tenants() = ToProto(call.control, tenant);
-    }
+    for (const Tenant& tenant : TenantsNamed(call.request.tenant()))
+      *list.add_tenants() = ToProto(call.control, tenant, pushed);
     call.answer(absl::OkStatus(), list);
   }
 
   void Handle(RpcCall<rpc::GetTenant>& call) {
     const std::string& asked = call.request.tenant();
-    for (const Tenant& tenant : Tenants()) {
-      if (tenant.name != asked) continue;
-      return call.answer(absl::OkStatus(), ToProto(call.control, tenant));
+    const std::vector<Tenant> found = TenantsNamed(asked);
+    if (asked.empty() || found.empty()) {
+      return call.answer(
+          absl::NotFoundError(fmt::format("there is no tenant {} on this daemon", asked)), {});
     }
-    call.answer(absl::NotFoundError(fmt::format("there is no tenant {} on this daemon", asked)),
-                {});
+    call.answer(absl::OkStatus(),
+                ToProto(call.control, found.front(), call.control.tenants().PushedBytes(asked)));
   }
 
+  // Without the lock: there may be many tokens of other tenants.
   void Handle(RpcCall<rpc::ListTokens>& call) {
-    const std::string& asked = call.request.tenant();
-    v1::ListTokensResponse list;
-    if (directory() != nullptr) {
-      for (const Token& token : directory()->Tokens()) {
-        if (!asked.empty() && asked != token.tenant) continue;
-        *list.add_tokens() = ToProto(token);
-      }
-    }
-    call.answer(absl::OkStatus(), list);
+    if (directory() == nullptr || shared_.state_thread == nullptr)
+      return call.answer(absl::OkStatus(), TokensOf(call.request.tenant()));
+    RunOnState(
+        shared_, std::move(call.answer),
+        [this, tenant = call.request.tenant()] {
+          return std::make_shared<v1::ListTokensResponse>(TokensOf(tenant));
+        },
+        [](Control&, const std::shared_ptr<v1::ListTokensResponse>& list,
+           const Answer<v1::ListTokensResponse>& then) {
+          then(absl::OkStatus(), std::move(*list));
+        });
   }
 
   void Handle(RpcCall<rpc::ListAudit>& call) {
@@ -210,8 +219,19 @@ class TenantsHandlers {
 
  private:
   const Directory* directory() const { return shared_.access.directory(); }
-  std::vector<Tenant> Tenants() const {
-    return directory() == nullptr ? std::vector<Tenant>() : directory()->Tenants();
+  // An empty tenant: all of them.
+  v1::ListTokensResponse TokensOf(const std::string& tenant) const {
+    v1::ListTokensResponse list;
+    if (directory() == nullptr) return list;
+    for (const Token& token : directory()->Tokens(tenant)) *list.add_tokens() = ToProto(token);
+    return list;
+  }
+  // An empty name: all of them. Others are not copied.
+  std::vector<Tenant> TenantsNamed(const std::string& name) const {
+    if (directory() == nullptr) return {};
+    if (name.empty()) return directory()->Tenants();
+    const std::optional<Tenant> found = directory()->FindTenant(name);
+    return found ? std::vector<Tenant>{*found} : std::vector<Tenant>();
   }
 
   // Runs work(admin, caller, request) on the control store's thread, then finish(control, result,
@@ -231,7 +251,8 @@ class TenantsHandlers {
            [this](Control& control, const absl::StatusOr<Tenant>& tenant,
                   const Answer<v1::TenantInfo>& then) {
              if (!tenant.ok()) return then(tenant.status(), {});
-             v1::TenantInfo info = ToProto(control, *tenant);
+             v1::TenantInfo info =
+                 ToProto(control, *tenant, control.tenants().PushedBytes(tenant->name));
              info.set_warning(shared_.admin->Warning());
              then(absl::OkStatus(), info);
            });

@@ -18,8 +18,25 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A unary call with untyped messages, for the health and reflection services. One message does not
-// justify generated code.
+// A unary call with untyped messages.
+grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const char* path,
+                           const std::string& bytes, std::string* answer = nullptr) {
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  grpc::ClientContext context;
+  const grpc::internal::RpcMethod method(path, grpc::internal::RpcMethod::NORMAL_RPC);
+  const grpc::Status status =
+      grpc::internal::BlockingUnaryCallImpl<grpc::ByteBuffer, grpc::ByteBuffer>(
+          channel.get(), method, &context, request, &response)
+          .status();
+  if (status.ok() && answer != nullptr) {
+    grpc::Slice whole;
+    EXPECT_TRUE(response.DumpToSingleSlice(&whole).ok());
+    answer->assign(reinterpret_cast<const char*>(whole.begin()), whole.size());
+  }
+  return status;
+}
 grpc::Status CallHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service,
                         std::string* answer) {
   // HealthCheckRequest{service = 1}
@@ -27,22 +44,7 @@ grpc::Status CallHealth(const std::shared_ptr<grpc::Channel>& channel, const std
   bytes.push_back('\x0a');
   bytes.push_back(static_cast<char>(service.size()));
   bytes += service;
-  const grpc::Slice slice(bytes);
-  const grpc::ByteBuffer request(&slice, 1);
-  grpc::ByteBuffer response;
-  grpc::ClientContext context;
-  const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
-                                         grpc::internal::RpcMethod::NORMAL_RPC);
-  const grpc::Status status =
-      grpc::internal::BlockingUnaryCallImpl<grpc::ByteBuffer, grpc::ByteBuffer>(
-          channel.get(), method, &context, request, &response)
-          .status();
-  if (status.ok()) {
-    grpc::Slice whole;
-    EXPECT_TRUE(response.DumpToSingleSlice(&whole).ok());
-    answer->assign(reinterpret_cast<const char*>(whole.begin()), whole.size());
-  }
-  return status;
+  return CallWithBytes(channel, "/grpc.health.v1.Health/Check", bytes, answer);
 }
 const std::string kServing = "\x08\x01";     // HealthCheckResponse{status = SERVING}
 const std::string kNotServing = "\x08\x02";  // NOT_SERVING
@@ -107,6 +109,15 @@ class GrpcServerTest : public ::testing::Test {
     Context commit_context;
     EXPECT_TRUE(session_->Commit(&commit_context, commit, &committed).ok());
     return response.session_id();
+  }
+  std::uint64_t Counted(const std::string& name) {
+    v1::GetStatsResponse stats;
+    Context context;
+    EXPECT_TRUE(admin_->GetStats(&context, {}, &stats).ok());
+    for (const v1::Counter& counter : stats.counters()) {
+      if (counter.name() == name) return counter.value();
+    }
+    return 0;
   }
   v1::Rack GetRack() {
     v1::Rack rack;
@@ -292,6 +303,42 @@ TEST_F(GrpcServerTest, ACompressedMessageIsRefusedAndNotUnpacked) {
       EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
     }
   }
+}
+
+// Parsed, each of these messages needs hundreds of MiB.
+TEST_F(GrpcServerTest, AMessageThatWouldNeedTooMuchMemoryIsNotParsed) {
+  std::string keys;
+  std::string unknown;
+  for (int i = 0; i < 1'500'000; ++i) {
+    keys += std::string("\x1a\0", 2);     // AddKeysRequest.keys
+    unknown += std::string("\x78\0", 2);  // field 15
+  }
+  const std::uint64_t refused = Counted("phub_requests_refused_size_total");
+  for (const char* const path : {"/phub.v1.Session/AddKeys", "/phub.v1.Admin/ListJobs"}) {
+    const bool adds = std::string(path).ends_with("AddKeys");
+    const grpc::Status status = CallWithBytes(channel_, path, adds ? keys : unknown);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << path;
+    EXPECT_THAT(status.error_message(), HasSubstr("of memory once it is read")) << path;
+  }
+  Context context;
+  const grpc::internal::RpcMethod attend("/phub.v1.Session/Attend",
+                                         grpc::internal::RpcMethod::BIDI_STREAMING);
+  const std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> stream(
+      grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+          channel_.get(), attend, &context));
+  const grpc::Slice slice(unknown);
+  ASSERT_TRUE(stream->Write(grpc::ByteBuffer(&slice, 1)));
+  grpc::ByteBuffer event;
+  EXPECT_FALSE(stream->Read(&event));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Counted("phub_requests_refused_size_total"), refused + 3);
+}
+
+TEST_F(GrpcServerTest, BytesThatAreNoMessageAreAnInvalidArgument) {
+  const grpc::Status status =
+      CallWithBytes(channel_, "/phub.v1.Session/AddKeys", std::string("\x1a\xff", 2));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("phub.v1.AddKeysRequest"));
 }
 
 TEST_F(GrpcServerTest, ShuttingDownAnswersWhatWaitsAndEndsStreams) {

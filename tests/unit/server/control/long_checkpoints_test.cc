@@ -240,5 +240,39 @@ TEST_F(LongCheckpointTest, QueriesForVersionsThatAreTooLateLeaveNothingBehind) {
   EXPECT_EQ(control().job_count(), 0u);
 }
 
+class ManyVersionsTest : public LongCheckpointTest {
+ protected:
+  ManyVersionsTest() { options.turn.keys = kManyKeys; }
+};
+
+// Each needs memory for the reports of all keys.
+TEST_F(ManyVersionsTest, QueriesTakeTurns) {
+  v1::GetJobVersionsRequest request;
+  request.set_job("digits");
+  std::vector<CallPtr<v1::GetVersionsResponse>> queries;
+  for (int i = 0; i < 10; ++i) {
+    queries.push_back(GetJobVersions(request));
+    Settle();
+  }
+  std::size_t pieces_most = 0;
+  for (int i = 0; i < 1000 && !queries.back()->answered(); ++i) {
+    pieces_most = std::max(pieces_most, background.pieces.size());
+    background.RunOne();
+    Settle();
+  }
+  EXPECT_EQ(pieces_most, 1u);
+  for (const auto& query : queries) {
+    ASSERT_TRUE(query->ok()) << query->message();
+    EXPECT_EQ(query->response.keys_size(), kManyKeys + 2);
+  }
+  // The job ends while queries wait.
+  const auto first = GetJobVersions(request);
+  const auto second = GetJobVersions(request);
+  EvictAll();
+  RunAll();
+  EXPECT_TRUE(first->answered());
+  EXPECT_TRUE(second->answered());
+}
+
 }  // namespace
 }  // namespace phub::server

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/server/control/control_fixture.h"
+#include "tests/unit/server/control/held_background.h"
 
 namespace phub::server {
 namespace {
@@ -25,11 +26,21 @@ class MetricsTest : public ControlTest {
     incarnations[job] = Incarnation{last_join.incarnation()};
     return sessions;
   }
+  // In as many turns as it takes.
+  MetricsSample Sample() {
+    Metrics::Sampling sampling;
+    do {
+      control().BeginTurn();
+      ++turns;
+    } while (!control().metrics().SampleMore(sampling));
+    return sampling.sample;
+  }
   void EndInOrder(const std::vector<std::string>& sessions) {
     for (const std::string& session : sessions) Leave(session);
     Advance(kSecond);
   }
   std::map<std::string, Incarnation> incarnations;
+  int turns = 0;
 };
 
 TEST_F(MetricsTest, AJobsNumbersAreTheSumOverCoreLoops) {
@@ -41,7 +52,7 @@ TEST_F(MetricsTest, AJobsNumbersAreTheSumOverCoreLoops) {
     metrics.CountLast(Rank{1}, 2 * kMillisecond);
     metrics.slots_used.Add(3);
   }
-  const MetricsSample sample = control().metrics().Sample();
+  const MetricsSample sample = Sample();
   ASSERT_EQ(sample.jobs.size(), 1u);
   const JobSample& job = sample.jobs.front();
   EXPECT_EQ(job.job, "digits");
@@ -68,7 +79,7 @@ TEST_F(MetricsTest, ATenantsTotalsNeverShrink) {
   MetricsOf("first", 1).CountRound(kMillisecond);
   EndInOrder(first);
   EXPECT_EQ(control().memory_bytes(), 0u);
-  const MetricsSample after = control().metrics().Sample();
+  const MetricsSample after = Sample();
   EXPECT_TRUE(after.jobs.empty());
   ASSERT_EQ(after.tenants.size(), 1u);
   EXPECT_EQ(after.tenants[0].totals.gradient_bytes, 500u);
@@ -76,7 +87,7 @@ TEST_F(MetricsTest, ATenantsTotalsNeverShrink) {
   EXPECT_EQ(after.tenants[0].jobs, 0u);
   EnterNamed(1, "second");
   MetricsOf("second", 0).CountGradient(70);
-  const MetricsSample now = control().metrics().Sample();
+  const MetricsSample now = Sample();
   EXPECT_EQ(now.tenants[0].totals.gradient_bytes, 570u);
   EXPECT_EQ(now.tenants[0].jobs, 1u);
   EXPECT_EQ(now.tenants[0].live_workers, 1u);
@@ -87,7 +98,7 @@ TEST_F(MetricsTest, NamesAreBounded) {
   options.memory_bytes_max = std::uint64_t{4} << 30;
   const std::size_t count = kJobsSampledMax + 3;
   for (std::size_t i = 0; i < count; ++i) Enter(0, 1, "job" + std::to_string(i));
-  const MetricsSample sample = control().metrics().Sample();
+  const MetricsSample sample = Sample();
   EXPECT_EQ(sample.jobs.size(), kJobsSampledMax);
   EXPECT_EQ(sample.jobs_omitted, 3u);
   EXPECT_EQ(sample.jobs_running, count);
@@ -99,13 +110,13 @@ TEST_F(MetricsTest, AJobThatFailedIsEndingUntilItsMemoryIsBack) {
   Enter(0, 2);
   cores[0]->stopped = true;
   Advance(options.liveness_timeout + kSecond);
-  MetricsSample sample = control().metrics().Sample();
+  MetricsSample sample = Sample();
   EXPECT_EQ(sample.jobs_running, 0u);
   EXPECT_EQ(sample.jobs_ending, 1u);
   EXPECT_TRUE(sample.jobs.empty());
   cores[0]->stopped = false;
   Advance(kSecond);
-  EXPECT_EQ(control().metrics().Sample().jobs_ending, 0u);
+  EXPECT_EQ(Sample().jobs_ending, 0u);
 }
 
 TEST_F(MetricsTest, StatsTellTheSame) {
@@ -116,6 +127,55 @@ TEST_F(MetricsTest, StatsTellTheSame) {
   EXPECT_EQ(Counter("phub_job_rounds_total"), 1u);
   EXPECT_EQ(Counter("phub_tenant_gradient_bytes_total"), 64u);
   EXPECT_EQ(Counter("phub_tenant_memory_bytes"), control().memory_bytes());
+}
+
+TEST_F(MetricsTest, ManyJobsAreSampledInTurnsAndTheirWorkCountsOnce) {
+  options.liveness_timeout = 1000 * kSecond;
+  options.turn.jobs = 2;
+  std::map<std::string, std::vector<std::string>> sessions;
+  for (const char* const name : {"a", "b", "c", "d", "e"}) {
+    sessions[name] = EnterNamed(1, name);
+    MetricsOf(name, 0).CountGradient(100);
+  }
+  Metrics::Sampling sampling;
+  control().BeginTurn();
+  EXPECT_FALSE(control().metrics().SampleMore(sampling));
+  EXPECT_EQ(control().turn_units(), 2u);
+  // One job that was visited ends, and one that was not; a job that begins now is left out.
+  EndInOrder(sessions["a"]);
+  EndInOrder(sessions["e"]);
+  EnterNamed(1, "f");
+  control().BeginTurn();
+  EXPECT_TRUE(control().metrics().SampleMore(sampling));
+  EXPECT_LE(control().turn_units(), 2u);
+  EXPECT_EQ(sampling.sample.jobs.size(), 4u);
+  EXPECT_EQ(sampling.sample.tenants[0].totals.gradient_bytes, 500u);
+  turns = 0;
+  EXPECT_EQ(Sample().jobs_running, 4u);
+  EXPECT_EQ(turns, 2);
+}
+
+// Calls that arrive while a sample is made share the next one, so their number does not matter.
+TEST_F(MetricsTest, StatsOfManyJobsAreMadeInTurnsAndShared) {
+  options.turn.jobs = 2;
+  options.turn.at_once = 4;
+  for (int i = 0; i < 7; ++i) Enter(0, 1, "job" + std::to_string(i));
+  HeldBackground background;
+  control().SetBackground(background);
+  control().BeginTurn();
+  std::vector<CallPtr<v1::GetStatsResponse>> calls;
+  for (int i = 0; i < 20; ++i) calls.push_back(GetStats({}));
+  turns = 1;
+  do {
+    EXPECT_LE(control().turn_units(), 2u);
+    control().BeginTurn();
+  } while (background.RunOne() && ++turns < 100);
+  // Two samples of four turns, one turn between them, and one for each answer.
+  EXPECT_LE(turns, 30);
+  for (const auto& call : calls) {
+    ASSERT_TRUE(call->ok());
+    EXPECT_GT(call->response.counters_size(), 7);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,63 @@
+// Bounds what the requests and answers of a tenant's calls cost. Large requests are parsed in
+// turns: one of a tenant at a time, and two in all. Until then only their bytes are kept. These,
+// and answers that callers have not read yet, are charged to the tenant.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+
+namespace phub::server {
+
+class RequestTurns {
+ public:
+  // Ends when its last copy is gone.
+  using Token = std::shared_ptr<void>;
+
+  explicit RequestTurns(std::uint64_t tenant_bytes_max);
+  ~RequestTurns();  // Stop()
+  // An error if the process lacks threads. Check it before the first call.
+  const absl::Status& started() const { return started_; }
+
+  // Charges the tenant while the token lasts. RESOURCE_EXHAUSTED names the setting.
+  absl::StatusOr<Token> Charge(const std::string& tenant, std::uint64_t bytes);
+  // Runs `work` on a thread of this object when it is the tenant's turn, which lasts as long as the
+  // token.
+  void Post(const std::string& tenant, std::function<void(Token)> work);
+  // Drops what has not started, now and later. Owner's thread, without control's lock.
+  void Stop();
+
+ private:
+  static constexpr std::size_t kAtOnce = 2;
+  using Work = std::function<void(Token)>;
+  // Tokens may outlive this object.
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::map<std::string, std::uint64_t> charged;     // bytes, not 0
+    std::map<std::string, std::deque<Work>> waiting;  // not empty
+    std::set<std::string> at_work;                    // tenants
+    std::string last;                                 // whose turn began last
+    bool stopping = false;
+
+    // Under the mutex: the next tenant that may begin; end() if there is none.
+    std::map<std::string, std::deque<Work>>::iterator Next();
+  };
+  void Loop();
+
+  const std::uint64_t tenant_bytes_max_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::thread thread_;
+  const absl::Status started_;
+};
+
+}  // namespace phub::server
