@@ -6,29 +6,16 @@
 #pragma once
 
 #include "common/base/check.h"
+#include "common/base/thread_mark.h"
 
 namespace phub::server {
 
-#ifdef NDEBUG
-class OnCoreLoop {
- public:
-  OnCoreLoop() {}
-  ~OnCoreLoop() {}
-};
-#define PHUB_ON_CORE_LOOP() static_cast<void>(0)
-#else
-class OnCoreLoop {
- public:
-  OnCoreLoop() { ++depth_; }
-  ~OnCoreLoop() { --depth_; }
-  OnCoreLoop(const OnCoreLoop&) = delete;
-  OnCoreLoop& operator=(const OnCoreLoop&) = delete;
-  static bool Holds() { return depth_ > 0; }
-
- private:
-  inline static thread_local int depth_ = 0;
-};
-#define PHUB_ON_CORE_LOOP() PHUB_CHECK(::phub::server::OnCoreLoop::Holds(), "not on a core loop")
-#endif
+using OnCoreLoop = ThreadMark<class CoreLoopMark>;
 
 }  // namespace phub::server
+
+#ifdef NDEBUG
+#define PHUB_ON_CORE_LOOP() static_cast<void>(0)
+#else
+#define PHUB_ON_CORE_LOOP() PHUB_CHECK(::phub::server::OnCoreLoop::Holds(), "not on a core loop")
+#endif

@@ -68,7 +68,10 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
 void SimDaemon::Begin() {
   const auto duration = static_cast<DurationNs>(random_.Next() % kSurveyMax);
   network_.Schedule(network_.clock().Now() + duration, [this] {
-    if (alive_) control_->survey().OnSurvey(server::MeasuredTopology{options_.topology, 1});
+    if (!alive_) return;
+    Turn([this](server::Control& control) {
+      control.survey().OnSurvey(server::MeasuredTopology{options_.topology, 1});
+    });
   });
 }
 
@@ -110,6 +113,7 @@ bool SimDaemon::RunCore(std::uint32_t core) {
 void SimDaemon::RunControl() {
   if (!alive_ || control_is_stuck()) return;
   RunWaitingCalls();
+  const server::OnControl on_control;
   control_->Poll();
   CheckTurn();
   control_->CheckInvariants();
@@ -133,6 +137,7 @@ std::uint64_t SimDaemon::Count(server::CoreCounter counter) const {
 
 std::uint64_t SimDaemon::CountOfControl(const std::string& name) const {
   server::Metrics::Sampling sampling;
+  const server::OnControl on_control;
   do {
     control_->BeginTurn();
   } while (!control_->metrics().SampleMore(sampling));

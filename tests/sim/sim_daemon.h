@@ -13,6 +13,7 @@
 
 #include "common/plan/topology.h"
 #include "common/transport/shm/shm_transport.h"
+#include "server/control/on_control.h"
 #include "server/control/parts.h"
 #include "server/core/core_loop.h"
 #include "tests/sim/sim_network.h"
@@ -67,6 +68,7 @@ class SimDaemon final : private server::Surveyor, private server::Background {
       ~Over() { daemon.CheckTurn(); }
       SimDaemon& daemon;
     };
+    const server::OnControl on_control;
     control_->BeginTurn();
     const Over over{*this};
     return call(*control_);

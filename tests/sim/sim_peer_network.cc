@@ -105,16 +105,23 @@ void SimPeerNetwork::DialLane(server::PeerLaneCall call) {
 
 // Does the work of the dialer and of the other daemon's listener.
 void SimPeerNetwork::Dial(server::RackIndex to, const wire::LaneHello& hello) {
-  if (!self().alive() || !self().control().peer_lanes().LacksPeerLane(hello, to)) return;
+  if (!self().alive() || !self().Turn([&](server::Control& control) {
+        return control.peer_lanes().LacksPeerLane(hello, to);
+      })) {
+    return;
+  }
   SimDaemon& daemon = DaemonOf(to);
   const auto fail = [this, to, hello](const absl::Status& why) {
-    if (self().alive()) self().control().peer_lanes().PeerLaneFailed(hello, to, why);
+    if (!self().alive()) return;
+    self().Turn(
+        [&](server::Control& control) { control.peer_lanes().PeerLaneFailed(hello, to, why); });
   };
   if (!daemon.alive()) {
     return After(daemon.closed() ? 0 : kDialTimeout,
                  [fail] { fail(absl::UnavailableError("nobody answers")); });
   }
-  const wire::LaneRefusal refusal = daemon.control().lanes().AdmitLane(hello);
+  const wire::LaneRefusal refusal =
+      daemon.Turn([&](server::Control& control) { return control.lanes().AdmitLane(hello); });
   if (refusal != wire::LaneRefusal::kNone) {
     const bool over = refusal == wire::LaneRefusal::kJob;  // as in common/transport/lane_request.cc
     return fail(absl::Status(
@@ -123,10 +130,14 @@ void SimPeerNetwork::Dial(server::RackIndex to, const wire::LaneHello& hello) {
   }
   const std::uint32_t core = hello.core.value;
   auto [mine, theirs] = network_.Connect(self().node(core), daemon.node(core));
-  daemon.control().lanes().AttachLane(hello, std::move(theirs), kSimTransportIndex, "sim",
-                                      self().endpoint());
-  self().control().peer_lanes().AttachPeerLane(hello, to, std::move(mine), kSimTransportIndex,
-                                               "sim " + daemon.endpoint());
+  daemon.Turn([&](server::Control& control) {
+    control.lanes().AttachLane(hello, std::move(theirs), kSimTransportIndex, "sim",
+                               self().endpoint());
+  });
+  self().Turn([&](server::Control& control) {
+    control.peer_lanes().AttachPeerLane(hello, to, std::move(mine), kSimTransportIndex,
+                                        "sim " + daemon.endpoint());
+  });
 }
 
 }  // namespace phub::sim

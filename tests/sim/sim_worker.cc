@@ -114,10 +114,10 @@ void SimWorker::Dial(std::uint32_t lane, const wire::LaneHello& hello) {
   if (link.daemon.control_is_stuck()) {  // the listener waits for the lock
     return After(kMillisecond, [this, lane, hello] { Dial(lane, hello); });
   }
-  server::Control& control = link.daemon.control();
   const server::PeerProcess process{.pid = node_, .uid = 0};
-  const wire::LaneRefusal refusal =
-      control.lanes().AdmitLane(hello, link.shared ? std::optional(process) : std::nullopt);
+  const wire::LaneRefusal refusal = link.daemon.Turn([&](server::Control& control) {
+    return control.lanes().AdmitLane(hello, link.shared ? std::optional(process) : std::nullopt);
+  });
   if (refusal != wire::LaneRefusal::kNone) {
     if (refusal == wire::LaneRefusal::kBusy) {
       return After(kMillisecond, [this, &link, lane] { OpenLanes(link, {lane}); });
@@ -135,8 +135,10 @@ void SimWorker::Dial(std::uint32_t lane, const wire::LaneHello& hello) {
     command.transport_index = kShmTransportIndex;
   } else {
     auto [mine, theirs] = network_.Connect(node_, link.daemon.node(hello.core.value));
-    control.lanes().AttachLane(hello, std::move(theirs), kSimTransportIndex, "sim",
-                               fmt::format("node{}", node_));
+    link.daemon.Turn([&](server::Control& control) {
+      control.lanes().AttachLane(hello, std::move(theirs), kSimTransportIndex, "sim",
+                                 fmt::format("node{}", node_));
+    });
     lanes_[lane].connection = std::move(mine);
   }
   command.connection = lanes_[lane].connection.get();

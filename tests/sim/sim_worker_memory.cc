@@ -56,8 +56,8 @@ SimWorker::Link* SimWorker::SharingLink() const {
 
 std::unique_ptr<transport::Connection> SimWorker::AttachShared(Link& link,
                                                                const wire::LaneHello& hello) {
-  server::Control& control = link.daemon.control();
-  auto memory = control.rank_memories().SharedLaneMemory(hello);
+  auto memory = link.daemon.Turn(
+      [&](server::Control& control) { return control.rank_memories().SharedLaneMemory(hello); });
   PHUB_CHECK(memory.ok(), "error={}", memory.status().ToString());
   int sockets[2];
   PHUB_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets) == 0);
@@ -81,8 +81,10 @@ std::unique_ptr<transport::Connection> SimWorker::AttachShared(Link& link,
       transport::AcceptShmLane(std::move(workers), shape, packet, link.regions, link.daemon.shm());
   PHUB_CHECK(mine.ok(), "error={}", mine.status().ToString());
   (*mine)->SetVersion(wire::kLaneVersion);
-  control.lanes().AttachLane(hello, *std::move(theirs), kShmTransportIndex, "shm",
-                             fmt::format("node{}", node_));
+  link.daemon.Turn([&](server::Control& control) {
+    control.lanes().AttachLane(hello, *std::move(theirs), kShmTransportIndex, "shm",
+                               fmt::format("node{}", node_));
+  });
   return *std::move(mine);
 }
 
@@ -119,8 +121,9 @@ bool SimWorker::FetchMemory(Link& link, std::uint32_t batch) {
   std::transform(link.placed.shared_nonce().begin(), link.placed.shared_nonce().end(),
                  request.nonce.begin(), [](char c) { return static_cast<std::byte>(c); });
   transport::BatchMemory given;
-  const wire::LaneRefusal refusal =
-      link.daemon.control().rank_memories().AdmitBatch(request, {.pid = node_, .uid = 0}, given);
+  const wire::LaneRefusal refusal = link.daemon.Turn([&](server::Control& control) {
+    return control.rank_memories().AdmitBatch(request, {.pid = node_, .uid = 0}, given);
+  });
   if (refusal != wire::LaneRefusal::kNone) {
     if (refusal != wire::LaneRefusal::kJob) {
       mistake_ = fmt::format("batch {} refused: {}", batch, wire::ToString(refusal));

@@ -9,6 +9,7 @@
 #include "common/wire/message.h"
 #include "server/control/checkpoint/checkpoints.h"
 #include "server/control/jobs/job_options.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/rack_run.h"
 #include "server/control/racks/rack_waiting.h"
 #include "server/control/text.h"
@@ -40,6 +41,7 @@ bool IsAwaited(const Job& job) {
 }  // namespace
 
 v1::ServerInfo Admin::DescribeServer() const {
+  PHUB_ON_CONTROL();
   v1::ServerInfo info;
   info.set_version(context_.options.version);
   info.set_commit(context_.options.commit);
@@ -74,6 +76,7 @@ void Admin::GetServer(const v1::GetServerRequest& /*request*/, Answer<v1::Server
 }
 
 v1::JobInfo Admin::DescribeJob(const Job& job) const {
+  PHUB_ON_CONTROL();
   const TimeNs now = context_.clock.Now();
   v1::JobInfo info;
   info.set_tenant(job.account.tenant);
@@ -181,6 +184,7 @@ void Admin::ListMore(const std::shared_ptr<WholeList>& list) {
 
 // A page ends at its number of jobs or when it has many bytes, so that a turn of control is short.
 void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer) {
+  PHUB_ON_CONTROL();
   std::uint64_t after = 0;  // the number of the last job of the page before
   const std::string& token = request.page_token();
   const char* const end = token.data() + token.size();
@@ -223,6 +227,7 @@ void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResp
 
 // Another thread simulates the exchange across racks.
 void Admin::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<const Job*> job = jobs_.FindJob(request.tenant(), request.job());
   if (!job.ok()) return answer(job.status(), {});
   const auto info = std::make_shared<v1::JobInfo>(DescribeJob(**job));
@@ -245,6 +250,7 @@ void Admin::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer)
 }
 
 bool Admin::IsRunning(const std::string& tenant, const std::string& job) const {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<const Job*> found = jobs_.FindJob(tenant, job);
   return found.ok() && (*found)->running();
 }

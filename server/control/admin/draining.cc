@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -32,6 +33,7 @@ void Draining::SetDraining(DurationNs grace) {
 }
 
 void Draining::Drain(DurationNs grace) {
+  PHUB_ON_CONTROL();
   context_.drain.stopping = true;
   SetDraining(grace);
 }
@@ -46,6 +48,7 @@ v1::Fault Draining::MakeDrainFault(const Job& job) const {
 }
 
 void Draining::DrainServer(const v1::DrainServerRequest& request, Answer<v1::ServerInfo> answer) {
+  PHUB_ON_CONTROL();
   if (request.deadline_ns() < 0 || request.deadline_ns() > kDrainMax) {
     return answer(absl::InvalidArgumentError(fmt::format(
                       "the drain deadline is {} ns from now; it must be between 0 and 365 days",
@@ -64,6 +67,7 @@ void Draining::DrainServer(const v1::DrainServerRequest& request, Answer<v1::Ser
 
 void Draining::UndrainServer(const v1::UndrainServerRequest& /*request*/,
                              Answer<v1::ServerInfo> answer) {
+  PHUB_ON_CONTROL();
   if (context_.drain.stopping) {
     return answer(
         absl::FailedPreconditionError("phubd is shutting down and cannot be undrained; restart it"),
@@ -80,6 +84,7 @@ void Draining::UndrainServer(const v1::UndrainServerRequest& /*request*/,
 }
 
 void Draining::EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> answer) {
+  PHUB_ON_CONTROL();
   if (!request.reason().empty() && !IsName(request.reason())) {
     return answer(absl::InvalidArgumentError(fmt::format(
                       "the reason for the eviction must have at most {} bytes of printable UTF-8",
@@ -100,6 +105,7 @@ void Draining::EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> 
 }
 
 void Draining::CheckDeadline(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   if (context_.drain.draining && now >= context_.drain.deadline && job.running()) {
     ending_.Fail(job, MakeDrainFault(job));
   }

@@ -6,6 +6,7 @@
 
 #include "common/base/printable.h"
 #include "server/control/admin/stall_reports.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/rack_run.h"
 #include "server/control/text.h"
 
@@ -124,6 +125,7 @@ absl::StatusOr<JobDumps::Dump*> JobDumps::DumpOfCall(Job& job, DurationNs wait) 
 }
 
 void JobDumps::DumpJob(const v1::DumpJobRequest& request, Answer<v1::JobDump> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Job*> job = jobs_.FindJobToWorkOn(request.tenant(), request.job());
   const absl::StatusOr<Dump*> dump =
       job.ok() ? DumpOfCall(**job, request.wait_ns()) : absl::StatusOr<Dump*>(job.status());
@@ -205,6 +207,7 @@ absl::Status JobDumps::Take(RankState& rank, const v1::ReportDumpRequest& report
 
 void JobDumps::ReportDump(const v1::ReportDumpRequest& request,
                           Answer<v1::ReportDumpResponse> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   const auto asking = dumps_.find(seat->job->number);
@@ -323,6 +326,7 @@ void JobDumps::DescribeRank(Dump& dump, std::size_t rank) const {
 }
 
 void JobDumps::Check(TimeNs now) {
+  PHUB_ON_CONTROL();
   for (auto next = dumps_.begin(); next != dumps_.end();) {
     Dump& dump = next->second;
     CheckDump(dump, now);
@@ -332,6 +336,7 @@ void JobDumps::Check(TimeNs now) {
 }
 
 TimeNs JobDumps::NextTimer() const {
+  PHUB_ON_CONTROL();
   TimeNs next = kNever;
   for (const auto& [number, dump] : dumps_) {
     const TimeNs at = dump.callers.empty() ? dump.ended_at + kPause
@@ -344,6 +349,7 @@ TimeNs JobDumps::NextTimer() const {
 }
 
 void JobDumps::OnOver(Job& job, const absl::Status& why) {
+  PHUB_ON_CONTROL();
   const auto found = dumps_.find(job.number);
   if (found == dumps_.end()) return;
   const std::vector<Answer<v1::JobDump>> callers = std::exchange(found->second.callers, {});

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/control/on_control.h"
+
 namespace phub::server {
 namespace {
 
@@ -118,6 +120,7 @@ void WriteStats(const MetricsSample& sample, const std::string& only_tenant,
 }  // namespace
 
 RankMetricsSum Metrics::SumOfRank(const Job& job, Rank rank) const {
+  PHUB_ON_CONTROL();
   RankMetricsSum sum;
   for (const auto& shard : job.shards) {
     const RankMetrics& metrics = shard->metrics.ranks[rank.value];
@@ -202,6 +205,7 @@ void Metrics::FinishSample(Sampling& sampling) const {
 }
 
 bool Metrics::SampleMore(Sampling& sampling) {
+  PHUB_ON_CONTROL();
   if (!sampling.begun_) BeginSample(sampling);
   const std::uint64_t after = sampling.visited_.empty() ? 0 : sampling.visited_.back().number;
   std::size_t units = 0;
@@ -222,6 +226,7 @@ bool Metrics::SampleMore(Sampling& sampling) {
 
 void Metrics::GetStats(const v1::GetStatsRequest& /*request*/, Answer<v1::GetStatsResponse> answer,
                        const std::string& only_tenant) {
+  PHUB_ON_CONTROL();
   waiting_calls_.push_back({only_tenant, std::move(answer)});
   if (!sampling_calls_) SampleForCalls();
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/control/on_control.h"
 #include "server/control/racks/rack_waiting.h"
 #include "server/control/text.h"
 
@@ -58,6 +59,7 @@ std::optional<CoreIndex> WaitsFor(const Merged& stall, std::uint32_t rank) {
 }  // namespace
 
 std::string StallReports::DescribeLane(const Member& member, CoreIndex core) const {
+  PHUB_ON_CONTROL();
   if (member.state == Member::State::kAwaited) return "none: the rank has not joined";
   if (member.lanes.empty()) return "none: the job has ended";
   const LanePlace& place = member.lanes[core.value];
@@ -110,6 +112,7 @@ void StallReports::DescribeStalls(const Job& job, const StallQuery& query,
 
 void StallReports::ListStalls(const v1::ListStallsRequest& request,
                               Answer<v1::ListStallsResponse> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<const Job*> found = jobs_.FindJob(request.tenant(), request.job());
   if (!found.ok()) return answer(found.status(), {});
   Job* job = jobs_.FindIncarnation((*found)->account.incarnation);

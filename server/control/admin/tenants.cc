@@ -1,8 +1,11 @@
 #include "server/control/admin/tenants.h"
 
+#include "server/control/on_control.h"
+
 namespace phub::server {
 
 void Tenants::SetTenant(const Tenant& tenant) {
+  PHUB_ON_CONTROL();
   context_.ledger.SetTenant(tenant);
   shares_.ShareOut(tenant.name);
 }
@@ -14,6 +17,7 @@ absl::Status Tenants::RemoveTenant(const std::string& name) {
 Usage Tenants::UsageOf(const std::string& tenant) const { return context_.ledger.UsageOf(tenant); }
 
 std::map<std::string, std::uint64_t> Tenants::PushedBytes(const std::string& only_tenant) const {
+  PHUB_ON_CONTROL();
   std::map<std::string, std::uint64_t> bytes;
   if (only_tenant.empty()) {
     for (const auto& [tenant, totals] : totals_.released()) bytes[tenant] = totals.gradient_bytes;
@@ -34,12 +38,14 @@ std::uint64_t Tenants::MemoryLimitOf(const std::string& tenant) const {
 }
 
 std::optional<std::string> Tenants::TenantOfSession(std::string_view session_id) const {
+  PHUB_ON_CONTROL();
   const Seating* const seat = sessions_.Find(session_id);
   if (seat == nullptr) return std::nullopt;
   return seat->job->account.tenant;
 }
 
 std::optional<std::string> Tenants::TenantOfSnapshot(std::string_view snapshot_id) const {
+  PHUB_ON_CONTROL();
   const Job* const job = snapshots_.FindSnapshot(snapshot_id);
   if (job == nullptr) return std::nullopt;
   return job->account.tenant;

@@ -10,6 +10,7 @@
 #include "server/control/checkpoint/deal.h"
 #include "server/control/checkpoint/snapshots.h"
 #include "server/control/jobs/hyper_parameters.h"
+#include "server/control/on_control.h"
 
 namespace phub::server {
 namespace {
@@ -93,6 +94,7 @@ Job* Snapshots::FindReadOut(const v1::ReportSavedStateRequest& request) const {
 
 absl::StatusOr<std::uint64_t> Snapshots::IterationReadOut(
     const v1::ReportSavedStateRequest& request) const {
+  PHUB_ON_CONTROL();
   if (request.directory().empty()) {
     return absl::InvalidArgumentError("the report of a saved checkpoint must name its directory");
   }
@@ -110,6 +112,7 @@ absl::StatusOr<std::uint64_t> Snapshots::IterationReadOut(
 
 void Snapshots::ReportSavedState(const v1::ReportSavedStateRequest& request,
                                  Answer<v1::ReportSavedStateResponse> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<std::uint64_t> iteration = IterationReadOut(request);
   if (!iteration.ok()) {
     return answer(context_.Refuse(ControlCounter::snapshots_refused, iteration.status()), {});

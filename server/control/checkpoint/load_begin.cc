@@ -5,10 +5,12 @@
 #include "server/control/checkpoint/deal.h"
 #include "server/control/checkpoint/images.h"
 #include "server/control/checkpoint/loads.h"
+#include "server/control/on_control.h"
 
 namespace phub::server {
 
 absl::StatusOr<LoadId> Loads::BeginLoad(v1::LoadStateRequest first) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Seating> seat = FindLoader(first);
   if (!seat.ok()) return seat.status();
   Job& job = *seat->job;

@@ -12,6 +12,7 @@
 #include "server/control/checkpoint/deal.h"
 #include "server/control/checkpoint/images.h"
 #include "server/control/jobs/hyper_parameters.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -57,6 +58,7 @@ void Loads::SetAccepts(CheckpointArrival& arrival) {
 }
 
 bool Loads::AcceptsParts(LoadId load, std::function<void()> resume) {
+  PHUB_ON_CONTROL();
   Job* const job = FindLoad(load);
   if (job == nullptr || job->checkpoints->arrival->accepts) return true;
   job->checkpoints->arrival->resume = std::move(resume);
@@ -64,6 +66,7 @@ bool Loads::AcceptsParts(LoadId load, std::function<void()> resume) {
 }
 
 absl::Status Loads::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
+  PHUB_ON_CONTROL();
   int next = 0;
   absl::Status status;
   do {
@@ -73,6 +76,7 @@ absl::Status Loads::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
 }
 
 absl::Status Loads::LoadPieces(LoadId load, const v1::LoadStateRequest& part, int& next) {
+  PHUB_ON_CONTROL();
   Job* const job = FindLoad(load);
   if (job == nullptr) return Over();
   CheckpointArrival& arrival = *job->checkpoints->arrival;
@@ -115,6 +119,7 @@ absl::Status Loads::LoadPieces(LoadId load, const v1::LoadStateRequest& part, in
 }
 
 void Loads::Later(LoadId load, std::function<void()> then) {
+  PHUB_ON_CONTROL();
   Job* const job = FindLoad(load);
   if (job == nullptr || context_.background == nullptr) return then();
   context_.background->Run(
@@ -122,6 +127,7 @@ void Loads::Later(LoadId load, std::function<void()> then) {
 }
 
 void Loads::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
+  PHUB_ON_CONTROL();
   Job* const job = FindLoad(load);
   if (job == nullptr) return answer(Over(), {});
   CheckpointArrival& arrival = *job->checkpoints->arrival;
@@ -192,6 +198,7 @@ void Loads::FailArrival(Job& job, const absl::Status& status) {
 }
 
 void Loads::CancelLoad(LoadId load) {
+  PHUB_ON_CONTROL();
   Job* const job = FindLoad(load);
   if (job == nullptr) return;
   FailArrival(*job, absl::CancelledError("the client cancelled the load"));
@@ -200,6 +207,7 @@ void Loads::CancelLoad(LoadId load) {
 
 void Loads::GetLoadedState(const v1::GetLoadedStateRequest& request,
                            Answer<v1::LoadedState> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Seating> seat = sessions_.FindRunning(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
@@ -222,6 +230,7 @@ void Loads::GetLoadedState(const v1::GetLoadedStateRequest& request,
 }
 
 void Loads::AdvanceLoad(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   if (!job.running()) return;  // everything is freed with the job
   std::erase_if(job.checkpoints->replaced, [&](const std::unique_ptr<DeliveredCheckpoint>& state) {
     if (!context_.cores.Acknowledged(state->tickets)) return false;
@@ -238,6 +247,7 @@ void Loads::AdvanceLoad(Job& job, TimeNs now) {
 }
 
 void Loads::DropLoaded(Job& job, int code, const std::string& why) {
+  PHUB_ON_CONTROL();
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   job.checkpoints->load_refusal = absl::Status(
       known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown, Sentence(why));
@@ -303,6 +313,7 @@ absl::Status Loads::CheckLoader(const Job& job, const std::string& session_id) {
 }
 
 std::map<std::uint32_t, v1::LoadStateRequest> Loads::PartsForRacks(LoadId load) {
+  PHUB_ON_CONTROL();
   Job* const job = FindLoad(load);
   if (job == nullptr) return {};
   std::map<std::uint32_t, v1::LoadStateRequest> parts =

@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "server/control/checkpoint/deal.h"
 #include "server/control/checkpoint/snapshots.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -18,6 +19,7 @@ constexpr std::uint64_t kPartBytesMax = 1 << 20;  // a piece has at most as many
 }  // namespace
 
 Job* Snapshots::FindSnapshot(std::string_view snapshot_id) const {
+  PHUB_ON_CONTROL();
   for (const auto& job : jobs_.jobs()) {
     if (job->checkpoints->snapshot != nullptr && job->checkpoints->snapshot->id == snapshot_id)
       return job.get();
@@ -27,6 +29,7 @@ Job* Snapshots::FindSnapshot(std::string_view snapshot_id) const {
 
 absl::Status Snapshots::ReadSnapshot(const v1::ReadSnapshotRequest& request,
                                      std::shared_ptr<SnapshotSink> sink) {
+  PHUB_ON_CONTROL();
   Job* const job = FindSnapshot(request.snapshot_id());
   if (job == nullptr || !job->running() ||
       job->checkpoints->snapshot->state != SnapshotRun::State::kTaking) {
@@ -118,6 +121,7 @@ void Snapshots::SendSnapshotPart(Job& job) {
 }
 
 void Snapshots::SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink) {
+  PHUB_ON_CONTROL();
   Job* const job = FindSnapshot(snapshot_id);
   if (job == nullptr || !job->running() || job->checkpoints->snapshot->reader.get() != sink ||
       job->checkpoints->snapshot->state != SnapshotRun::State::kTaking) {
@@ -128,6 +132,7 @@ void Snapshots::SnapshotPartSent(std::string_view snapshot_id, const SnapshotSin
 }
 
 void Snapshots::CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink) {
+  PHUB_ON_CONTROL();
   Job* const job = FindSnapshot(snapshot_id);
   if (job == nullptr || job->checkpoints->snapshot->reader.get() != sink) return;
   job->checkpoints->snapshot->reader.reset();

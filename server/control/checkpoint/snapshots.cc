@@ -11,6 +11,7 @@
 #include "server/control/checkpoint/deal.h"
 #include "server/control/checkpoint/snapshot_contents.h"
 #include "server/control/jobs/hyper_parameters.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -189,6 +190,7 @@ void Snapshots::DropSnapshotOf(Job& job, const std::string& saver) {
 
 void Snapshots::BeginSnapshot(const v1::BeginSnapshotRequest& request,
                               Answer<v1::Snapshot> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Job*> found = jobs_.FindJobToWorkOn(request.tenant(), request.job());
   absl::Status status = found.status();
   if (status.ok()) status = CheckSpansRacks(**found, request.has_rack());
@@ -203,12 +205,14 @@ void Snapshots::BeginSnapshot(const v1::BeginSnapshotRequest& request,
 // Called before the core loops' events are handled. Everything that a core loop reported before it
 // acknowledged is already in the queues, so no older event can follow once they are handled.
 void Snapshots::NoteSnapshotAcknowledged(Job& job) {
+  PHUB_ON_CONTROL();
   if (job.checkpoints->snapshot != nullptr)
     job.checkpoints->snapshot->acknowledged =
         context_.cores.Acknowledged(job.checkpoints->snapshot->tickets);
 }
 
 void Snapshots::HandleSnapshotTaken(Job& job, CoreIndex core, const Event& event) {
+  PHUB_ON_CONTROL();
   SnapshotRun* const run = job.checkpoints->snapshot.get();
   PHUB_CHECK(run != nullptr && run->images.of_cores[core.value].get() == event.image,
              "job={} core={}", job.name(), core.value);
@@ -220,6 +224,7 @@ void Snapshots::HandleSnapshotTaken(Job& job, CoreIndex core, const Event& event
 }
 
 void Snapshots::AdvanceSnapshot(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   if (!job.running()) return;  // everything is freed with the job
   ReapImages(context_, job);
   SnapshotRun* const run = job.checkpoints->snapshot.get();
@@ -303,6 +308,7 @@ void Snapshots::OnCreated(Job& job) { job.checkpoints = std::make_shared<JobChec
 
 // Gives a new rank the newest checkpoint on disk, which its later errors name.
 void Snapshots::OnAttaching(const Job& job, EventSink& sink) {
+  PHUB_ON_CONTROL();
   const std::optional<v1::SavedState> saved = DescribeNewestSave(job, context_.clock.Now());
   if (!saved) return;
   v1::SessionEvent event;
@@ -311,6 +317,7 @@ void Snapshots::OnAttaching(const Job& job, EventSink& sink) {
 }
 
 void Snapshots::OnOver(Job& job, const absl::Status& why) {
+  PHUB_ON_CONTROL();
   SnapshotRun* const run = job.checkpoints->snapshot.get();
   if (run == nullptr) return;
   const absl::Status end = run->over() ? run->end : why;
@@ -320,6 +327,7 @@ void Snapshots::OnOver(Job& job, const absl::Status& why) {
 
 // The ledger gets the memory back when it closes the job's account.
 void Snapshots::OnReleased(Job& job) {
+  PHUB_ON_CONTROL();
   JobCheckpoints& checkpoints = *job.checkpoints;
   const auto give_up = [&](Images& images) {
     std::ranges::move(images.of_cores, std::back_inserter(job.unwanted));

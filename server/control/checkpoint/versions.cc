@@ -8,6 +8,7 @@
 #include "server/control/checkpoint/deal.h"
 #include "server/control/checkpoint/images.h"
 #include "server/control/jobs/hyper_parameters.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -117,6 +118,7 @@ void Versions::AskForVersions(Job& job, DurationNs timeout,
 }
 
 void Versions::HandleVersionsReported(Job& job, CoreIndex core, const Event& event) {
+  PHUB_ON_CONTROL();
   const auto query = std::find_if(
       job.checkpoints->version_queries.begin(), job.checkpoints->version_queries.end(),
       [&](const VersionQuery& each) { return each.reports[core.value].get() == event.versions; });
@@ -127,6 +129,7 @@ void Versions::HandleVersionsReported(Job& job, CoreIndex core, const Event& eve
 }
 
 void Versions::CheckVersionQueries(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   for (auto query = job.checkpoints->version_queries.begin();
        query != job.checkpoints->version_queries.end();) {
     if (query->done && query->complete()) {
@@ -176,6 +179,7 @@ void Versions::DescribeVersions(const Job& job, VersionQuery& query,
 }
 
 absl::Status Versions::CheckQueryRoom(const Job& job) const {
+  PHUB_ON_CONTROL();
   if (job.checkpoints->version_queries.size() < kVersionQueriesMax + job.members.size()) {
     return absl::OkStatus();
   }
@@ -190,6 +194,7 @@ void Versions::AnswerVersions(Job& job, Answer<v1::GetVersionsResponse> answer) 
 
 void Versions::GetVersions(const v1::GetVersionsRequest& request,
                            Answer<v1::GetVersionsResponse> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Seating> seat = sessions_.FindRunning(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   AnswerVersionsTo(*seat->job, seat->rank, std::move(answer));
@@ -197,6 +202,7 @@ void Versions::GetVersions(const v1::GetVersionsRequest& request,
 
 void Versions::GetJobVersions(const v1::GetJobVersionsRequest& request,
                               Answer<v1::GetVersionsResponse> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Job*> job = jobs_.FindJobToWorkOn(request.tenant(), request.job());
   absl::Status status = job.status();
   if (status.ok()) status = CheckSpansRacks(**job, request.has_rack());
@@ -205,6 +211,7 @@ void Versions::GetJobVersions(const v1::GetJobVersionsRequest& request,
 }
 
 void Versions::OnOver(Job& job, const absl::Status& why) {
+  PHUB_ON_CONTROL();
   for (VersionQuery& query : job.checkpoints->version_queries) {
     if (query.done) std::exchange(query.done, nullptr)(why, query);
   }

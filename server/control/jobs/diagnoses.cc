@@ -4,6 +4,7 @@
 
 #include "common/base/printable.h"
 #include "server/control/jobs/conflict_text.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -73,6 +74,7 @@ bool EndedTogether(const Member& member, const Diagnosis& diagnosis, DurationNs 
 // Queries the core loops for the key that waits for the lost rank. The answer only adds detail to
 // the message, so the query has a short timeout.
 void Diagnoses::BeginDiagnosis(Job& job, Diagnosis diagnosis) {
+  PHUB_ON_CONTROL();
   const TimeNs now = context_.clock.Now();
   diagnosis.begun_at = now;
   diagnosis.deadline = now + context_.options.diagnosis_timeout;
@@ -97,6 +99,7 @@ void Diagnoses::BeginDiagnosis(Job& job, Diagnosis diagnosis) {
 }
 
 void Diagnoses::AdvanceDiagnosis(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   if (!job.diagnosis) return;
   const Diagnosis& diagnosis = *job.diagnosis;
   const bool awaited = diagnosis.cause == Diagnosis::Cause::kAwaitedInVain;
@@ -112,6 +115,7 @@ void Diagnoses::AdvanceDiagnosis(Job& job, TimeNs now) {
 }
 
 void Diagnoses::ConcludeDiagnosis(Job& job) {
+  PHUB_ON_CONTROL();
   const Diagnosis diagnosis = *std::exchange(job.diagnosis, std::nullopt);
   Member& member = job.members[diagnosis.rank.value];
   const std::string who = DescribeRank(job, diagnosis.rank);
@@ -156,6 +160,7 @@ void Diagnoses::ConcludeDiagnosis(Job& job) {
 }
 
 void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) {
+  PHUB_ON_CONTROL();
   if (event.code == FaultCode::kNonFinite) NoteNonFinite(job, event);
   const bool has_rank = event.source.is_worker();
   const std::string who = has_rank ? DescribeRank(job, event.source.rank()) : "nobody";
@@ -197,6 +202,7 @@ void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) 
 // Every core loop reports the first sum of its shard that is not finite; only the first report of
 // the job is logged.
 void Diagnoses::NoteNonFinite(Job& job, const Event& event) {
+  PHUB_ON_CONTROL();
   if (!job.nonfinite_first.empty()) return;
   const bool has_rank = event.source.is_worker();
   job.nonfinite_first = fmt::format(
@@ -216,6 +222,7 @@ std::string Diagnoses::DescribeAbsence(const Job& job, Rank rank) const {
 }
 
 void Diagnoses::EndByVerdict(Job& job, Rank rank, const std::string& verdict) {
+  PHUB_ON_CONTROL();
   context_.counters.Add(ControlCounter::jobs_ended_elsewhere);
   context_.log.Info("event=job_ended_elsewhere tenant={} job=\"{}\" rank={}", job.account.tenant,
                     job.name(), rank.value);

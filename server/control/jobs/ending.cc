@@ -4,10 +4,12 @@
 #include <memory>
 #include <utility>
 
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 namespace phub::server {
 
 v1::Fault Ending::MakeFault(const Job& job, const char* code, const std::string& what) const {
+  PHUB_ON_CONTROL();
   v1::Fault fault;
   fault.set_code(code);
   fault.set_message(fmt::format("job {} failed: {} ({})", job.name(), what, code));
@@ -17,6 +19,7 @@ v1::Fault Ending::MakeFault(const Job& job, const char* code, const std::string&
 }
 
 void Ending::BlameRank(const Job& job, Rank rank, v1::Fault& fault) const {
+  PHUB_ON_CONTROL();
   if (rank.value >= job.members.size()) return;
   const Member& member = job.members[rank.value];
   fault.set_has_rank(true);
@@ -38,6 +41,7 @@ void Ending::AnswerAllPending(Job& job, const absl::Status& status) {
 // Notifies the ranks first, perhaps after other racks had time to say what they know. Their lanes
 // close later, when the core loops end the job.
 void Ending::Fail(Job& job, v1::Fault fault) {
+  PHUB_ON_CONTROL();
   if (!job.running()) return;
   job.state = Job::State::kFailed;
   job.fault = std::move(fault);
@@ -55,6 +59,7 @@ void Ending::Fail(Job& job, v1::Fault fault) {
 }
 
 void Ending::Announce(Job& job) {
+  PHUB_ON_CONTROL();
   if (!std::exchange(job.unannounced, false)) return;
   job.end_commands_at = context_.clock.Now() + context_.options.teardown_delay;
   v1::SessionEvent event;
@@ -67,6 +72,7 @@ void Ending::Announce(Job& job) {
 }
 
 void Ending::TakeFirstFault(Job& job, const v1::Fault& first) {
+  PHUB_ON_CONTROL();
   if (!job.unannounced) return;
   if (!first.code().empty() && first.message() != job.fault.message()) {
     context_.log.Info(
@@ -78,6 +84,7 @@ void Ending::TakeFirstFault(Job& job, const v1::Fault& first) {
 }
 
 void Ending::EndInOrder(Job& job) {
+  PHUB_ON_CONTROL();
   job.state = Job::State::kEnded;
   job.ended_at = context_.clock.Now();
   job.end_commands_at = job.ended_at;
@@ -90,6 +97,7 @@ void Ending::EndInOrder(Job& job) {
 }
 
 void Ending::SendEndCommands(Job& job) {
+  PHUB_ON_CONTROL();
   job.end_commands_sent = true;
   shares_.ShareOutAgain(job.account.tenant);
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
@@ -124,6 +132,7 @@ void Ending::FreeMemory(Job& job) {
 
 // Every core loop has released the job. Its memory is freed; its record is kept for a while.
 void Ending::Release(Job& job) {
+  PHUB_ON_CONTROL();
   for (StallQuery& query : job.queries) {
     if (query.done) std::exchange(query.done, nullptr)(query);
   }
@@ -155,6 +164,7 @@ void Ending::CloseAccount(Job& job) {
 }
 
 void Ending::ReapReleased() {
+  PHUB_ON_CONTROL();
   const auto is_done = [](const DoneFlag& each) { return each->load(); };
   for (auto next = jobs_.jobs().begin(); next != jobs_.jobs().end();) {
     Job& job = **next++;

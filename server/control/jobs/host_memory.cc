@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/control/on_control.h"
+
 namespace phub::server {
 
 void HostMemory::SetSharedMemoryEndpoint(std::string name, std::string boot_id) {
@@ -11,6 +13,7 @@ void HostMemory::SetSharedMemoryEndpoint(std::string name, std::string boot_id) 
 
 // Without a prefaulter this blocks until the pages are there.
 absl::Status HostMemory::TakePagesOf(std::vector<UnbackedMemory> memory, PagesFlag& pages) const {
+  PHUB_ON_CONTROL();
   if (memory.empty()) return absl::OkStatus();
   if (prefaulter_ != nullptr) {
     pages = prefaulter_->Take(std::move(memory));
@@ -26,6 +29,7 @@ absl::Status HostMemory::TakePagesOf(std::vector<UnbackedMemory> memory, PagesFl
 // would back all of its pages, but only those of this daemon's own chunks are charged. Replies from
 // there are copied when they are sent.
 void HostMemory::TellOfParameters(const Job& job, BatchRecord& record) {
+  PHUB_ON_CONTROL();
   if (memory_listener_ == nullptr) return;
   const auto tell = [&](std::byte* data, std::size_t bytes, std::shared_ptr<const void> owner) {
     DoneFlag done =
@@ -55,6 +59,7 @@ DoneFlag HostMemory::FreeLater(std::shared_ptr<const void> unwanted) const {
 
 std::vector<DoneFlag> HostMemory::Free(
     Incarnation incarnation, std::shared_ptr<std::vector<std::shared_ptr<const void>>> unwanted) {
+  PHUB_ON_CONTROL();
   std::vector<DoneFlag> flags;
   if (memory_listener_ != nullptr) {
     DoneFlag done = memory_listener_->OnReleased(incarnation);

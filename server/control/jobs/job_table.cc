@@ -5,10 +5,12 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "server/control/on_control.h"
 
 namespace phub::server {
 
 Job* JobTable::Add(std::unique_ptr<Job> job) {
+  PHUB_ON_CONTROL();
   job->number = ++created_;
   for (JobObserver* each : observers_) each->OnCreated(*job);
   jobs_.push_back(std::move(job));
@@ -16,6 +18,7 @@ Job* JobTable::Add(std::unique_ptr<Job> job) {
 }
 
 void JobTable::Remember(Job& job) {
+  PHUB_ON_CONTROL();
   const auto found = std::find_if(jobs_.begin(), jobs_.end(),
                                   [&](const auto& each) { return each.get() == &job; });
   PHUB_CHECK(found != jobs_.end() && job.released(), "job={}", job.name());
@@ -24,11 +27,13 @@ void JobTable::Remember(Job& job) {
 }
 
 void JobTable::Forget(const Job& job) {
+  PHUB_ON_CONTROL();
   const auto count = std::erase_if(ended_, [&](const auto& each) { return each.get() == &job; });
   PHUB_CHECK(count == 1);
 }
 
 Incarnation JobTable::DrawIncarnation() {
+  PHUB_ON_CONTROL();
   for (;;) {
     const Incarnation drawn{context_.random.Next()};
     const auto is_drawn = [&](const auto& job) { return job->account.incarnation == drawn; };
@@ -40,6 +45,7 @@ Incarnation JobTable::DrawIncarnation() {
 }
 
 Job* JobTable::FindRunningJob(const std::string& tenant, const std::string& name) const {
+  PHUB_ON_CONTROL();
   for (const auto& job : jobs_) {
     if (job->running() && job->account.tenant == tenant && job->name() == name) return job.get();
   }
@@ -47,6 +53,7 @@ Job* JobTable::FindRunningJob(const std::string& tenant, const std::string& name
 }
 
 Job* JobTable::FindIncarnation(Incarnation incarnation) const {
+  PHUB_ON_CONTROL();
   for (const auto& job : jobs_) {
     if (job->account.incarnation == incarnation) return job.get();
   }
@@ -54,6 +61,7 @@ Job* JobTable::FindIncarnation(Incarnation incarnation) const {
 }
 
 Job* JobTable::FindRun(Incarnation incarnation) const {
+  PHUB_ON_CONTROL();
   if (Job* job = FindIncarnation(incarnation)) return job;
   for (const auto& job : ended_) {
     if (job->account.incarnation == incarnation) return job.get();
@@ -63,6 +71,7 @@ Job* JobTable::FindRun(Incarnation incarnation) const {
 
 absl::StatusOr<const Job*> JobTable::FindJob(const std::string& tenant,
                                              const std::string& name) const {
+  PHUB_ON_CONTROL();
   const std::string owner = tenant.empty() ? kDefaultTenant : tenant;
   const Job* found = nullptr;
   std::string others;
@@ -83,6 +92,7 @@ absl::StatusOr<const Job*> JobTable::FindJob(const std::string& tenant,
 
 absl::StatusOr<Job*> JobTable::FindJobToWorkOn(const std::string& tenant,
                                                const std::string& name) const {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<const Job*> found = FindJob(tenant, name);
   if (!found.ok()) return found.status();
   Job* const job = FindIncarnation((*found)->account.incarnation);
@@ -101,12 +111,14 @@ void JobTable::ForgetShards(const Job& job) {
 }
 
 Job& JobTable::OwnerOf(const JobShard* shard, CoreIndex core) const {
+  PHUB_ON_CONTROL();
   const auto owner = shard_owners_.find(shard);
   PHUB_CHECK(owner != shard_owners_.end() && owner->second.core == core, "core={}", core.value);
   return *owner->second.job;
 }
 
 void JobTable::CheckInvariants() const {
+  PHUB_ON_CONTROL();
   std::set<Incarnation> incarnations;
   std::set<std::pair<std::string, std::string>> running;
   std::size_t shard_count = 0;

@@ -5,10 +5,12 @@
 #include <list>
 
 #include "common/base/log.h"
+#include "server/control/on_control.h"
 
 namespace phub::server {
 
 void PendingCalls::AnswerAcknowledged(Job& job) {
+  PHUB_ON_CONTROL();
   if (job.unannounced) return;  // they get the job's fault
   std::list<PendingCall> ready;
   std::list<PendingCall> refused;
@@ -46,6 +48,7 @@ void PendingCalls::AnswerAcknowledged(Job& job) {
 }
 
 bool PendingCalls::KeysAcknowledged(const Job& job, std::size_t batches) const {
+  PHUB_ON_CONTROL();
   return batches == 0 || (batches <= job.batches_handed_out &&
                           context_.cores.Acknowledged(job.batches[batches - 1].tickets));
 }

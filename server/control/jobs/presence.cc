@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/control/on_control.h"
+
 namespace phub::server {
 namespace {
 
@@ -36,6 +38,7 @@ void TellOthers(const Job& job, Rank rank, const v1::SessionEvent& event) {
 }  // namespace
 
 void Presence::CheckPresence(Job& job, Rank rank) {
+  PHUB_ON_CONTROL();
   Member& member = job.members[rank.value];
   if (!job.running() || job.settings.on_loss != LossPolicy::kWait || !member.present()) return;
   std::string absence = AbsenceOf(member);
@@ -48,6 +51,7 @@ void Presence::CheckPresence(Job& job, Rank rank) {
 }
 
 void Presence::BeginAbsence(Job& job, Rank rank) {
+  PHUB_ON_CONTROL();
   Member& member = job.members[rank.value];
   member.state = Member::State::kLost;
   member.lost_since = context_.clock.Now();
@@ -63,6 +67,7 @@ void Presence::BeginAbsence(Job& job, Rank rank) {
 
 // The rank has returned or left, so the job does not wait for it any more.
 void Presence::EndAbsence(Job& job, Rank rank, bool restarted) {
+  PHUB_ON_CONTROL();
   Member& member = job.members[rank.value];
   member.state = Member::State::kLive;
   context_.log.Info(
@@ -79,6 +84,7 @@ void Presence::EndAbsence(Job& job, Rank rank, bool restarted) {
 }
 
 void Presence::ExtendAbsences(Job& job, TimeNs began) {
+  PHUB_ON_CONTROL();
   const TimeNs now = context_.clock.Now();
   for (std::uint32_t rank = 0; rank < job.members.size() && job.running(); ++rank) {
     Member& member = job.members[rank];
@@ -90,6 +96,7 @@ void Presence::ExtendAbsences(Job& job, TimeNs began) {
 }
 
 void Presence::SendAwaited(const Job& job, Rank to, EventSink& sink) {
+  PHUB_ON_CONTROL();
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     if (rank == to.value || job.members[rank].state != Member::State::kLost) continue;
     sink.Send(AwaitedEvent(job, Rank{rank}, context_.clock.Now()));
@@ -98,6 +105,7 @@ void Presence::SendAwaited(const Job& job, Rank to, EventSink& sink) {
 }
 
 void Presence::CheckWaiting(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     if (!job.running() || job.diagnosis) return;
     CheckPresence(job, Rank{rank});

@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "server/control/jobs/job_table.h"
+#include "server/control/on_control.h"
 
 namespace phub::server {
 namespace {
@@ -22,6 +23,7 @@ std::string DrawSessionId(Random& random) {
 }  // namespace
 
 void Sessions::Open(Job& job, Rank rank) {
+  PHUB_ON_CONTROL();
   Member& member = job.members[rank.value];
   do {
     member.session_id = DrawSessionId(context_.random);
@@ -30,11 +32,13 @@ void Sessions::Open(Job& job, Rank rank) {
 }
 
 const Seating* Sessions::Find(std::string_view session_id) const {
+  PHUB_ON_CONTROL();
   const auto found = sessions_.find(session_id);
   return found == sessions_.end() ? nullptr : &found->second;
 }
 
 absl::StatusOr<Seating> Sessions::FindSession(std::string_view session_id) {
+  PHUB_ON_CONTROL();
   const Seating* const found = Find(session_id);
   if (found == nullptr) {
     context_.counters.Add(ControlCounter::sessions_unknown);
@@ -50,6 +54,7 @@ absl::StatusOr<Seating> Sessions::FindSession(std::string_view session_id) {
 }
 
 absl::StatusOr<Seating> Sessions::FindRunning(std::string_view session_id) {
+  PHUB_ON_CONTROL();
   absl::StatusOr<Seating> seat = FindSession(session_id);
   if (!seat.ok()) return seat;
   Job& job = *seat->job;
@@ -64,6 +69,7 @@ absl::StatusOr<Seating> Sessions::FindRunning(std::string_view session_id) {
 }
 
 absl::StatusOr<Seating> Sessions::FindCommitted(std::string_view session_id) {
+  PHUB_ON_CONTROL();
   absl::StatusOr<Seating> seat = FindRunning(session_id);
   if (!seat.ok() || seat->job->members[seat->rank.value].state != Member::State::kReserved) {
     return seat;
@@ -75,11 +81,13 @@ absl::StatusOr<Seating> Sessions::FindCommitted(std::string_view session_id) {
 }
 
 void Sessions::ForgetSessions(const Member& member) {
+  PHUB_ON_CONTROL();
   sessions_.erase(member.session_id);
   for (const std::string& session_id : member.former_sessions) sessions_.erase(session_id);
 }
 
 absl::Status Sessions::TakenOver(const Job& job, Rank rank) const {
+  PHUB_ON_CONTROL();
   const Member& member = job.members[rank.value];
   return absl::AbortedError(
       fmt::format("rank {} of job {} was taken over by a process on host {}, pid {}; this process "
@@ -88,6 +96,7 @@ absl::Status Sessions::TakenOver(const Job& job, Rank rank) const {
 }
 
 void Sessions::CheckInvariants(const JobTable& jobs) const {
+  PHUB_ON_CONTROL();
   std::size_t expected = 0;
   const auto check = [&](const Job& job) {
     for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "server/control/on_control.h"
 
 namespace phub::server {
 namespace {
@@ -23,6 +24,7 @@ StallQuery& StallQueries::AskForStalls(Job& job, DurationNs timeout,
                                        std::function<void(StallQuery&)> done,
                                        const std::optional<StallReport::Round>& round,
                                        const std::optional<StallReport::Record>& record) {
+  PHUB_ON_CONTROL();
   context_.counters.Add(ControlCounter::stall_reports);
   StallQuery& query = job.queries.emplace_back();
   query.answered.assign(context_.cores.size(), false);
@@ -40,6 +42,7 @@ StallQuery& StallQueries::AskForStalls(Job& job, DurationNs timeout,
 }
 
 void StallQueries::HandleStallsReported(Job& job, CoreIndex core, const Event& event) {
+  PHUB_ON_CONTROL();
   const auto query = std::find_if(
       job.queries.begin(), job.queries.end(),
       [&](const StallQuery& each) { return each.reports[core.value].get() == event.report; });
@@ -49,6 +52,7 @@ void StallQueries::HandleStallsReported(Job& job, CoreIndex core, const Event& e
 }
 
 void StallQueries::CheckQueries(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   for (auto query = job.queries.begin(); query != job.queries.end();) {
     if (query->done && (query->complete() || now >= query->deadline)) {
       std::exchange(query->done, nullptr)(*query);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/control/on_control.h"
+
 namespace phub::server {
 namespace {
 
@@ -16,11 +18,13 @@ std::uint64_t ChunkBytesOn(const Job& job, std::size_t core) {
 }  // namespace
 
 std::uint32_t TenantShares::NumberOfTenant(const std::string& tenant) {
+  PHUB_ON_CONTROL();
   const auto number = static_cast<std::uint32_t>(tenant_numbers_.size() + 1);
   return tenant_numbers_.try_emplace(tenant, number).first->second;
 }
 
 TenantShare TenantShares::ShareOf(const std::string& tenant, std::size_t core) const {
+  PHUB_ON_CONTROL();
   const Quota quota = context_.ledger.QuotaOf(tenant);
   TenantShare share;
   share.weight = quota.weight.value_or(schedule::kWeightDefault);
@@ -41,6 +45,7 @@ TenantShare TenantShares::ShareOf(const std::string& tenant, std::size_t core) c
 }
 
 void TenantShares::ShareOut(const std::string& tenant) {
+  PHUB_ON_CONTROL();
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
     const TenantShare share = ShareOf(tenant, core);
     for (const auto& job : jobs_.jobs()) {

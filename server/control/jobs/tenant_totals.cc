@@ -1,5 +1,7 @@
 #include "server/control/jobs/tenant_totals.h"
 
+#include "server/control/on_control.h"
+
 namespace phub::server {
 
 WorkTotals TenantTotals::TotalsOf(const Job& job) {
@@ -9,6 +11,7 @@ WorkTotals TenantTotals::TotalsOf(const Job& job) {
 }
 
 void TenantTotals::NoteTotals(Job& job) {
+  PHUB_ON_CONTROL();
   job.totals = TotalsOf(job);
   released_[job.account.tenant].Add(job.totals);
 }

@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "server/control/keys/batch_layout.h"
 #include "server/control/keys/key_specs.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -103,6 +104,7 @@ void Keys::AfterBuild(Job& job, std::function<void()> then) {
 }
 
 void Keys::BuildPeerBatch(Job& job, std::shared_ptr<const KeySpecs> given, Rank rank, Done done) {
+  PHUB_ON_CONTROL();
   const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_);
   build->given = std::move(given);
   StartBuild(job, build, done);
@@ -153,6 +155,7 @@ void Keys::FinishBuild(Job& job, const Done& done, const absl::Status& status) {
 // Sends a batch to the core loops only after its pages are prefaulted. From then on workers can
 // push, even if their calls are not answered yet, and an allocation must not fail on a core loop.
 void Keys::HandOutBatches(Job& job) {
+  PHUB_ON_CONTROL();
   for (; job.batches_handed_out < job.batches.size(); ++job.batches_handed_out) {
     BatchRecord& next = job.batches[job.batches_handed_out];
     const PrefaultState pages = next.pages == nullptr ? PrefaultState::kTaken : next.pages->load();
@@ -195,6 +198,7 @@ void Keys::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse
 
 void Keys::AddOwnedKeys(std::shared_ptr<const v1::AddKeysRequest> owned,
                         Answer<v1::AddKeysResponse> answer) {
+  PHUB_ON_CONTROL();
   const Adding adding{owned->session_id(), owned->batch(), owned->shared_bytes(),
                       static_cast<std::size_t>(owned->keys_size()), std::move(answer)};
   BeginAdding(adding, std::move(owned));

@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "server/control/lanes/in_rack.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -19,6 +20,7 @@ constexpr std::size_t kLanesReplacedMax = 8;
 // Each (rank, core) has one valid nonce at a time. A newer nonce replaces it, so the number of
 // nonces is bounded.
 void Lanes::OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Member& member = seat->job->members[seat->rank.value];
@@ -70,6 +72,7 @@ LanePlace* Lanes::FindGranted(const wire::LaneHello& hello, wire::LaneRefusal& r
 }
 
 std::optional<wire::Nonce> Lanes::FindNonce(const wire::LaneHello& given) {
+  PHUB_ON_CONTROL();
   if (LaneOwner::OfHello(given.rank).is_rack()) return peer_lanes_.FindNonce(given);
   const wire::LaneHello hello = InRack(jobs_, given);
   wire::LaneRefusal refusal{};
@@ -101,6 +104,7 @@ wire::LaneRefusal Lanes::CheckLane(const wire::LaneHello& hello, std::optional<P
 
 wire::LaneRefusal Lanes::AdmitLane(const wire::LaneHello& hello, std::optional<PeerProcess> process,
                                    bool encrypted) {
+  PHUB_ON_CONTROL();
   const wire::LaneRefusal refusal = LaneOwner::OfHello(hello.rank).is_rack()
                                         ? peer_lanes_.Check(hello, encrypted)
                                         : CheckLane(InRack(jobs_, hello), process, encrypted);
@@ -120,6 +124,7 @@ void Lanes::AttachLane(const wire::LaneHello& hello,
                        std::unique_ptr<transport::Connection> connection,
                        std::uint8_t transport_index, std::string_view transport_name,
                        std::string_view peer_address) {
+  PHUB_ON_CONTROL();
   std::string description = fmt::format("{} {}", transport_name, peer_address);
   if (LaneOwner::OfHello(hello.rank).is_rack()) {
     return peer_lanes_.Attach(hello, std::move(connection), transport_index,
@@ -167,6 +172,7 @@ void Lanes::AttachWorker(const wire::LaneHello& hello,
 }
 
 void Lanes::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {
+  PHUB_ON_CONTROL();
   const Rank rank = event.source.rank();
   PHUB_CHECK(rank.value < job.members.size(), "rank={}", rank.value);
   LanePlace& place = job.members[rank.value].lanes[core.value];

@@ -5,11 +5,13 @@
 
 #include "common/base/check.h"
 #include "server/control/lanes/in_rack.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
 
 absl::Status RankMemories::TakeStaging(const Job& job, Member& member) const {
+  PHUB_ON_CONTROL();
   const std::uint64_t bytes =
       StagingBytesPerLane(job.config) +
       std::uint64_t{job.config.slots_per_lane} * SlotHeaderBytes(context_.options.lane_transports);
@@ -25,6 +27,7 @@ absl::Status RankMemories::TakeStaging(const Job& job, Member& member) const {
 }
 
 absl::Status RankMemories::RenewRankMemory(Job& job, Rank rank) {
+  PHUB_ON_CONTROL();
   const SilenceGuard guard(context_);
   Member& member = job.members[rank.value];
   DropRankMemory(job, member);
@@ -34,12 +37,14 @@ absl::Status RankMemories::RenewRankMemory(Job& job, Rank rank) {
 }
 
 void RankMemories::DropRankMemory(Job& job, Member& member) {
+  PHUB_ON_CONTROL();
   context_.ledger.Return(job.account, member.memory.worker_bytes);
   job.memory_bytes -= member.memory.worker_bytes;
   member.memory = {};
 }
 
 bool RankMemories::IsProcessOf(Job& job, Rank rank, const PeerProcess& process) {
+  PHUB_ON_CONTROL();
   std::optional<PeerProcess>& known = job.members[rank.value].memory.process;
   if (!known) known = process;
   if (*known == process) return true;
@@ -52,6 +57,7 @@ bool RankMemories::IsProcessOf(Job& job, Rank rank, const PeerProcess& process) 
 }
 
 absl::StatusOr<transport::LaneMemory> RankMemories::SharedLaneMemory(const wire::LaneHello& given) {
+  PHUB_ON_CONTROL();
   const wire::LaneHello hello = InRack(jobs_, given);
   Job* job = jobs_.FindIncarnation(hello.incarnation);
   if (job == nullptr || !job->running() || hello.rank.value >= job->members.size() ||
@@ -75,6 +81,7 @@ absl::StatusOr<transport::LaneMemory> RankMemories::SharedLaneMemory(const wire:
 }
 
 absl::StatusOr<LaneStaging> RankMemories::StagingOf(const wire::LaneHello& given) {
+  PHUB_ON_CONTROL();
   const wire::LaneHello hello = InRack(jobs_, given);
   Job* job = jobs_.FindIncarnation(hello.incarnation);
   if (job == nullptr || !job->running()) return absl::AbortedError("the job has ended");
@@ -136,6 +143,7 @@ absl::Status RankMemories::MakeWorkerRegion(Job& job, Member& member, RankBatch&
 // parameters.
 absl::Status RankMemories::ShareBatch(Job& job, Rank rank, std::uint32_t batch,
                                       std::uint64_t worker_bytes) {
+  PHUB_ON_CONTROL();
   Member& member = job.members[rank.value];
   const std::shared_ptr<const SharedMemory>& parameters =
       job.batches[batch].parameters.shared.shared();
@@ -161,6 +169,7 @@ absl::Status RankMemories::ShareBatch(Job& job, Rank rank, std::uint32_t batch,
 
 void RankMemories::GrantBatch(const Job& job, Member& member, std::uint32_t batch,
                               v1::AddKeysResponse& response) {
+  PHUB_ON_CONTROL();
   if (batch >= member.memory.batches.size()) return;
   RankBatch& entry = member.memory.batches[batch];
   const bool has_parameters = entry.parameters_region != kNoRegion;
@@ -205,6 +214,7 @@ wire::LaneRefusal RankMemories::CheckBatch(const wire::SharedBatchRequest& reque
 wire::LaneRefusal RankMemories::AdmitBatch(const wire::SharedBatchRequest& request,
                                            const PeerProcess& process,
                                            transport::BatchMemory& memory) {
+  PHUB_ON_CONTROL();
   const wire::LaneRefusal refusal = CheckBatch(InRack(jobs_, request), process, memory);
   switch (refusal) {
     case wire::LaneRefusal::kNone: context_.counters.Add(ControlCounter::batches_fetched); break;

@@ -83,6 +83,7 @@ void ControlThread::Loop() {
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
+      const OnControl on_control;
       const TimeNs begun_at = clock_.Now();
       if (begun_at - std::min(due_at_.load(), begun_at) >= kStall && !stall_counted_)
         control_.Count(ControlCounter::control_stalls);

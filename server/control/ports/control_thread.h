@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/waiter.h"
 #include "server/control/control.h"
+#include "server/control/on_control.h"
 
 namespace phub::server {
 
@@ -90,6 +91,7 @@ class ControlThread {
     const Turn turn_;
     Deferred& deferred_;
     const TimeNs begun_at_;
+    const OnControl on_control_;
   };
   void NoteTurn(Turn turn, TimeNs begun_at);
   static void RunDeferred(Deferred& deferred);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/printable.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_opening.h"
 #include "server/control/racks/topology_survey.h"
@@ -31,6 +32,7 @@ v1::PeerJob JobOf(const v1::JoinRequest& request, const JobSettings& settings) {
 // measured yet; rack 0 then defers its own request, and the rank waits, too.
 void RackOpening::AskToOpen(const v1::JoinRequest& request, std::string_view peer_address,
                             const JobSettings& settings, Answer<v1::JoinResponse> answer_given) {
+  PHUB_ON_CONTROL();
   HeldJoin held{
       .request = request,
       .peer_address = std::string(peer_address),
@@ -78,6 +80,7 @@ void RackOpening::AskToOpen(const v1::JoinRequest& request, std::string_view pee
 }
 
 void RackOpening::RefuseHeld(const v1::PeerRefused& refused, Incarnation incarnation) {
+  PHUB_ON_CONTROL();
   absl::Status status(static_cast<absl::StatusCode>(refused.code()), refused.message());
   if (status.ok())
     status = absl::InternalError(refused.message());  // a refusal must not look like a success
@@ -101,6 +104,7 @@ std::list<HeldJoin> RackOpening::TakeHeld(const std::string& tenant, const std::
 }
 
 TimeNs RackOpening::NextDeadline() const {
+  PHUB_ON_CONTROL();
   const TimeNs first = held_.FirstDeadline();
   return first == kNever ? kNever : first + ExtraPatience();
 }
@@ -110,6 +114,7 @@ DurationNs RackOpening::ExtraPatience() const {
 }
 
 void RackOpening::RefuseLate(TimeNs now) {
+  PHUB_ON_CONTROL();
   for (const HeldJoin& late : held_.TakeLate(now - ExtraPatience())) {
     late.answer(
         context_.Refuse(ControlCounter::joins_refused_rack,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/control/on_control.h"
+
 namespace phub::server {
 namespace {
 
@@ -23,6 +25,7 @@ bool IsSameRequest(const v1::PeerMessage& one, const v1::PeerMessage& other) {
 }  // namespace
 
 bool DeferredMessages::HasRequests() const {
+  PHUB_ON_CONTROL();
   return std::ranges::any_of(messages_,
                              [](const auto& each) { return each.message.has_request(); });
 }
@@ -42,6 +45,7 @@ bool DeferredMessages::Add(RackIndex from, const v1::PeerMessage& message, TimeN
 }
 
 std::vector<DeferredMessage> DeferredMessages::TakeRequests() {
+  PHUB_ON_CONTROL();
   std::vector<DeferredMessage> taken;
   std::erase_if(messages_, [&](const DeferredMessage& each) {
     if (!each.message.has_request()) return false;
@@ -56,6 +60,7 @@ void DeferredMessages::DropFrom(RackIndex rack) {
 }
 
 void DeferredMessages::DropOpen(std::uint64_t incarnation) {
+  PHUB_ON_CONTROL();
   std::erase_if(messages_, [&](const auto& each) {
     return each.message.has_open() && each.message.incarnation() == incarnation;
   });

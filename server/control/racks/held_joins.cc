@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/control/jobs/job.h"
+#include "server/control/on_control.h"
 
 namespace phub::server {
 namespace {
@@ -25,6 +26,7 @@ bool IsOfSameProcess(const v1::JoinRequest& one, const v1::JoinRequest& other) {
 }  // namespace
 
 TimeNs HeldJoins::FirstDeadline() const {
+  PHUB_ON_CONTROL();
   TimeNs first = kNever;
   for (const HeldJoin& held : joins_) first = std::min(first, held.deadline);
   return first;
@@ -84,6 +86,7 @@ void HeldJoins::NoteRequestsLost() {
 }
 
 void HeldJoins::NoteRequestLost(std::string_view tenant, std::uint64_t incarnation) {
+  PHUB_ON_CONTROL();
   for (HeldJoin& held : joins_) {
     const bool is = held.request.incarnation() == incarnation && held.request.tenant() == tenant;
     if (is) held.asked_instance.reset();

@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/printable.h"
+#include "server/control/on_control.h"
 #include "server/control/shared_settings.h"
 #include "server/core/exchange/rack_plan.h"
 
@@ -31,6 +32,7 @@ KnownRacks::KnownRacks(const ControlOptions& options, std::size_t core_count, Ra
 }
 
 std::string KnownRacks::DescribeTrouble(RackIndex rack) const {
+  PHUB_ON_CONTROL();
   const KnownRack& known = at(rack);
   if (!known.refuses.empty()) {
     return fmt::format(" (it refuses messages from this daemon: {})", known.refuses);
@@ -79,11 +81,13 @@ bool KnownRacks::TakeSequence(RackIndex from, std::uint64_t sequence) {
 }
 
 bool KnownRacks::NoteRefused(std::uint32_t rack, const std::string& why) {
+  PHUB_ON_CONTROL();
   if (rack < racks_.size()) racks_[rack].is_refused = why;
   return std::exchange(last_refusal_, why) != why;
 }
 
 void KnownRacks::NoteRefusal(RackIndex rack, std::string_view why) {
+  PHUB_ON_CONTROL();
   at(rack).refuses = Printable(why, kRefusalBytesMax);
   at(rack).agrees = false;
 }
@@ -97,11 +101,13 @@ void KnownRacks::Avoid(RackIndex rack, const std::string& transport, TimeNs unti
 }
 
 bool KnownRacks::IsAvoided(RackIndex rack, const std::string& transport, TimeNs now) const {
+  PHUB_ON_CONTROL();
   const auto until = at(rack).avoided_until.find(transport);
   return until != at(rack).avoided_until.end() && now < until->second;
 }
 
 void KnownRacks::ForgiveSilence(DurationNs duration, TimeNs now) {
+  PHUB_ON_CONTROL();
   for (KnownRack& rack : racks_) {
     if (rack.last_heard != 0) rack.last_heard = std::min(now, rack.last_heard + duration);
   }

@@ -9,6 +9,7 @@
 #include "server/control/checkpoint/loads.h"
 #include "server/control/jobs/ending.h"
 #include "server/control/jobs/pending_calls.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/peer_lanes.h"
 #include "server/control/racks/rack_arrivals.h"
 #include "server/control/racks/rack_conflicts.h"
@@ -25,6 +26,7 @@
 namespace phub::server {
 
 v1::PeerEnvelope RackMessages::MakeEnvelope(RackIndex to) const {
+  PHUB_ON_CONTROL();
   v1::PeerEnvelope envelope;
   envelope.set_protocol_version(kProtocolVersionMax);
   envelope.set_configuration(known_.configuration());
@@ -41,6 +43,7 @@ v1::PeerEnvelope RackMessages::MakeEnvelope(RackIndex to) const {
 }
 
 absl::Status RackMessages::CheckEnvelope(const v1::PeerEnvelope& envelope) {
+  PHUB_ON_CONTROL();
   const auto refuse = [&](ControlCounter counter, const std::string& what) {
     context_.counters.Add(counter);
     if (known_.NoteRefused(envelope.rack(), what)) {
@@ -109,6 +112,7 @@ void RackMessages::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerR
 
 void RackMessages::OnOwnedEnvelope(const std::shared_ptr<const v1::PeerEnvelope>& owned,
                                    Answer<v1::PeerReceipt> answer) {
+  PHUB_ON_CONTROL();
   const v1::PeerEnvelope& envelope = *owned;
   if (absl::Status status = CheckEnvelope(envelope); !status.ok()) return answer(status, {});
   const RackIndex from{envelope.rack()};
@@ -127,6 +131,7 @@ void RackMessages::OnOwnedEnvelope(const std::shared_ptr<const v1::PeerEnvelope>
 }
 
 void RackMessages::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
+  PHUB_ON_CONTROL();
   const bool restarted = known_.NoteReceipt(from, receipt.instance(), context_.clock.Now());
   survey_.AdvanceSurvey();
   if (restarted) OnRackRestarted(from);
@@ -221,6 +226,7 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
 }
 
 void RackMessages::Defer(RackIndex from, const v1::PeerMessage& message) {
+  PHUB_ON_CONTROL();
   if (deferred_.Add(from, message, context_.clock.Now())) return;
   context_.counters.Add(ControlCounter::peer_messages_dropped);
   if (!message.has_request()) return;
@@ -235,6 +241,7 @@ void RackMessages::Defer(RackIndex from, const v1::PeerMessage& message) {
 // A job without ranks here must not stay forever: see CheckAbandoned. If all ranks of this rack
 // have left, the job only waits for other racks' ranks.
 void RackMessages::NoteIfNobodyIsHere(Job& job) {
+  PHUB_ON_CONTROL();
   if (job.rack_run->protocol.left()) return;
   const bool somebody = std::any_of(job.members.begin(), job.members.end(), [](const Member& each) {
     return each.present() || each.state == Member::State::kReserved;
@@ -243,6 +250,7 @@ void RackMessages::NoteIfNobodyIsHere(Job& job) {
 }
 
 void RackMessages::PollRacks(TimeNs now) {
+  PHUB_ON_CONTROL();
   if (known_.empty()) return;
   CheckQueues();
   liveness_.Check(now);
@@ -264,6 +272,7 @@ void RackMessages::PollRacks(TimeNs now) {
 }
 
 TimeNs RackMessages::NextRackTimer(TimeNs polled_at) const {
+  PHUB_ON_CONTROL();
   TimeNs next = kNever;
   const bool spans = std::any_of(jobs_.jobs().begin(), jobs_.jobs().end(), [](const auto& job) {
     return job->running() && job->rack_run != nullptr;

@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "server/control/jobs/ending.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/peer_offers.h"
 #include "server/control/racks/rack_liveness.h"
 #include "server/control/racks/rack_messages.h"
@@ -54,6 +55,7 @@ void PutOff(RackRun& run, RackIndex rack, v1::Fault fault, TimeNs due) {
 }  // namespace
 
 void PeerLanes::GrantPeerLanes(Job& job, const RackSteps& steps) {
+  PHUB_ON_CONTROL();
   RackRun& run = *job.rack_run;
   const bool encryption_required = context_.ledger.RequiresEncryption(job.account.tenant);
   const LaneTransports& transports = context_.options.lane_transports;
@@ -91,6 +93,7 @@ void PeerLanes::GrantPeerLanes(Job& job, const RackSteps& steps) {
 // An empty message from rack 0 means that every rack has the job, so lanes may be granted.
 // Otherwise the message contains lanes to dial.
 void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect) {
+  PHUB_ON_CONTROL();
   RackRun& run = *job.rack_run;
   if (run.protocol.standing()) return;
   if (connect.grants().empty()) {
@@ -185,6 +188,7 @@ PeerLanePlace* PeerLanes::FindGrantedPeer(const wire::LaneHello& hello,
 }
 
 std::optional<wire::Nonce> PeerLanes::FindNonce(const wire::LaneHello& hello) {
+  PHUB_ON_CONTROL();
   wire::LaneRefusal refusal{};
   const PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
   if (place == nullptr || !place->nonce.IsGood(context_.clock.Now())) return std::nullopt;
@@ -192,6 +196,7 @@ std::optional<wire::Nonce> PeerLanes::FindNonce(const wire::LaneHello& hello) {
 }
 
 wire::LaneRefusal PeerLanes::Check(const wire::LaneHello& hello, bool encrypted) {
+  PHUB_ON_CONTROL();
   wire::LaneRefusal refusal{};
   PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
   if (place == nullptr) return refusal;
@@ -212,6 +217,7 @@ wire::LaneRefusal PeerLanes::Check(const wire::LaneHello& hello, bool encrypted)
 
 // Whether the job runs and the lane is not open yet; otherwise dialling it is useless.
 bool PeerLanes::LacksPeerLane(const wire::LaneHello& hello, RackIndex rack) const {
+  PHUB_ON_CONTROL();
   const auto [incarnation, core] = std::pair(hello.incarnation, hello.core);
   const Job* const job = jobs_.FindIncarnation(incarnation);
   return job != nullptr && job->running() && job->rack_run != nullptr &&
@@ -222,6 +228,7 @@ bool PeerLanes::LacksPeerLane(const wire::LaneHello& hello, RackIndex rack) cons
 void PeerLanes::Attach(const wire::LaneHello& hello,
                        std::unique_ptr<transport::Connection> connection,
                        std::uint8_t transport_index, std::string description) {
+  PHUB_ON_CONTROL();
   AttachPeerLane(hello, LaneOwner::OfHello(hello.rank).rack(), std::move(connection),
                  transport_index, std::move(description));
 }
@@ -229,6 +236,7 @@ void PeerLanes::Attach(const wire::LaneHello& hello,
 void PeerLanes::AttachPeerLane(const wire::LaneHello& hello, RackIndex rack,
                                std::unique_ptr<transport::Connection> connection,
                                std::uint8_t transport_index, std::string description) {
+  PHUB_ON_CONTROL();
   const auto [incarnation, core] = std::pair(hello.incarnation, hello.core);
   Job* job = jobs_.FindIncarnation(incarnation);
   if (!LacksPeerLane(hello, rack)) {
@@ -250,6 +258,7 @@ void PeerLanes::AttachPeerLane(const wire::LaneHello& hello, RackIndex rack,
 
 void PeerLanes::PeerLaneFailed(const wire::LaneHello& hello, RackIndex rack,
                                const absl::Status& why) {
+  PHUB_ON_CONTROL();
   const auto [incarnation, core] = std::pair(hello.incarnation, hello.core);
   Job* job = jobs_.FindIncarnation(incarnation);
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;
@@ -263,6 +272,7 @@ void PeerLanes::PeerLaneFailed(const wire::LaneHello& hello, RackIndex rack,
 }
 
 bool PeerLanes::HasAllLanes(const RackRun& run) const {
+  PHUB_ON_CONTROL();
   for (std::uint32_t rack = 0; rack < run.racks.size(); ++rack) {
     if (!IsNeighbor(run, rack)) continue;
     for (const PeerLanePlace& place : run.racks[rack].lanes) {
@@ -273,6 +283,7 @@ bool PeerLanes::HasAllLanes(const RackRun& run) const {
 }
 
 void PeerLanes::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event) {
+  PHUB_ON_CONTROL();
   const std::uint32_t rack = event.source.rack().value;
   PeerLanePlace& place = job.rack_run->racks[rack].lanes[core.value];
   PHUB_CHECK(place.connection.get() == event.connection, "job={} rack={}", job.name(), rack);
@@ -284,6 +295,7 @@ void PeerLanes::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& even
 }
 
 void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) {
+  PHUB_ON_CONTROL();
   const RackIndex rack = event.source.rack();
   const std::string who = context_.options.DescribeRack(rack);
   const std::string lane = fmt::format("lane to core {}", core.value);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/printable.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_run.h"
 #include "server/control/ranks/arrivals.h"
@@ -28,6 +29,7 @@ void NotifyRanks(const Job& job, const v1::SessionEvent& event) {
 }  // namespace
 
 bool RackArrivals::OnMissing(Job& job, const v1::RanksMissing& missing) {
+  PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return false;
   const TimeNs now = context_.clock.Now();
   job.rack_run->racks[context_.options.rack_index].missing = {missing, now};
@@ -39,6 +41,7 @@ bool RackArrivals::OnMissing(Job& job, const v1::RanksMissing& missing) {
 }
 
 void RackArrivals::OnRefused(const Job& job, const v1::RankRefused& refused) {
+  PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return;
   v1::PeerMessage message;
   *message.mutable_rank_refused()->mutable_refused() = refused;
@@ -46,6 +49,7 @@ void RackArrivals::OnRefused(const Job& job, const v1::RankRefused& refused) {
 }
 
 void RackArrivals::HandleMissing(Job& job, RackIndex from, const v1::RanksMissing& missing) {
+  PHUB_ON_CONTROL();
   const bool are_theirs = std::ranges::all_of(
       missing.ranks(), [&](std::uint32_t rank) { return BelongsTo(job, from, rank); });
   if (!are_theirs || missing.ranks_size() > static_cast<int>(job.config.ranks_per_rack)) {
@@ -65,6 +69,7 @@ void RackArrivals::HandleMissing(Job& job, RackIndex from, const v1::RanksMissin
 }
 
 void RackArrivals::HandleRefused(Job& job, RackIndex from, const v1::RankRefused& refused) {
+  PHUB_ON_CONTROL();
   if (!BelongsTo(job, from, refused.rank())) {
     return context_.counters.Add(ControlCounter::peers_refused_place);
   }
@@ -77,6 +82,7 @@ void RackArrivals::HandleRefused(Job& job, RackIndex from, const v1::RankRefused
 
 // One notice about all racks whose reports are recent: a rack whose ranks have joined sends none.
 void RackArrivals::Check(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   if (now < NextTimer(job)) return;
   RackRun& run = *job.rack_run;
   run.notice_due = 0;

@@ -7,6 +7,7 @@
 #include "server/control/jobs/conflict_text.h"
 #include "server/control/jobs/ending.h"
 #include "server/control/jobs/hyper_parameters.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_run.h"
 #include "server/core/exchange/shard_exchange.h"
@@ -27,6 +28,7 @@ bool IsComplete(const Conflict& sides) {
 }  // namespace
 
 void RackConflicts::HandleMismatch(Job& job, const Event& event) {
+  PHUB_ON_CONTROL();
   RackRun& run = *job.rack_run;
   if (!job.running() || run.conflict) return;
   RackConflict conflict{.source = event.source.rack(),
@@ -49,6 +51,7 @@ void RackConflicts::HandleMismatch(Job& job, const Event& event) {
 
 void RackConflicts::HandleQuestion(Job& job, RackIndex from,
                                    const v1::PeerHyperParametersAsked& asked) {
+  PHUB_ON_CONTROL();
   // Two from each rack, and one of this daemon's own.
   if (job.queries.size() > 2 * job.rack_run->racks.size()) return;
   const StallReport::Record record{KeyIndex{asked.key()}, HyperVersion{asked.version()}};
@@ -70,6 +73,7 @@ void RackConflicts::HandleQuestion(Job& job, RackIndex from,
 }
 
 void RackConflicts::HandleAnswer(Job& job, const v1::PeerHyperParameters& answer) {
+  PHUB_ON_CONTROL();
   std::optional<RackConflict>& conflict = job.rack_run->conflict;
   if (!conflict || conflict->key.value != answer.key()) return;
   const wire::HyperParameters values = optimizer::FromMessage(answer.values());

@@ -6,6 +6,7 @@
 #include "server/control/jobs/ending.h"
 #include "server/control/keys/key_specs.h"
 #include "server/control/keys/keys.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_run.h"
 #include "server/control/ranks/barriers.h"
@@ -18,6 +19,7 @@ constexpr std::size_t kKeysOverheadBytes = 1024;  // what a message has in addit
 }  // namespace
 
 void RackJobs::AnnounceProgress(Job& job) {
+  PHUB_ON_CONTROL();
   RackRun& run = *job.rack_run;
   PeerRack& own = run.racks[context_.options.rack_index];
   const std::uint32_t before = own.batches_added;
@@ -35,6 +37,7 @@ void RackJobs::AnnounceProgress(Job& job) {
 
 // Whether every rack has `batches` batches of keys; until then calls that depend on them wait.
 bool RackJobs::HaveKeys(const Job& job, std::uint32_t batches) const {
+  PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return true;
   const RackRun& run = *job.rack_run;
   return run.protocol.standing() &&
@@ -55,6 +58,7 @@ void RackJobs::FailOverKeys(Job& job, const std::string& what) {
 }
 
 void RackJobs::HandlePeerKeys(Job& job, RackIndex from, std::shared_ptr<const v1::PeerKeys> keys) {
+  PHUB_ON_CONTROL();
   if (keys->rank() / job.config.ranks_per_rack != from.value) {
     return context_.counters.Add(ControlCounter::peers_refused_place);
   }
@@ -118,6 +122,7 @@ void RackJobs::EndKeyWork(Job& job, RackIndex from) {
 }
 
 void RackJobs::HandleKeysAdded(Job& job, RackIndex from, std::uint32_t batches) {
+  PHUB_ON_CONTROL();
   PeerRack& rack = job.rack_run->racks[from.value];
   rack.batches_announced = batches;
   if (rack.key_work > 0) return;
@@ -126,6 +131,7 @@ void RackJobs::HandleKeysAdded(Job& job, RackIndex from, std::uint32_t batches) 
 }
 
 void RackJobs::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left) {
+  PHUB_ON_CONTROL();
   PeerRack& rack = job.rack_run->racks[from.value];
   rack.departed = fmt::format("rank {} ({})", left.rank(), Printable(left.host()));
   // Every rack has reached the barriers that are complete there, though its message may not have
@@ -141,6 +147,7 @@ void RackJobs::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& 
 // Every rank of this rack is in the job's next barrier. Returns whether those of the other racks
 // are, too.
 bool RackJobs::ReachedBarrier(Job& job) {
+  PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return true;
   std::vector<PeerRack>& all = job.rack_run->racks;
   const std::uint64_t reached = job.barriers_done + 1;
@@ -157,6 +164,7 @@ bool RackJobs::ReachedBarrier(Job& job) {
 // All ranks of this rack have left. Its part of the job ends only when the ranks of all racks have
 // left, since partial sums and parameters of other racks may still pass through it.
 void RackJobs::EndIfAllLeft(Job& job) {
+  PHUB_ON_CONTROL();
   RackProtocol& protocol = job.rack_run->protocol;
   const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };
   if (job.pending.empty() && std::ranges::all_of(job.members, has_left) &&
@@ -173,6 +181,7 @@ void RackJobs::EndIfAllLeft(Job& job) {
 }
 
 void RackJobs::OnFailed(Job& job) {
+  PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return;
   if (Has(job.rack_run->protocol.On(RunEvent::kFailedHere), RackAction::kTellFailed)) {
     v1::PeerMessage message;
@@ -194,12 +203,14 @@ bool RackJobs::AwaitsFirstFault(const Job& job) const {
 }
 
 void RackJobs::TakeFirstFault(Job& job, const v1::PeerFailed& failed) {
+  PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return;
   job.rack_run->knows_first_fault = true;
   ending_.TakeFirstFault(job, failed.fault());
 }
 
 void RackJobs::OnReleased(Job& job) {
+  PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return;
   v1::ExchangeInfo kept;
   for (const std::string& endpoint : context_.options.racks) kept.add_racks(endpoint);
@@ -210,6 +221,7 @@ void RackJobs::OnReleased(Job& job) {
 }
 
 std::vector<std::string> RackJobs::DepartedRanks(const Job& job) const {
+  PHUB_ON_CONTROL();
   std::vector<std::string> departed;
   if (job.rack_run == nullptr) return departed;
   for (const PeerRack& rack : job.rack_run->racks) {
@@ -219,6 +231,7 @@ std::vector<std::string> RackJobs::DepartedRanks(const Job& job) const {
 }
 
 void RackJobs::TellOfDeparture(const Job& job, Rank rank) {
+  PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return;
   v1::PeerMessage message;
   message.mutable_rank_left()->set_rank(rank.value + job.config.rank_base);
@@ -232,6 +245,7 @@ bool RackJobs::IsLeaving(const Job& job) const {
 }
 
 void RackJobs::ForgiveSilence(DurationNs duration) {
+  PHUB_ON_CONTROL();
   const TimeNs now = context_.clock.Now();
   known_.ForgiveSilence(duration, now);
   for (const auto& job : jobs_.jobs()) {
@@ -242,6 +256,7 @@ void RackJobs::ForgiveSilence(DurationNs duration) {
 // Messages are ordered, so the other racks receive the refusal before this rank's next barrier.
 void RackJobs::TellOfRefusedLoad(const Job& job, std::uint64_t load_number, int code,
                                  const std::string& why) {
+  PHUB_ON_CONTROL();
   v1::PeerMessage message;
   message.mutable_load_refused()->set_number(load_number);
   message.mutable_load_refused()->set_code(code);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "common/base/printable.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_run.h"
 #include "server/control/ranks/late_rounds.h"
@@ -35,6 +36,7 @@ std::set<std::uint32_t> LateRanks(const Job& job, const StallQuery& query,
 }  // namespace
 
 void RackLateRounds::OnRoundWaits(Job& job, const StallReport::Round& round, DurationNs usual) {
+  PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return;
   job.rack_run->late_question = LateQuestion{round, usual};
   v1::PeerMessage message;
@@ -44,6 +46,7 @@ void RackLateRounds::OnRoundWaits(Job& job, const StallReport::Round& round, Dur
 }
 
 void RackLateRounds::HandleQuestion(Job& job, RackIndex from, const v1::PeerRoundWaits& waits) {
+  PHUB_ON_CONTROL();
   // One from each rack, and one of this daemon's own.
   if (job.queries.size() > job.rack_run->racks.size()) return;
   const StallReport::Round round{KeyIndex{waits.key()}, Iteration{waits.iteration()}, 0};
@@ -69,6 +72,7 @@ void RackLateRounds::HandleQuestion(Job& job, RackIndex from, const v1::PeerRoun
 }
 
 void RackLateRounds::HandleAnswer(Job& job, RackIndex from, const v1::PeerRoundLate& late) {
+  PHUB_ON_CONTROL();
   const std::optional<LateQuestion>& question = job.rack_run->late_question;
   if (!question || !IsOf(question->round, late.key(), late.iteration())) return;
   v1::SessionEvent event;

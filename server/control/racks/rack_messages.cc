@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "server/control/jobs/ending.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/rack_opening.h"
 #include "server/control/racks/rack_run.h"
 
@@ -47,11 +48,13 @@ void RackMessages::NoteDropped(RackIndex to, const DroppedMessages& dropped) {
 }
 
 void RackMessages::SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMessage message) {
+  PHUB_ON_CONTROL();
   message.set_incarnation(incarnation.value);
   SendShared(to, std::move(message));
 }
 
 void RackMessages::SendShared(RackIndex to, const SharedPeerMessage& shared) {
+  PHUB_ON_CONTROL();
   if (network_ == nullptr) return;
   const v1::PeerMessage& message = *shared.message;
   const Incarnation incarnation{message.incarnation()};
@@ -75,11 +78,13 @@ void RackMessages::SendShared(RackIndex to, const SharedPeerMessage& shared) {
 }
 
 void RackMessages::SendToRacks(const Job& job, v1::PeerMessage message) {
+  PHUB_ON_CONTROL();
   message.set_incarnation(job.account.incarnation.value);
   ShareWithRacks(job, std::move(message));
 }
 
 void RackMessages::ShareWithRacks(const Job& job, const SharedPeerMessage& message) {
+  PHUB_ON_CONTROL();
   for (std::uint32_t rack = 0; rack < known_.size(); ++rack) {
     if (rack == context_.options.rack_index || !job.rack_run->TakesPart(RackIndex{rack})) continue;
     SendShared(RackIndex{rack}, message);
@@ -99,6 +104,7 @@ void RackMessages::FailOverLostMessages(RackIndex rack, const char* what) {
 
 void RackMessages::RefuseRequest(RackIndex from, const v1::PeerMessage& message,
                                  const absl::Status& status) {
+  PHUB_ON_CONTROL();
   const Incarnation incarnation{message.incarnation()};
   v1::PeerMessage answer;
   v1::PeerRefused& refused = *answer.mutable_refused();
@@ -125,6 +131,7 @@ void RackMessages::CheckQueues() {
 
 absl::StatusOr<std::optional<RackIndex>> RackMessages::RackToAsk(
     const v1::RackChoice& choice) const {
+  PHUB_ON_CONTROL();
   const ControlOptions& options = context_.options;
   if (options.racks.empty()) {
     return absl::FailedPreconditionError(fmt::format(

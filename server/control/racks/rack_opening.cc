@@ -10,6 +10,7 @@
 #include "server/control/jobs/job_options.h"
 #include "server/control/jobs/pending_calls.h"
 #include "server/control/keys/key_specs.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/peer_lanes.h"
 #include "server/control/racks/rack_jobs.h"
 #include "server/control/racks/rack_messages.h"
@@ -149,6 +150,7 @@ absl::Status RackOpening::CheckNoRun(RackIndex from, const v1::PeerMessage& mess
 
 // At rack 0: a rank joined at another rack, or here before an older run had ended.
 void RackOpening::HandleOpenRequest(RackIndex from, const v1::PeerMessage& message) {
+  PHUB_ON_CONTROL();
   const v1::PeerJob& asked = message.request();
   const Incarnation incarnation{message.incarnation()};
   if (context_.options.rack_index != 0 ||
@@ -176,6 +178,7 @@ void RackOpening::HandleOpenRequest(RackIndex from, const v1::PeerMessage& messa
 
 // Rack 0 has opened a job: creates this rack's part of it, or answers why not.
 void RackOpening::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
+  PHUB_ON_CONTROL();
   const v1::PeerJob& job = message.open();
   const Incarnation incarnation{message.incarnation()};
   if (from.value != 0) return context_.counters.Add(ControlCounter::peers_refused_place);
@@ -219,6 +222,7 @@ void RackOpening::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
 }
 
 void RackOpening::HandleOpened(Job& job, RackIndex from, const v1::PeerOpened& opened) {
+  PHUB_ON_CONTROL();
   if (opened.code() != 0) {
     return ending_.Fail(job, ending_.MakeFault(job, "rack_refused",
                                                fmt::format("{} refused to open the job: {}",
@@ -232,6 +236,7 @@ void RackOpening::HandleOpened(Job& job, RackIndex from, const v1::PeerOpened& o
 // Rack 0 starts to connect once every rack has opened the job; other racks when rack 0 tells them
 // to or when they are dialled.
 void RackOpening::AdvanceRackRun(Job& job) {
+  PHUB_ON_CONTROL();
   RackProtocol& protocol = job.rack_run->protocol;
   if (protocol.opening() && context_.cores.Acknowledged(job.add_job_tickets)) {
     Do(job, protocol.On(RunEvent::kOpenedHere));
@@ -244,6 +249,7 @@ void RackOpening::AdvanceRackRun(Job& job) {
 }
 
 void RackOpening::HandleReady(Job& job, RackIndex from) {
+  PHUB_ON_CONTROL();
   Do(job, job.rack_run->protocol.OnPeer(from, PeerEvent::kSaysReady));
   AdvanceRackRun(job);
 }
@@ -283,6 +289,7 @@ void RackOpening::MarkReady(Job& job) {
 
 // A rack that restarts during the opening loses its part of it, and the opening would never finish.
 void RackOpening::CheckOpening(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   RackRun& run = *job.rack_run;
   if (!job.running() ||
       now - job.created_at < kOpeningTimeouts * context_.options.liveness_timeout ||

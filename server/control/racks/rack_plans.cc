@@ -8,6 +8,7 @@
 #include "common/plan/forest_json.h"
 #include "common/plan/topology_json.h"
 #include "common/plan/verifier.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/topology_survey.h"
 
 namespace phub::server {
@@ -86,6 +87,7 @@ absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const st
 
 // At rack 0: makes the plan that the job's ranks request.
 absl::Status RackPlans::ChoosePlan(v1::PeerJob& job) {
+  PHUB_ON_CONTROL();
   const plan::Topology& topology = survey_.TopologyToPlanFor();
   const std::string& asked = job.options().plan();
   job.clear_topology();
@@ -118,6 +120,7 @@ absl::Status RackPlans::ChoosePlan(v1::PeerJob& job) {
 
 absl::StatusOr<std::unique_ptr<RackRun>> RackPlans::MakeRackRun(
     const v1::PeerJob& job, std::shared_ptr<const plan::Topology> planned_for) const {
+  PHUB_ON_CONTROL();
   const plan::Topology& topology = *planned_for;
   const absl::StatusOr<plan::Forest> forest = plan::ParseForestJson(topology, job.plan());
   if (!forest.ok()) return InPlan(job.job(), forest.status());
@@ -161,6 +164,7 @@ absl::StatusOr<std::unique_ptr<RackRun>> RackPlans::MakeRackRun(
 }
 
 void RackPlans::DescribeExchange(const Job& job, v1::ExchangeInfo& info) const {
+  PHUB_ON_CONTROL();
   const RackRun& run = *job.rack_run;
   info.set_rack(context_.options.rack_index);
   for (const std::string& endpoint : context_.options.racks) info.add_racks(endpoint);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/printable.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_run.h"
 #include "server/control/text.h"
@@ -47,6 +48,7 @@ void ForEachLost(const Job& job, Visit&& visit) {
 }  // namespace
 
 void RackWaiting::OnAbsence(const Job& job, Rank rank) {
+  PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return;
   const Member& member = job.members[rank.value];
   v1::PeerMessage message;
@@ -59,6 +61,7 @@ void RackWaiting::OnAbsence(const Job& job, Rank rank) {
 }
 
 void RackWaiting::OnReturn(const Job& job, Rank rank, bool restarted) {
+  PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return;
   v1::PeerMessage message;
   message.mutable_rank_returned()->set_rank(rank.value + job.config.rank_base);
@@ -67,6 +70,7 @@ void RackWaiting::OnReturn(const Job& job, Rank rank, bool restarted) {
 }
 
 void RackWaiting::HandleRankAwaited(Job& job, RackIndex from, const v1::PeerRankAwaited& awaited) {
+  PHUB_ON_CONTROL();
   if (!IsRankOf(job, from, awaited.rank())) {
     return context_.counters.Add(ControlCounter::peers_refused_place);
   }
@@ -84,6 +88,7 @@ void RackWaiting::HandleRankAwaited(Job& job, RackIndex from, const v1::PeerRank
 
 void RackWaiting::HandleRankReturned(Job& job, RackIndex from,
                                      const v1::PeerRankReturned& returned) {
+  PHUB_ON_CONTROL();
   if (!IsRankOf(job, from, returned.rank()) ||
       job.rack_run->racks[from.value].lost.erase(returned.rank()) == 0) {
     return context_.counters.Add(ControlCounter::peers_refused_place);
@@ -98,6 +103,7 @@ void RackWaiting::HandleRankReturned(Job& job, RackIndex from,
 }
 
 void RackWaiting::SendAwaited(const Job& job, EventSink& sink) const {
+  PHUB_ON_CONTROL();
   const TimeNs now = context_.clock.Now();
   ForEachLost(job, [&](std::uint32_t rank, const LostElsewhere& lost) {
     sink.Send(AwaitedEvent(rank, lost, now));

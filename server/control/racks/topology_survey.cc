@@ -7,6 +7,7 @@
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "common/plan/topology_json.h"
+#include "server/control/on_control.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/core/exchange/rack_plan.h"
 
@@ -105,6 +106,7 @@ void TopologySurvey::FailSurvey(const absl::Status& why) {
 
 // Rack 0 may be measuring if its daemon is alive.
 bool TopologySurvey::MayBeMeasuring() const {
+  PHUB_ON_CONTROL();
   if (!context_.options.topology_is_measured) return false;
   if (context_.options.rack_index == 0) return AwaitsSurvey();
   return context_.clock.Now() - known_.LastHeard(RackIndex{0}) < context_.options.liveness_timeout;
@@ -123,6 +125,7 @@ std::string TopologySurvey::StateText() const {
 bool TopologySurvey::AwaitsSurvey() const { return IsRack0() && !measured_; }
 
 void TopologySurvey::AdvanceSurvey() {
+  PHUB_ON_CONTROL();
   if (!AwaitsSurvey() || under_way_) return;
   const bool awaited = deferred_.HasRequests();
   if (begun_ && !awaited) return;
@@ -142,6 +145,7 @@ void TopologySurvey::AdvanceSurvey() {
 }
 
 const plan::Topology& TopologySurvey::TopologyToPlanFor() const {
+  PHUB_ON_CONTROL();
   PHUB_CHECK(!AwaitsSurvey());
   return context_.options.topology_is_measured ? *measured_->topology
                                                : *context_.options.rack_topology;
@@ -149,6 +153,7 @@ const plan::Topology& TopologySurvey::TopologyToPlanFor() const {
 
 absl::StatusOr<std::shared_ptr<const plan::Topology>> TopologySurvey::TopologyOfJob(
     const v1::PeerJob& job) const {
+  PHUB_ON_CONTROL();
   if (context_.options.topology_is_measured) {
     if (!job.topology().empty()) return ParseMeasured(job.topology());
     return RefuseTopology(fmt::format("job {} was sent without a topology", job.job()));
@@ -161,6 +166,7 @@ absl::StatusOr<std::shared_ptr<const plan::Topology>> TopologySurvey::TopologyOf
 }
 
 void TopologySurvey::OnSurvey(const absl::StatusOr<MeasuredTopology>& surveyed) {
+  PHUB_ON_CONTROL();
   under_way_ = false;
   if (measured_) return;  // an operator has applied one meanwhile
   absl::Status status = surveyed.status();
@@ -171,6 +177,7 @@ void TopologySurvey::OnSurvey(const absl::StatusOr<MeasuredTopology>& surveyed) 
 }
 
 absl::Status TopologySurvey::ApplyTopology(std::string_view text, std::int64_t unix_ns) {
+  PHUB_ON_CONTROL();
   if (!IsRack0()) {
     return absl::FailedPreconditionError(
         "a measured topology can be applied only at rack 0 and if topology = \"probe\" is set at "
@@ -186,6 +193,7 @@ absl::Status TopologySurvey::ApplyTopology(std::string_view text, std::int64_t u
 }
 
 TopologyState TopologySurvey::DescribeTopology() const {
+  PHUB_ON_CONTROL();
   TopologyState said;
   said.is_measured = context_.options.topology_is_measured;
   if (!IsRack0()) return said;

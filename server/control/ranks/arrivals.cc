@@ -8,6 +8,7 @@
 
 #include "common/base/printable.h"
 #include "common/base/suggest.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -82,6 +83,7 @@ bool Arrivals::Concerns(const Job& job) const {
 }
 
 TimeNs Arrivals::NextTimer(const Job& job) const {
+  PHUB_ON_CONTROL();
   if (!Concerns(job)) return kNever;
   const TimeNs notice = job.arrivals.noticed_at == 0 ? job.created_at + kFirstNotice
                                                      : job.arrivals.noticed_at + kNoticeInterval;
@@ -91,6 +93,7 @@ TimeNs Arrivals::NextTimer(const Job& job) const {
 }
 
 void Arrivals::Check(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   if (now < NextTimer(job)) return;
   const DurationNs timeout = job.settings.join_timeout;
   if (timeout != 0 && now - job.created_at >= timeout) return EndInVain(job);
@@ -161,6 +164,7 @@ std::string Arrivals::SimilarJob(const Job& job) const {
 }
 
 void Arrivals::NoteRefusal(Job& job, const v1::JoinRequest& request, const absl::Status& why) {
+  PHUB_ON_CONTROL();
   const std::uint32_t rank = request.rank() - job.config.rank_base;  // may wrap around
   if (!Concerns(job) || rank >= job.members.size()) return;
   RefusedProcess process{request.rank(), Printable(request.host(), kNameBytesMax), request.pid(),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/control/on_control.h"
+
 namespace phub::server {
 namespace {
 
@@ -11,6 +13,7 @@ constexpr std::uint64_t kBarriersAtOnceMax = 64;
 }  // namespace
 
 void Barriers::Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
@@ -46,6 +49,7 @@ void Barriers::Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResp
 }
 
 void Barriers::CompleteBarriers(Job& job) {
+  PHUB_ON_CONTROL();
   if (job.members.empty()) return;  // an aggregator has no ranks
   const auto waits = [&](const Member& member) {
     return member.barriers.contains(job.barriers_done);
@@ -61,6 +65,7 @@ void Barriers::CompleteBarriers(Job& job) {
 }
 
 void Barriers::RefuseBarriersWithout(Job& job, const std::string& departed) {
+  PHUB_ON_CONTROL();
   for (Member& member : job.members) {
     for (const auto& [sequence, answer] : std::exchange(member.barriers, {})) {
       context_.counters.Add(ControlCounter::barriers_refused);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/control/jobs/job_options.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -72,6 +73,7 @@ absl::Status Joins::BuildShards(Job& job) {
 }
 
 absl::Status Joins::CheckRoom(const v1::JoinRequest& request) {
+  PHUB_ON_CONTROL();
   if (context_.drain.draining) {
     return context_.Refuse(
         ControlCounter::joins_refused_draining,
@@ -109,6 +111,7 @@ absl::Status Joins::CheckRoom(const v1::JoinRequest& request) {
 
 absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request, const JobSettings& settings,
                                       RackParts racks) {
+  PHUB_ON_CONTROL();
   if (absl::Status room = CheckRoom(request); !room.ok()) return room;
   auto job = std::make_unique<Job>();
   job->account = {
@@ -262,6 +265,7 @@ bool Joins::WaitsForUnusedRun(TimeNs deadline, const v1::JoinRequest& request,
 }
 
 void Joins::TryWaiting() {
+  PHUB_ON_CONTROL();
   const TimeNs now = context_.clock.Now();
   for (WaitingJoins::Waiting& each : waiting_.Take(now, context_.ledger.left_bytes())) {
     JoinUntil(each.deadline, each.request, each.peer_address, std::move(each.answer));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -69,6 +70,7 @@ bool IsLate(const Job& job, const StallReport::Entry& round, std::uint32_t rank)
 }
 
 TimeNs LateRounds::NextTimer(const Job& job) const {
+  PHUB_ON_CONTROL();
   if (!job.running() || job.diagnosis) return kNever;
   const Progress progress = ProgressOf(job);
   if (progress.timed < kIterationsMin || progress.at == 0) return kNever;
@@ -76,6 +78,7 @@ TimeNs LateRounds::NextTimer(const Job& job) const {
 }
 
 void LateRounds::Check(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   if (now < NextTimer(job)) return;
   job.late_look_at = now + kIdleInterval;
   // A core loop that does not answer must not collect queries.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "server/control/on_control.h"
 
 namespace phub::server {
 namespace {
@@ -14,6 +15,7 @@ constexpr std::uint32_t kForgivenMax = 4;  // in a row, without a heartbeat
 
 absl::StatusOr<StreamId> Liveness::AttachStream(std::string_view session_id,
                                                 std::shared_ptr<EventSink> sink) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Seating> seat = sessions_.FindSession(session_id);
   if (!seat.ok()) return seat.status();
   Job& job = *seat->job;
@@ -50,6 +52,7 @@ absl::StatusOr<StreamId> Liveness::AttachStream(std::string_view session_id,
 }
 
 absl::Status Liveness::Heartbeat(std::string_view session_id, std::uint64_t sequence) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Seating> seat = sessions_.FindSession(session_id);
   if (!seat.ok()) return seat.status();
   Member& member = seat->job->members[seat->rank.value];
@@ -65,6 +68,7 @@ absl::Status Liveness::Heartbeat(std::string_view session_id, std::uint64_t sequ
 }
 
 void Liveness::DetachStream(std::string_view session_id, StreamId stream) {
+  PHUB_ON_CONTROL();
   const Seating* const seat = sessions_.Find(session_id);
   if (seat == nullptr) return;
   Member& member = seat->job->members[seat->rank.value];
@@ -75,6 +79,7 @@ void Liveness::DetachStream(std::string_view session_id, StreamId stream) {
 }
 
 void Liveness::CheckLiveness(TimeNs now) {
+  PHUB_ON_CONTROL();
   lanes_.Check(now);
   for (const auto& job : jobs_.jobs()) {
     for (std::uint32_t rank = 0; rank < job->members.size(); ++rank) {
@@ -99,6 +104,7 @@ void Liveness::CheckLiveness(TimeNs now) {
 }
 
 void Liveness::CheckAbandoned(Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
   if (!job.running() || job.nobody_since == 0 || job.diagnosis ||
       now - job.nobody_since < context_.options.abandoned_timeout) {
     return;
@@ -117,6 +123,7 @@ void Liveness::CheckAbandoned(Job& job, TimeNs now) {
 }
 
 void Liveness::NoteOutage(TimeNs since) {
+  PHUB_ON_CONTROL();
   const TimeNs began = std::exchange(context_.outage_since, since);
   if (since != 0) {
     LogWarning("event=control_port_out since_ms={}", (context_.clock.Now() - since) / kMillisecond);
@@ -127,6 +134,7 @@ void Liveness::NoteOutage(TimeNs since) {
 }
 
 void Liveness::ForgiveSilence(DurationNs duration) {
+  PHUB_ON_CONTROL();
   context_.counters.Add(ControlCounter::silence_forgiven);
   LogWarning("event=silence_forgiven duration_ns={}", duration);
   const TimeNs now = context_.clock.Now();

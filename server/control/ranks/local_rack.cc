@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -48,12 +49,14 @@ std::string ProblemInCores(const ControlOptions& options, std::size_t core_count
 }
 
 void LocalRack::GetRack(const v1::GetRackRequest& /*request*/, Answer<v1::Rack> answer) {
+  PHUB_ON_CONTROL();
   v1::Rack rack = DescribeRack();
   Write(SettingsOfRack(context_.options), *rack.mutable_settings());
   answer(absl::OkStatus(), rack);
 }
 
 v1::Rack LocalRack::DescribeRack() const {
+  PHUB_ON_CONTROL();
   v1::Rack rack;
   const std::size_t count = context_.options.daemons_in_rack();
   for (std::size_t i = 0; i < count; ++i) {
@@ -72,6 +75,7 @@ v1::Rack LocalRack::DescribeRack() const {
 
 absl::StatusOr<std::vector<std::uint32_t>> LocalRack::CheckRack(
     const v1::JoinRequest& request) const {
+  PHUB_ON_CONTROL();
   const std::size_t daemon_count = context_.options.daemons_in_rack();
   const std::string self = DescribeSelf(context_.options);
   const auto refuse = [&](const std::string& what) {
@@ -120,6 +124,7 @@ absl::StatusOr<std::vector<std::uint32_t>> LocalRack::CheckRack(
 
 absl::StatusOr<Job*> LocalRack::FindRunOf(Incarnation incarnation, const std::string& tenant,
                                           const std::string& name) {
+  PHUB_ON_CONTROL();
   Job* const run = jobs_.FindRun(incarnation);
   if (run == nullptr) return nullptr;
   if (run->account.tenant != tenant || run->name() != name) {
@@ -140,6 +145,7 @@ absl::StatusOr<Job*> LocalRack::FindRunOf(Incarnation incarnation, const std::st
 }
 
 void LocalRack::Supersede(Job& job, Incarnation by, const std::string& who) {
+  PHUB_ON_CONTROL();
   context_.counters.Add(ControlCounter::jobs_superseded);
   ending_.Fail(job,
                ending_.MakeFault(
@@ -151,6 +157,7 @@ void LocalRack::Supersede(Job& job, Incarnation by, const std::string& who) {
 
 absl::StatusOr<Job*> LocalRack::FindRunToJoin(const v1::JoinRequest& request,
                                               const std::string& tenant) {
+  PHUB_ON_CONTROL();
   Job* job = jobs_.FindRunningJob(tenant, request.job());
   if (context_.options.is_anchor()) {
     // The run has lost a rank and will fail; only its message is not complete. This worker joins
@@ -169,6 +176,7 @@ absl::StatusOr<Job*> LocalRack::FindRunToJoin(const v1::JoinRequest& request,
 }
 
 absl::Status LocalRack::CheckAnchor(const Job& job) const {
+  PHUB_ON_CONTROL();
   if (context_.options.is_anchor()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       fmt::format("barriers of job {} must be called at the first daemon of the rack, {}",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -42,6 +43,7 @@ DurationNs LeaseOf(const ControlOptions& options, const Job& job) {
 }  // namespace
 
 void Seats::Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Seating> seat = sessions_.FindRunning(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
@@ -89,6 +91,7 @@ void Seats::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
 }
 
 void Seats::CheckLeases(TimeNs now) {
+  PHUB_ON_CONTROL();
   for (const auto& job : jobs_.jobs()) {
     // The first ranks get no answer, and cannot commit, before the core loops and other racks have
     // the job.
@@ -112,6 +115,7 @@ void Seats::CheckLeases(TimeNs now) {
 }
 
 TimeNs Seats::NextLease(const Job& job) const {
+  PHUB_ON_CONTROL();
   TimeNs next = kNever;
   if (!context_.cores.Acknowledged(job.add_job_tickets) || !peer_racks_.HaveKeys(job, 0))
     return next;
@@ -123,6 +127,7 @@ TimeNs Seats::NextLease(const Job& job) const {
 }
 
 void Seats::Seat(Job& job, const v1::JoinRequest& request, std::string_view peer_address) {
+  PHUB_ON_CONTROL();
   const Rank rank{request.rank()};
   Member& member = job.members[rank.value];
   member.state = Member::State::kReserved;
@@ -140,6 +145,7 @@ void Seats::Seat(Job& job, const v1::JoinRequest& request, std::string_view peer
 }
 
 absl::Status Seats::CheckTakeOver(const Job& job, const v1::JoinRequest& request) {
+  PHUB_ON_CONTROL();
   const Member& member = job.members[request.rank()];
   const DurationNs age = context_.clock.Now() - member.last_heard;
   const bool gone = IsGone(member, age, context_.options.liveness_timeout);
@@ -173,6 +179,7 @@ absl::Status Seats::CheckTakeOver(const Job& job, const v1::JoinRequest& request
 }
 
 absl::Status Seats::TakeOver(Job& job, Rank rank) {
+  PHUB_ON_CONTROL();
   Member& member = job.members[rank.value];
   if (absl::Status status = rank_memories_.RenewRankMemory(job, rank); !status.ok()) {
     return context_.Refuse(ControlCounter::joins_refused_capacity, status);
@@ -239,6 +246,7 @@ void Seats::AnswerVerdict(Job& job, const std::string& verdict,
 }
 
 void Seats::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer) {
+  PHUB_ON_CONTROL();
   const absl::StatusOr<Seating> known = sessions_.FindSession(request.session_id());
   if (!known.ok()) return answer(known.status(), {});
   if (known->job->members[known->rank.value].state == Member::State::kLeft) {
