@@ -3,6 +3,7 @@
 // daemon has core loops. An exchange over shared memory cannot be faster.
 //
 // One process for all ranks: --rank 0, --world as in the exchange.
+#include <CLI/CLI.hpp>
 #include <barrier>
 #include <cstdint>
 #include <cstring>

@@ -8,6 +8,7 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <CLI/CLI.hpp>
 #include <limits>
 #include <memory>
 #include <string>

@@ -2,6 +2,7 @@
 // provides rank and world; mpirun's options select the transport.
 #include <mpi.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <limits>
 #include <memory>

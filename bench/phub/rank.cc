@@ -2,6 +2,7 @@
 // per tensor, calls PushPull() on each and Wait() on each.
 #include <phub/client.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <memory>
 #include <string>

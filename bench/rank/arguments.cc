@@ -1,5 +1,6 @@
 #include "bench/rank/arguments.h"
 
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>

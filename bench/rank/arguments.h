@@ -1,10 +1,15 @@
 // The command line common to all rank programs of the bench.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+// Only files that add options include the parser (CLI11), since its headers take 8 CPU seconds to
+// compile.
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace phub::bench {
 

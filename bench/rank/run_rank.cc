@@ -1,5 +1,6 @@
 #include "bench/rank/run_rank.h"
 
+#include <CLI/CLI.hpp>
 #include <cstring>
 #include <filesystem>
 #include <optional>

@@ -13,8 +13,6 @@
 namespace phub::plan {
 namespace {
 
-constexpr double kPicosecondsPerSecond = 1e12;
-
 std::vector<double> Bandwidths(const Topology& topology) {
   std::vector<double> result;
   for (std::uint32_t i = 0; i < topology.links().size(); ++i)

@@ -15,6 +15,8 @@
 
 namespace phub::plan {
 
+inline constexpr double kPicosecondsPerSecond = 1e12;
+
 class FlowSimulator {
  public:
   FlowSimulator(const Topology& topology, const Forest& forest, const SimulationOptions& options);

@@ -12,15 +12,15 @@
 namespace phub::plan {
 namespace {
 
-constexpr std::string_view kFormat = "phub.plan.v1";
+constexpr std::string_view kPlanFormat = "phub.plan.v1";
 
-std::string Quoted(const std::string& text) {
+std::string QuotedJson(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-class Reader {
+class ForestReader {
  public:
-  explicit Reader(const Topology& topology) : topology_(topology) {}
+  explicit ForestReader(const Topology& topology) : topology_(topology) {}
 
   absl::StatusOr<Forest> Read(const Json& root) {
     if (absl::Status status =
@@ -29,8 +29,9 @@ class Reader {
       return status;
     const absl::StatusOr<std::string> format = StringField(root, "", "format");
     if (!format.ok()) return format.status();
-    if (*format != kFormat)
-      return JsonError("format", fmt::format("'{}' is not {}", Printable(*format, 64), kFormat));
+    if (*format != kPlanFormat)
+      return JsonError("format",
+                       fmt::format("'{}' is not {}", Printable(*format, 64), kPlanFormat));
     absl::StatusOr<std::string> planner = StringField(root, "", "planner");
     if (!planner.ok()) return planner.status();
     absl::StatusOr<std::string> name = StringField(root, "", "topology");
@@ -173,12 +174,12 @@ void WriteEdges(const std::vector<std::string>& names, const char* field,
 
 std::string ForestToJson(const Topology& topology, const Forest& forest) {
   std::vector<std::string> names;  // quoted
-  for (const Node& node : topology.nodes()) names.push_back(Quoted(node.name));
+  for (const Node& node : topology.nodes()) names.push_back(QuotedJson(node.name));
   fmt::memory_buffer out;
   const auto end = [&] { return std::back_inserter(out); };
   fmt::format_to(end(),
                  "{{\"format\": \"{}\",\n \"planner\": {},\n \"topology\": {},\n \"paths\": [",
-                 kFormat, Quoted(forest.planner), Quoted(forest.topology));
+                 kPlanFormat, QuotedJson(forest.planner), QuotedJson(forest.topology));
   for (std::size_t i = 0; i < forest.paths.size(); ++i) {
     fmt::format_to(end(), "{}\n  [", i == 0 ? "" : ",");
     for (std::size_t hop = 0; hop < forest.paths[i].size(); ++hop) {
@@ -205,7 +206,7 @@ std::string ForestToJson(const Topology& topology, const Forest& forest) {
 absl::StatusOr<Forest> ParseForestJson(const Topology& topology, std::string_view text) {
   const absl::StatusOr<Json> root = ParseJson(text, kPlanTextBytesMax);
   if (!root.ok()) return root.status();
-  return Reader(topology).Read(*root);
+  return ForestReader(topology).Read(*root);
 }
 
 }  // namespace phub::plan

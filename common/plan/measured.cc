@@ -64,19 +64,19 @@ RankGroups Connected(const SquareMatrix& far, double limit) {
   return groups;
 }
 
-struct Split {
+struct GroupSplit {
   RankGroups groups;
   double gap = 0;  // nearest pair of two groups / farthest pair within a group
 };
 
 // Finds the widest gap that separates groups.
-std::optional<Split> FindSplit(const SquareMatrix& far, double difference_min) {
+std::optional<GroupSplit> FindSplit(const SquareMatrix& far, double difference_min) {
   std::vector<double> sorted;
   for (std::size_t i = 0; i < far.size(); ++i) {
     for (std::size_t j = i + 1; j < far.size(); ++j) sorted.push_back(far[i][j]);
   }
   std::sort(sorted.begin(), sorted.end());
-  std::optional<Split> best;
+  std::optional<GroupSplit> best;
   for (std::size_t i = 1; i < sorted.size(); ++i) {
     const double gap = sorted[i] / sorted[i - 1];
     if (gap < kGap || sorted[i] - sorted[i - 1] < difference_min) continue;
@@ -90,7 +90,7 @@ std::optional<Split> FindSplit(const SquareMatrix& far, double difference_min) {
       alone += group.size() == 1 ? 1 : 0;
     }
     // A few fast pairs among single members are noise, not groups.
-    if (inside == i && 2 * alone < far.size()) best = Split{std::move(groups), gap};
+    if (inside == i && 2 * alone < far.size()) best = GroupSplit{std::move(groups), gap};
   }
   return best;
 }
@@ -289,7 +289,7 @@ class MeasuredTopology {
 }  // namespace
 
 RankGroups FindGroups(const Measured& measured) {
-  std::optional<Split> split = FindSplit(Farness(measured.bytes_per_s, /*inverse=*/true), 0);
+  std::optional<GroupSplit> split = FindSplit(Farness(measured.bytes_per_s, /*inverse=*/true), 0);
   if (!split) split = FindSplit(Farness(measured.round_trip_s, /*inverse=*/false), kRoundTripGapS);
   if (split) return std::move(split->groups);
   RankGroups all(1, std::vector<std::uint32_t>(measured.bytes_per_s.size()));

@@ -28,15 +28,15 @@ constexpr std::array<std::pair<std::string_view, MscclOperation>, 9> kOperations
     {"nop", MscclOperation::kNothing},
 }};
 
-class Reader {
+class XmlReader {
  public:
   absl::StatusOr<MscclProgram> Read(std::string_view xml) {
     const std::unique_ptr<XML_ParserStruct, decltype(&XML_ParserFree)> parser(
         XML_ParserCreate(nullptr), XML_ParserFree);
     parser_ = parser.get();
     XML_SetUserData(parser_, this);
-    XML_SetElementHandler(parser_, &Reader::OnStart, &Reader::OnEnd);
-    XML_SetDoctypeDeclHandler(parser_, &Reader::OnDoctype, nullptr);
+    XML_SetElementHandler(parser_, &XmlReader::OnStart, &XmlReader::OnEnd);
+    XML_SetDoctypeDeclHandler(parser_, &XmlReader::OnDoctype, nullptr);
     const XML_Status status = XML_Parse(parser_, xml.data(), static_cast<int>(xml.size()), 1);
     if (!error_.ok()) return error_;
     if (status != XML_STATUS_OK) {
@@ -50,12 +50,12 @@ class Reader {
   using Attributes = const XML_Char**;
 
   static void OnStart(void* reader, const XML_Char* element, Attributes attributes) {
-    static_cast<Reader*>(reader)->Start(element, attributes);
+    static_cast<XmlReader*>(reader)->Start(element, attributes);
   }
-  static void OnEnd(void* reader, const XML_Char*) { --static_cast<Reader*>(reader)->depth_; }
+  static void OnEnd(void* reader, const XML_Char*) { --static_cast<XmlReader*>(reader)->depth_; }
   // No program needs a document type, and its entities could expand without limit.
   static void OnDoctype(void* reader, const XML_Char*, const XML_Char*, const XML_Char*, int) {
-    static_cast<Reader*>(reader)->Fail("document types are not allowed");
+    static_cast<XmlReader*>(reader)->Fail("document types are not allowed");
   }
 
   std::size_t Line() const { return XML_GetCurrentLineNumber(parser_); }
@@ -204,7 +204,7 @@ absl::StatusOr<MscclProgram> ReadMsccl(std::string_view xml) {
   if (xml.size() > kMscclTextBytesMax)
     return absl::InvalidArgumentError(fmt::format("the XML has {} bytes; at most {} are allowed",
                                                   xml.size(), kMscclTextBytesMax));
-  absl::StatusOr<MscclProgram> program = Reader().Read(xml);
+  absl::StatusOr<MscclProgram> program = XmlReader().Read(xml);
   if (!program.ok()) return program.status();
   for (const MscclGpu& gpu : program->gpus) {
     for (const MscclBlock& block : gpu.blocks) {

@@ -12,8 +12,6 @@
 namespace phub::plan {
 namespace {
 
-constexpr double kPicosecondsPerSecond = 1e12;
-
 std::vector<double> LinkBytes(const Topology& topology, const Forest& forest,
                               std::int64_t size_bytes) {
   std::vector<double> bytes(topology.links().size(), 0);

@@ -31,6 +31,9 @@ namespace phub::plan {
 using NodeIndex = Id<struct NodeIndexTag, std::uint32_t>;
 using LinkIndex = Id<struct LinkIndexTag, std::uint32_t>;
 
+// In tables of numbers (of nodes, links, ranks, steps): none.
+inline constexpr std::uint32_t kNoIndex = ~std::uint32_t{0};
+
 inline constexpr std::size_t kMembersMax = 4096;
 inline constexpr std::size_t kNodesMax = 16384;
 inline constexpr std::size_t kLinksMax = 1u << 18;

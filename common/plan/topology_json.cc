@@ -14,7 +14,7 @@
 namespace phub::plan {
 namespace {
 
-constexpr std::string_view kFormat = "phub.topology.v1";
+constexpr std::string_view kTopologyFormat = "phub.topology.v1";
 using NodeMap = std::map<std::string, NodeIndex>;
 
 absl::StatusOr<std::optional<Place>> ReadPlace(const Json& node, std::string_view where) {
@@ -91,7 +91,7 @@ absl::Status ReadLinks(const Json& list, const NodeMap& nodes, TopologyBuilder& 
 
 std::string TopologyToJson(const Topology& topology) {
   nlohmann::ordered_json root;
-  root["format"] = kFormat;
+  root["format"] = kTopologyFormat;
   root["name"] = topology.name();
   root["unit_bytes_per_s"] = topology.unit_bytes_per_s();
   root["members_forward"] = topology.members_forward();
@@ -122,8 +122,9 @@ absl::StatusOr<Topology> ParseTopologyJson(std::string_view text) {
     return status;
   const absl::StatusOr<std::string> format = StringField(*root, "", "format");
   if (!format.ok()) return format.status();
-  if (*format != kFormat)
-    return JsonError("format", fmt::format("'{}' is not {}", Printable(*format, 64), kFormat));
+  if (*format != kTopologyFormat)
+    return JsonError("format",
+                     fmt::format("'{}' is not {}", Printable(*format, 64), kTopologyFormat));
   const absl::StatusOr<std::string> name = StringField(*root, "", "name");
   if (!name.ok()) return name.status();
   const absl::StatusOr<std::int64_t> unit =

@@ -19,7 +19,7 @@
 namespace phub::plan {
 namespace {
 
-class Reader {
+class TomlReader {
  public:
   absl::StatusOr<Topology> Read(const toml::table& root);
 
@@ -43,7 +43,7 @@ class Reader {
   std::map<std::pair<NodeIndex, NodeIndex>, std::uint32_t> line_of_link_;
 };
 
-absl::Status Reader::ReadHead(const toml::table& root) {
+absl::Status TomlReader::ReadHead(const toml::table& root) {
   if (const toml::node* node = root.get("name")) {
     const auto name = node->value_exact<std::string>();
     if (!name || name->size() > 200)
@@ -67,8 +67,8 @@ absl::Status Reader::ReadHead(const toml::table& root) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::int64_t> Reader::ReadLatency(const toml::table& table,
-                                                 std::int64_t otherwise) const {
+absl::StatusOr<std::int64_t> TomlReader::ReadLatency(const toml::table& table,
+                                                     std::int64_t otherwise) const {
   const toml::node* node = table.get("latency");
   if (node == nullptr) return otherwise;
   const auto text = node->value_exact<std::string>();
@@ -79,8 +79,8 @@ absl::StatusOr<std::int64_t> Reader::ReadLatency(const toml::table& table,
   return *latency;
 }
 
-absl::Status Reader::ReadNodes(const toml::table& root, std::string_view key, NodeKind kind,
-                               TopologyBuilder& builder) {
+absl::Status TomlReader::ReadNodes(const toml::table& root, std::string_view key, NodeKind kind,
+                                   TopologyBuilder& builder) {
   const toml::node* list = root.get(key);
   if (list == nullptr) return absl::OkStatus();
   if (!list->is_array())
@@ -100,7 +100,8 @@ absl::Status Reader::ReadNodes(const toml::table& root, std::string_view key, No
   return absl::OkStatus();
 }
 
-absl::StatusOr<NodeIndex> Reader::ReadEnd(const toml::table& table, std::string_view key) const {
+absl::StatusOr<NodeIndex> TomlReader::ReadEnd(const toml::table& table,
+                                              std::string_view key) const {
   const toml::node* node = table.get(key);
   if (node == nullptr) return TomlError(LineOf(table), fmt::format("link: '{}' is missing", key));
   const auto name = node->value_exact<std::string>();
@@ -114,8 +115,8 @@ absl::StatusOr<NodeIndex> Reader::ReadEnd(const toml::table& table, std::string_
   return found->second;
 }
 
-absl::StatusOr<Rational> Reader::ReadCapacity(const toml::table& table,
-                                              std::string_view link) const {
+absl::StatusOr<Rational> TomlReader::ReadCapacity(const toml::table& table,
+                                                  std::string_view link) const {
   const toml::node* node = table.get("bandwidth");
   if (node == nullptr) return Rational(1);
   std::optional<Rational> capacity;
@@ -135,9 +136,9 @@ absl::StatusOr<Rational> Reader::ReadCapacity(const toml::table& table,
   return *capacity;
 }
 
-absl::Status Reader::AddOnce(NodeIndex from, NodeIndex to, Rational capacity,
-                             std::int64_t latency_ns, std::uint32_t line,
-                             TopologyBuilder& builder) {
+absl::Status TomlReader::AddOnce(NodeIndex from, NodeIndex to, Rational capacity,
+                                 std::int64_t latency_ns, std::uint32_t line,
+                                 TopologyBuilder& builder) {
   const auto [earlier, is_new] = line_of_link_.emplace(std::pair(from, to), line);
   if (!is_new)
     return TomlError(
@@ -148,7 +149,7 @@ absl::Status Reader::AddOnce(NodeIndex from, NodeIndex to, Rational capacity,
   return absl::OkStatus();
 }
 
-absl::Status Reader::ReadLink(const toml::table& table, TopologyBuilder& builder) {
+absl::Status TomlReader::ReadLink(const toml::table& table, TopologyBuilder& builder) {
   constexpr std::array<std::string_view, 5> kKeys = {"from", "to", "bandwidth", "latency",
                                                      "one_way"};
   if (absl::Status status = CheckKeys(table, kKeys, "[[link]]"); !status.ok()) return status;
@@ -176,7 +177,7 @@ absl::Status Reader::ReadLink(const toml::table& table, TopologyBuilder& builder
   return status;
 }
 
-absl::Status Reader::ReadLinks(const toml::table& root, TopologyBuilder& builder) {
+absl::Status TomlReader::ReadLinks(const toml::table& root, TopologyBuilder& builder) {
   const toml::node* list = root.get("link");
   if (list == nullptr) return absl::InvalidArgumentError("the topology has no [[link]]");
   if (!list->is_array()) return TomlError(LineOf(*list), "write each link as a [[link]] table");
@@ -191,7 +192,7 @@ absl::Status Reader::ReadLinks(const toml::table& root, TopologyBuilder& builder
   return absl::OkStatus();
 }
 
-absl::StatusOr<Topology> Reader::Read(const toml::table& root) {
+absl::StatusOr<Topology> TomlReader::Read(const toml::table& root) {
   constexpr std::array<std::string_view, 8> kKeys = {
       "name", "unit", "latency", "members_forward", "members", "switches", "aggregators", "link"};
   if (absl::Status status = CheckKeys(root, kKeys, "a topology"); !status.ok()) return status;
@@ -215,7 +216,7 @@ absl::StatusOr<Topology> ParseTopologyToml(std::string_view text) {
         "the topology has {} bytes; at most {} are allowed", text.size(), kTopologyTextBytesMax));
   try {
     const toml::table root = toml::parse(text);
-    return Reader().Read(root);
+    return TomlReader().Read(root);
   } catch (const toml::parse_error& error) {
     return TomlError(error.source().begin.line, error.description());
   }

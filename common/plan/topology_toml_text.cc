@@ -9,7 +9,7 @@ namespace phub::plan {
 namespace {
 
 // A basic string of TOML.
-std::string Quoted(std::string_view text) {
+std::string QuotedToml(std::string_view text) {
   std::string quoted = "\"";
   for (const char character : text) {
     const auto code = static_cast<unsigned char>(character);
@@ -26,14 +26,14 @@ std::string NodesText(const Topology& topology, std::string_view key, NodeKind k
   std::string names;
   for (const Node& node : topology.nodes())
     if (node.kind == kind)
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", Quoted(node.name));
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", QuotedToml(node.name));
   return names.empty() ? "" : fmt::format("{} = [{}]\n", key, names);
 }
 
 }  // namespace
 
 std::string TopologyToToml(const Topology& topology) {
-  std::string text = fmt::format("name = {}\nunit = \"{}B/s\"\n{}", Quoted(topology.name()),
+  std::string text = fmt::format("name = {}\nunit = \"{}B/s\"\n{}", QuotedToml(topology.name()),
                                  topology.unit_bytes_per_s(),
                                  topology.members_forward() ? "members_forward = true\n" : "");
   text += NodesText(topology, "members", NodeKind::kMember);
@@ -45,7 +45,8 @@ std::string TopologyToToml(const Topology& topology) {
     const bool is_two_way = mirror && topology.link(*mirror).latency_ns == link.latency_ns;
     if (is_two_way && mirror->value < i) continue;  // written with its mirror
     text += fmt::format("\n[[link]]\nfrom = {}\nto = {}\nbandwidth = \"{}\"\nlatency = \"{}\"\n{}",
-                        Quoted(topology.node(link.from).name), Quoted(topology.node(link.to).name),
+                        QuotedToml(topology.node(link.from).name),
+                        QuotedToml(topology.node(link.to).name),
                         topology.CapacityOf(LinkIndex{i}).ToString(),
                         ExactDuration(link.latency_ns), is_two_way ? "" : "one_way = true\n");
   }

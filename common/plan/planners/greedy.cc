@@ -43,7 +43,6 @@ namespace {
 
 constexpr std::uint32_t kTreesPerMemberMax = 4;
 constexpr double kAlmostEqual = 1.001;
-constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 // The number of starts is chosen for this many candidates of all starts together. A single start
 // may have more.
 constexpr std::size_t kWorkOfAll = std::size_t{1} << 21;
@@ -291,7 +290,7 @@ TreeCounts TreeCountsFor(const GreedyInput& input) {
 }
 
 // As many as take about a second.
-std::uint32_t StartsFor(const GreedyInput& input, TreeCounts counts, std::uint32_t starts) {
+std::uint32_t GreedyStarts(const GreedyInput& input, TreeCounts counts, std::uint32_t starts) {
   constexpr std::size_t kStartsMax = 100'000, kUsualMax = 256;
   if (starts > 0) return static_cast<std::uint32_t>(std::min<std::size_t>(starts, kStartsMax));
   const std::size_t least = counts.most - counts.least + 1;
@@ -312,10 +311,10 @@ std::uint32_t BestOf(const std::vector<StartResult>& results, TreeCounts counts)
   const auto place_of = [&](std::uint32_t start) {
     return std::pair(results[start].regret, counts.Of(start));
   };
-  std::uint32_t best = kNone;
+  std::uint32_t best = kNoIndex;
   for (std::uint32_t start = 0; start < results.size(); ++start)
     if (results[start].end_s <= least_s * kAlmostEqual &&
-        (best == kNone || place_of(start) < place_of(best)))
+        (best == kNoIndex || place_of(start) < place_of(best)))
       best = start;
   return best;
 }
@@ -328,7 +327,7 @@ absl::StatusOr<OutForest> GrowGreedy(const Topology& topology, const PlannerOpti
   if (!input.ok()) return input.status();
   const TreeCounts counts = TreeCountsFor(*input);
   if (absl::Status status = input->CheckLimits(counts.least); !status.ok()) return status;
-  const std::uint32_t starts = StartsFor(*input, counts, options.starts);
+  const std::uint32_t starts = GreedyStarts(*input, counts, options.starts);
   const bool has_preference =
       options.rules != nullptr && options.rules->preference != PlanPreference::kAny;
   const auto growth_of = [&](std::uint32_t start) {

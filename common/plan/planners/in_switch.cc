@@ -24,14 +24,13 @@
 namespace phub::plan {
 namespace {
 
-constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 constexpr std::size_t kRoundsMax = 16;
 constexpr std::size_t kTreesMax = 4096;  // of more than one round
 // One more round must reduce the time of the busiest link by this factor.
 constexpr double kWorthwhile = 0.99;
 
 using NextLink = std::pair<double, LinkIndex>;
-constexpr NextLink kUnreached{std::numeric_limits<double>::infinity(), LinkIndex{kNone}};
+constexpr NextLink kUnreached{std::numeric_limits<double>::infinity(), LinkIndex{kNoIndex}};
 
 // How many trees use each link. The reversed topology has the same link indices, so both phases can
 // share it.
@@ -92,20 +91,20 @@ class Grower {
   // Breadth-first search from the home. Returns whether it reaches all members.
   bool Spread(NodeIndex home) {
     home_ = home;
-    depth_.assign(topology_.nodes().size(), kNone);
+    depth_.assign(topology_.nodes().size(), kNoIndex);
     depth_[home.value] = 0;
     order_.assign(1, home);
     for (std::size_t head = 0; head < order_.size(); ++head) {
       if (!IsInner(order_[head])) continue;
       for (const LinkIndex link : topology_.OutLinks(order_[head])) {
         const NodeIndex next = topology_.link(link).to;
-        if (depth_[next.value] != kNone) continue;
+        if (depth_[next.value] != kNoIndex) continue;
         depth_[next.value] = depth_[order_[head].value] + 1;
         order_.push_back(next);
       }
     }
     return std::all_of(topology_.members().begin(), topology_.members().end(),
-                       [&](NodeIndex member) { return depth_[member.value] != kNone; });
+                       [&](NodeIndex member) { return depth_[member.value] != kNoIndex; });
   }
 
   OutTree TreeOf(NodeIndex home) {
@@ -149,7 +148,8 @@ class Grower {
       }
       for (const LinkIndex link : topology_.InLinks(node)) {
         const NodeIndex from = topology_.link(link).from;
-        if (depth_[from.value] == kNone || depth_[from.value] + 1 != depth_[node.value]) continue;
+        if (depth_[from.value] == kNoIndex || depth_[from.value] + 1 != depth_[node.value])
+          continue;
         const double total = cost + CostOf(link);
         if (!IsInner(from) || total >= next_[from.value].first) continue;
         if (next_[from.value] == kUnreached) reached.push_back(from);

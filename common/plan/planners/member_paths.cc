@@ -7,8 +7,6 @@
 namespace phub::plan {
 namespace {
 
-constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
-
 // The search from one member.
 class PathSearch {
  public:
@@ -16,14 +14,14 @@ class PathSearch {
       : topology_(topology),
         from_(from),
         limit_(limit),
-        distance_(topology.nodes().size(), kNone),
+        distance_(topology.nodes().size(), kNoIndex),
         arrivals_(topology.nodes().size()) {}
 
   std::vector<MemberPath> Run() {
     Spread();
     for (std::uint32_t rank = 0; rank < topology_.members().size(); ++rank) {
       const NodeIndex member = topology_.members()[rank];
-      if (rank == from_ || distance_[member.value] == kNone) continue;
+      if (rank == from_ || distance_[member.value] == kNoIndex) continue;
       to_ = rank;
       left_ = limit_;
       Path reversed;
@@ -42,7 +40,7 @@ class PathSearch {
       if (node != root && topology_.IsMember(node)) continue;
       for (const LinkIndex link : topology_.OutLinks(node)) {
         const NodeIndex next = topology_.link(link).to;
-        if (distance_[next.value] == kNone) {
+        if (distance_[next.value] == kNoIndex) {
           distance_[next.value] = distance_[node.value] + 1;
           queue.push_back(next);
         }

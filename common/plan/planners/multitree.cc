@@ -31,7 +31,6 @@ namespace phub::plan {
 namespace {
 
 constexpr std::uint32_t kNear = 2;  // search limit: the member and its switch
-constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 // Limit of one run without --starts: several seconds. 1,024 members on a torus need less.
 constexpr std::uint64_t kLinkVisitsMax = std::uint64_t{1} << 31;
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
@@ -69,15 +68,15 @@ class Growth {
     arrived_by_.resize(topology.nodes().size());
   }
 
-  // Returns the number of steps. kNone if it reaches `limit`, if the search visits more than
+  // Returns the number of steps. kNoIndex if it reaches `limit`, if the search visits more than
   // `visits_max` links, or if no edge can be added.
   std::uint32_t Run(std::uint32_t limit, std::uint64_t visits_max) {
     const std::size_t count = roots_.size();
     std::size_t missing = count * (count - 1);
     for (std::uint32_t step = 0; missing > 0; ++step) {
-      if (step + 1 >= limit || link_visits_ > visits_max) return kNone;
+      if (step + 1 >= limit || link_visits_ > visits_max) return kNoIndex;
       const std::size_t added = RunStep(step);
-      if (added == 0) return kNone;
+      if (added == 0) return kNoIndex;
       missing -= added;
       steps_ = step + 1;
     }
@@ -101,7 +100,7 @@ class Growth {
       progress = false;
       for (const std::uint32_t root : roots_) {
         if (GiveFromOne(root, kNear, near_cursor[root], holder_count[root], step) ||
-            GiveFromOne(root, kNone, far_cursor[root], holder_count[root], step)) {
+            GiveFromOne(root, kNoIndex, far_cursor[root], holder_count[root], step)) {
           progress = true;
           ++added;
         }
@@ -173,7 +172,7 @@ class Growth {
   std::vector<NodeIndex> queue_;
 };
 
-std::uint32_t StartsFor(const Topology& topology, const PlannerOptions& options) {
+std::uint32_t MultitreeStarts(const Topology& topology, const PlannerOptions& options) {
   constexpr std::uint32_t kStartsMax = 100'000;
   if (options.starts > 0) return std::min(options.starts, kStartsMax);
   const std::size_t count = topology.members().size();
@@ -196,16 +195,16 @@ std::uint32_t FewestSteps(const Topology& topology) {
 
 absl::StatusOr<OutForest> GrowMultiTree(const Topology& topology, const PlannerOptions& options) {
   constexpr std::uint32_t kBatch = 16;
-  const std::uint32_t starts = StartsFor(topology, options);
+  const std::uint32_t starts = MultitreeStarts(topology, options);
   const std::uint32_t enough = starts > 1 ? FewestSteps(topology) : 1;
   std::optional<OutForest> best;
-  std::uint32_t best_steps = kNone;
+  std::uint32_t best_steps = kNoIndex;
   const std::uint64_t visits_max = options.starts > 0 ? kNoLimit : kLinkVisitsMax;
   // Batches have a fixed size, and only results of earlier batches end a run early: the result does
   // not depend on threads or timing.
   for (std::uint32_t first = 0; first < starts && best_steps > enough; first += kBatch) {
     const std::uint32_t count = std::min(kBatch, starts - first);
-    std::vector<std::uint32_t> steps(count, kNone);
+    std::vector<std::uint32_t> steps(count, kNoIndex);
     std::vector<std::uint64_t> visits(count, 0);
     const auto grow = [&](std::uint32_t i, std::uint32_t limit) {
       Growth growth(topology, options.seed + first + i, first + i > 0);
@@ -218,7 +217,7 @@ absl::StatusOr<OutForest> GrowMultiTree(const Topology& topology, const PlannerO
     const auto least = std::min_element(steps.begin(), steps.end());
     if (*least < best_steps) {
       best_steps = *least;
-      best = grow(static_cast<std::uint32_t>(least - steps.begin()), kNone);
+      best = grow(static_cast<std::uint32_t>(least - steps.begin()), kNoIndex);
     } else if (!best && visits[0] > visits_max) {
       return absl::FailedPreconditionError(fmt::format(
           "the search visits more than {} links; --starts 1 removes this limit", visits_max));

@@ -63,7 +63,7 @@ Ranks NearestNeighbourCircle(const Distances& distances) {
 
 // 2-opt: reverses parts of the ring while that makes it shorter. It terminates because lengths are
 // integers and strictly decrease.
-void TwoOpt(const Distances& distances, Ranks& circle) {
+void TwoOptCircle(const Distances& distances, Ranks& circle) {
   const std::size_t count = circle.size();
   for (bool improved = true; improved;) {
     improved = false;
@@ -156,7 +156,7 @@ std::vector<NodeIndex> RingOrder(const Topology& topology, std::uint64_t seed) {
   }
   if (distances.Length(best) > shortest) {
     Ranks circle = NearestNeighbourCircle(distances);
-    TwoOpt(distances, circle);
+    TwoOptCircle(distances, circle);
     keep_shorter(circle);
   }
   std::vector<NodeIndex> order;

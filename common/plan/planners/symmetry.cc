@@ -14,7 +14,6 @@
 namespace phub::plan {
 namespace {
 
-constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 constexpr std::size_t kTriesMax = 1u << 16;  // of images of switches, for one rotation
 
 // Extends a permutation of the members to the switches, by backtracking.
@@ -49,7 +48,7 @@ class Extension {
     const auto agree = [&](LinkIndex index) {
       const Link& link = topology_.link(index);
       const NodeIndex from = images_[link.from.value], to = images_[link.to.value];
-      if (from.value == kNone || to.value == kNone) return true;
+      if (from.value == kNoIndex || to.value == kNoIndex) return true;
       const std::optional<LinkIndex> other = topology_.FindLink(from, to);
       return other && topology_.link(*other).capacity == link.capacity &&
              topology_.link(*other).latency_ns == link.latency_ns;
@@ -65,7 +64,7 @@ class Extension {
     bool is_outgoing = false, is_limited = false;
     const auto consider = [&](NodeIndex neighbour, bool outgoing) {
       const NodeIndex image = images_[neighbour.value];
-      if (image.value == kNone) return;
+      if (image.value == kNoIndex) return;
       const auto links = outgoing ? topology_.OutLinks(image) : topology_.InLinks(image);
       if (is_limited && links.size() >= fewest.size()) return;
       fewest = links;
@@ -101,12 +100,12 @@ class Extension {
       if (Agrees(node) && Place(index + 1)) return true;
       is_used_[image.value] = false;
     }
-    images_[node.value] = NodeIndex{kNone};
+    images_[node.value] = NodeIndex{kNoIndex};
     return false;
   }
 
   const Topology& topology_;
-  Permutation images_;  // kNone: none yet
+  Permutation images_;  // kNoIndex: none yet
   std::vector<bool> is_used_;
   std::vector<NodeIndex> switches_;
   std::size_t tries_ = 0;
@@ -155,7 +154,7 @@ class Finder {
 
  private:
   std::optional<Permutation> ExtensionOf(const Rotation& rotation) const {
-    Permutation images(topology_.nodes().size(), NodeIndex{kNone});
+    Permutation images(topology_.nodes().size(), NodeIndex{kNoIndex});
     std::vector<std::uint32_t> image_of;
     const auto members = topology_.members();
     for (std::uint32_t rank = 0; rank < members.size(); ++rank) {
@@ -196,12 +195,12 @@ class Finder {
 
   Symmetry Result() {
     Symmetry symmetry;
-    symmetry.orbit_of.assign(topology_.links().size(), kNone);
+    symmetry.orbit_of.assign(topology_.links().size(), kNoIndex);
     symmetry.uses.assign(topology_.links().size(), 0);
     std::uint32_t orbits = 0;
     for (std::uint32_t i = 0; i < topology_.links().size(); ++i) {
       const Link& link = topology_.link(LinkIndex{i});
-      const bool is_new = symmetry.orbit_of[i] == kNone;
+      const bool is_new = symmetry.orbit_of[i] == kNoIndex;
       for (const Permutation& element : group_) {
         const LinkIndex image =
             *topology_.FindLink(element[link.from.value], element[link.to.value]);

@@ -17,10 +17,8 @@ struct Batch {
   std::int64_t count = 0;
   std::vector<std::size_t> edges;      // indices of PathEdges, in the order of growth
   std::vector<std::uint32_t> reached;  // ranks, in the order of joining
-  std::vector<std::uint32_t> depth;    // by rank; kNone: not reached
+  std::vector<std::uint32_t> depth;    // by rank; kNoIndex: not reached
 };
-
-constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
 class Packer {
  public:
@@ -33,7 +31,7 @@ class Packer {
       leaving_[topology.RankOf(edges_[i].from)].push_back(i);
     forest_.share_unit = supply * members;
     for (std::uint32_t root = 0; root < members; ++root) {
-      Batch batch{root, supply, {}, {root}, std::vector<std::uint32_t>(members, kNone)};
+      Batch batch{root, supply, {}, {root}, std::vector<std::uint32_t>(members, kNoIndex)};
       batch.depth[root] = 0;
       open_.push_back(std::move(batch));
     }
@@ -70,7 +68,7 @@ class Packer {
     for (const std::uint32_t from : batch.reached) {  // in order of depth, as the tree grows
       for (const std::size_t index : leaving_[from]) {
         const std::uint32_t to = topology_.RankOf(edges_[index].to);
-        if (edges_[index].capacity == 0 || batch.depth[to] != kNone) continue;
+        if (edges_[index].capacity == 0 || batch.depth[to] != kNoIndex) continue;
         if (IsBlocked(batch, from, to)) continue;
         const std::int64_t room = Room(batch, index, from, to);
         if (room == 0) {
