@@ -28,7 +28,8 @@ namespace phub::server {
 namespace {
 
 constexpr int kTurnMs = 100;
-constexpr DurationNs kStartTimeout = 20 * kSecond;
+// Long: on a starved host, or under emulation, a front takes more than 20 s until it serves.
+constexpr DurationNs kStartTimeout = 60 * kSecond;
 constexpr DurationNs kStopTimeout = 2 * kSecond;
 constexpr DurationNs kStopPoll = 10 * kMillisecond;
 // A front that ends at once is started again after a delay that grows up to this one.

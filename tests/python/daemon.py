@@ -15,7 +15,7 @@ from typing import Any, Callable
 
 import phub
 
-PATIENCE_S = 20.0  # much longer than any step takes
+PATIENCE_S = 60.0  # much longer than any step takes
 
 
 class Daemon:
