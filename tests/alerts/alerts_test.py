@@ -2,7 +2,7 @@
 job that stalls, one whose job has lost a rank, one that refuses workers, one whose memory is full,
 and one that is down. Exactly the alerts for these states fire, and none names a healthy job.
 
-Durations in the rules are shorter here: a minute is a second.
+Durations in the rules are shorter here: a minute is a second, but none is below 4 seconds.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ SHIPPED = REPOSITORY / "deploy" / "prometheus"
 PHUBD, TRAINER = os.environ["PHUB_PHUBD"], os.environ["PHUB_TRAINER"]
 PATIENCE_S = 90
 MINUTE_MS = 1000
+SHORTEST_MS = 4000  # on a busy machine, a healthy daemon may answer some scrapes too late
 LONGEST_S = 15 * MINUTE_MS / 1000  # of the rules' durations
 
 
@@ -119,7 +120,7 @@ class AlertsTest(unittest.TestCase):
 
         def shorter(match: re.Match[str]) -> str:
             minutes = int(match[1]) * (60 if match[2] == "h" else 1)
-            return f"{minutes * MINUTE_MS}ms"
+            return f"{max(minutes * MINUTE_MS, SHORTEST_MS)}ms"
         text = (SHIPPED / "alerts.yml").read_text()
         rules.write_text(re.sub(r"(?<=\[|\s)(\d+)([mh])(?=\]|\n)", shorter, text))
         subprocess.run([self.programs / "promtool", "check", "config", file], check=True,

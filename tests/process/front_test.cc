@@ -136,7 +136,7 @@ TEST_F(FrontTest, RapidResetsEndTheConnection) {
       },
       std::chrono::seconds(5));
   EXPECT_GT(ended, 0);
-  EXPECT_GT(Counted("phub_connections_refused_flood_total"), 0u);
+  EXPECT_TRUE(CountReaches("phub_connections_refused_flood_total", 1));
 }
 
 TEST_F(FrontTest, FramesWithoutAnEndThatCostNothingAreCutOff) {
@@ -195,7 +195,7 @@ TEST_F(FrontTest, MessagesThatWouldNeedMuchMemoryAreNotParsed) {
         }
       },
       std::chrono::seconds(4));
-  EXPECT_GT(Counted("phub_requests_refused_size_total"), 0u);
+  EXPECT_TRUE(CountReaches("phub_requests_refused_size_total", 1));
 }
 
 TEST_F(FrontTest, SilentConnectionsKeepNobodyOut) {
@@ -242,7 +242,7 @@ TEST_F(FrontTest, ItIsStartedAgainWhenItDies) {
     EXPECT_TRUE(status.ok()) << status.error_message();
     EXPECT_NE(Front(), front);
   }
-  EXPECT_EQ(Counted("phub_front_restarts_total"), restarts + 5);
+  EXPECT_TRUE(CountReaches("phub_front_restarts_total", restarts + 5));
 }
 
 TEST_F(FrontTest, ItHasGivenUpWhatItDoesNotNeed) {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 
 #include "client/cli/certificates.h"
 #include "common/base/secret_file.h"
@@ -80,6 +81,13 @@ class IdentityTest : public ::testing::Test {
     const std::size_t end = stats.output.find('\n', at);
     const std::size_t number = stats.output.rfind(' ', end) + 1;
     return std::stoull(stats.output.substr(number, end - number));
+  }
+  // The front, and calls that it refuses, are counted a moment after the answer.
+  static bool CountReaches(const std::string& counter, std::uint64_t value) {
+    for (int i = 0; i < 300 && Counted(counter) < value; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return Counted(counter) >= value;
   }
   static v1::JoinRequest JoinOf(const std::string& job, std::uint32_t world_size) {
     v1::JoinRequest request;
