@@ -2,6 +2,15 @@
 // loop", "under control's lock". Exists in checked builds only (see owner_thread.h).
 #pragma once
 
+#include "common/base/check.h"
+
+// Checks that the calling thread has the mark; `text`: what is wrong otherwise.
+#ifdef NDEBUG
+#define PHUB_CHECK_MARK(mark, text) static_cast<void>(0)
+#else
+#define PHUB_CHECK_MARK(mark, text) PHUB_CHECK(mark::Holds(), text)
+#endif
+
 namespace phub {
 
 // Marks the calling thread while the object exists. `What` names the mark; objects may nest.

@@ -5,7 +5,6 @@
 // Control without a ControlThread must have an OnControl object.
 #pragma once
 
-#include "common/base/check.h"
 #include "common/base/thread_mark.h"
 
 namespace phub::server {
@@ -14,9 +13,4 @@ using OnControl = ThreadMark<class ControlMark>;
 
 }  // namespace phub::server
 
-#ifdef NDEBUG
-#define PHUB_ON_CONTROL() static_cast<void>(0)
-#else
-#define PHUB_ON_CONTROL() \
-  PHUB_CHECK(::phub::server::OnControl::Holds(), "control's lock is not held")
-#endif
+#define PHUB_ON_CONTROL() PHUB_CHECK_MARK(::phub::server::OnControl, "control's lock is not held")

@@ -31,7 +31,7 @@ std::string DescribeError(transport::TransportError error, transport::ProtocolEr
 
 std::string DescribeLoss(const Event& event, std::string_view peer) {
   if (event.refused) {
-    return "phubd could not serve it: its host lacks memory, or watches for epoll "
+    return "phubd could not serve the lane: its host lacks memory or epoll watches "
            "(fs.epoll.max_user_watches)";
   }
   std::string text = DescribeError(event.error, event.protocol_error, peer);

@@ -5,7 +5,6 @@
 // test that calls stages without a loop must have an OnCoreLoop object.
 #pragma once
 
-#include "common/base/check.h"
 #include "common/base/thread_mark.h"
 
 namespace phub::server {
@@ -14,8 +13,4 @@ using OnCoreLoop = ThreadMark<class CoreLoopMark>;
 
 }  // namespace phub::server
 
-#ifdef NDEBUG
-#define PHUB_ON_CORE_LOOP() static_cast<void>(0)
-#else
-#define PHUB_ON_CORE_LOOP() PHUB_CHECK(::phub::server::OnCoreLoop::Holds(), "not on a core loop")
-#endif
+#define PHUB_ON_CORE_LOOP() PHUB_CHECK_MARK(::phub::server::OnCoreLoop, "not on a core loop")

@@ -52,8 +52,7 @@ inline constexpr ElementType kElementTypeOf<std::int64_t> = i64;
 template <>
 inline constexpr ElementType kElementTypeOf<std::uint8_t> = u8;
 template <typename T>
-concept Element = kElementTypeOf<T>
-!= ElementType{};
+concept Element = kElementTypeOf<T> != ElementType{};
 
 // Views of elements whose type is known at run time. They convert from spans and vectors.
 struct Elements {

@@ -260,6 +260,7 @@ void Metrics::ContinueForCalls(const std::shared_ptr<Sampling>& sampling,
   }
   sampling_calls_ = false;
   if (waiting_calls_.empty()) return;
+  if (context_.background == nullptr) return SampleForCalls();
   sampling_calls_ = true;  // a sample of its own turn
   context_.background->Run(
       kNoTenant, [] {}, [this] { SampleForCalls(); });

@@ -22,9 +22,9 @@ ParseResult ParseRequest(grpc::ByteBuffer& bytes, google::protobuf::Message& req
   if (!needed.has_value()) return invalid;
   if (*needed > bytes_max) {
     return {absl::ResourceExhaustedError(
-                fmt::format("this request of {} needs more than {} of memory once it is read, the "
-                            "most for a request of its kind; divide it, for example into smaller "
-                            "batches of keys",
+                fmt::format("this request of {} would need more than {} of memory, the limit for "
+                            "requests of its kind; split it, for example into smaller batches of "
+                            "keys",
                             FormatBytes(bytes.Length()), FormatBytes(bytes_max))),
             ControlCounter::requests_refused_size};
   }

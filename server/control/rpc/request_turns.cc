@@ -25,9 +25,9 @@ absl::StatusOr<RequestTurns::Token> RequestTurns::Charge(const std::string& tena
   const std::uint64_t charged = known == state_->charged.end() ? 0 : known->second;
   if (charged + bytes > tenant_bytes_max_) {
     return absl::ResourceExhaustedError(fmt::format(
-        "requests that wait and answers that are not read yet of this tenant have {}; with this "
-        "one of {} they exceed request_memory ({}). Read answers, or call again later",
-        FormatBytes(charged), FormatBytes(bytes), FormatBytes(tenant_bytes_max_)));
+        "waiting requests and unread answers of tenant {} use {}; {} more would exceed "
+        "request_memory ({}): read the answers, or retry later",
+        tenant, FormatBytes(charged), FormatBytes(bytes), FormatBytes(tenant_bytes_max_)));
   }
   if (bytes > 0) state_->charged[tenant] = charged + bytes;
   return Token(nullptr, [state = state_, tenant, bytes](void*) {

@@ -16,12 +16,6 @@ const wire::HyperParameters kTheirs{.learning_rate = 0.5, .momentum = 0.9};
 
 class RackConflictsTest : public RackJobsTest {
  protected:
-  void Begin() {
-    EnterAll();
-    const auto keys = node(0).AddKeys(RackNode::Batch(sessions[0], 0, {RackNode::Key("w", 10)}));
-    Settle();
-    ASSERT_TRUE(keys->ok()) << keys->message();
-  }
   // The core loops of this rack know the values of version 2.
   void Know(std::uint32_t rack, const wire::HyperParameters& values) {
     node(rack).cores[0]->fill_stalls = [values](StallReport& report) {
@@ -51,7 +45,7 @@ class RackConflictsTest : public RackJobsTest {
 };
 
 TEST_F(RackConflictsTest, ShowTheValuesOfBothRacksToAllRanks) {
-  Begin();
+  EnterAllWithAKey();
   Know(1, kTheirs);
   Know(2, kOurs);
   Disagree();
@@ -67,7 +61,7 @@ TEST_F(RackConflictsTest, ShowTheValuesOfBothRacksToAllRanks) {
 }
 
 TEST_F(RackConflictsTest, EndTheJobWithoutAnAnswer) {
-  Begin();
+  EnterAllWithAKey();
   Know(1, kOurs);  // not the values that were pushed
   Disagree();
   EXPECT_EQ(FaultOf(0), "");
@@ -77,7 +71,7 @@ TEST_F(RackConflictsTest, EndTheJobWithoutAnAnswer) {
 }
 
 TEST_F(RackConflictsTest, AQuestionAboutAnUnknownKeyHasNoAnswer) {
-  Begin();
+  EnterAllWithAKey();
   v1::PeerMessage message;
   message.mutable_hyper_parameters_asked()->set_key(77);
   message.mutable_hyper_parameters_asked()->set_version(1);

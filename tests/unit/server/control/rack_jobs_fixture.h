@@ -216,6 +216,12 @@ class RackJobsTest : public ::testing::Test {
     }
   }
   void EnterAll() { Enter({0, 1, 2, 3, 4, 5}); }
+  void EnterAllWithAKey() {
+    EnterAll();
+    const auto keys = node(0).AddKeys(RackNode::Batch(sessions[0], 0, {RackNode::Key("w", 10)}));
+    Settle();
+    ASSERT_TRUE(keys->ok()) << keys->message();
+  }
   void Leave(const std::vector<std::uint32_t>& ranks) {
     for (const std::uint32_t rank : ranks) {
       const auto call = NodeOf(rank).Leave(sessions[rank]);

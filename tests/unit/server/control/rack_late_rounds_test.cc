@@ -13,10 +13,7 @@ constexpr std::uint64_t kIteration = 8;
 class RackLateRoundsTest : public RackJobsTest {
  protected:
   void Begin() {
-    EnterAll();
-    const auto keys = node(0).AddKeys(RackNode::Batch(sessions[0], 0, {RackNode::Key("w", 10)}));
-    Settle();
-    ASSERT_TRUE(keys->ok()) << keys->message();
+    EnterAllWithAKey();
     for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
       ShardMetrics& metrics =
           node(rack).cores[0]->Executed(Command::Kind::kAddJob).at(0).shard->metrics;

@@ -40,6 +40,13 @@ class MovementTest : public CoreLoopTest {
     transport_.Deliver(lanes_[rank], Move(chunk, iteration, 0), part);
     loop_.RunOnce();
   }
+  void ExpectBroadcastRefused(KeyMovement movement) {
+    StartMovement(movement);
+    wire::MessageHeader header = Gradient(0, 1, 0);
+    header.operation = wire::RoundOperation::kAssign;
+    transport_.Deliver(lanes_[0], header, Filled(1.0f));
+    EXPECT_EQ(FaultOf(), FaultCode::kUnexpectedKind);
+  }
   // Runs a round of every chunk. Expect: each part arrives at its receiver, and nowhere else.
   void ExpectRoundMoves() {
     for (std::uint32_t chunk = 0; chunk < parts_.count(); ++chunk) {
@@ -176,11 +183,7 @@ TEST_F(MovementTest, APartOfAScatterFromAnotherRankThanTheRootIsRefused) {
 }
 
 TEST_F(MovementTest, ABroadcastOfAnAllToAllIsRefused) {
-  StartMovement(KeyMovement::kAllToAll);
-  wire::MessageHeader header = Gradient(0, 1, 0);
-  header.operation = wire::RoundOperation::kAssign;
-  transport_.Deliver(lanes_[0], header, Filled(1.0f));
-  EXPECT_EQ(FaultOf(), FaultCode::kUnexpectedKind);
+  ExpectBroadcastRefused(KeyMovement::kAllToAll);
 }
 
 TEST_F(MovementTest, APullOfAnAllToAllHasPayloadForItsReceiverOnly) {
@@ -198,11 +201,7 @@ TEST_F(MovementTest, APullOfAnAllToAllHasPayloadForItsReceiverOnly) {
 }
 
 TEST_F(MovementTest, ABroadcastOfAReduceScatterIsRefused) {
-  StartMovement(KeyMovement::kReduceScatter);
-  wire::MessageHeader header = Gradient(0, 1, 0);
-  header.operation = wire::RoundOperation::kAssign;
-  transport_.Deliver(lanes_[0], header, Filled(1.0f));
-  EXPECT_EQ(FaultOf(), FaultCode::kUnexpectedKind);
+  ExpectBroadcastRefused(KeyMovement::kReduceScatter);
 }
 
 TEST_F(MovementTest, AReduceScatterSendsTheSumToItsOwnerOnly) {
