@@ -47,6 +47,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         metavar="LIST", help="phub's transports: shm, tcp (default shm)")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd",
                         help="optimizer of torch.optim (default sgd)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
+                        help="where the model is: all workers use the first GPU with cuda, whose "
+                        "tensors gloo and phub stage through the host (default cpu)")
     parser.add_argument("--batch", type=int, default=0, metavar="N",
                         help="examples per worker and step (default: 32 for mlp, 8 for resnet18, "
                         "4 for gpt and resnet50)")
@@ -57,6 +60,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--python", default=os.environ.get("PHUB_TORCH_PYTHON", "/usr/bin/python3"),
                         help="interpreter with torch (default: PHUB_TORCH_PYTHON, "
                         "or /usr/bin/python3)")
+
+
+def systems_on(device: str) -> tuple[str, ...]:
+    """The daemon's optimizers take no CUDA tensors."""
+    return SYSTEMS if device == "cpu" else tuple(name for name in SYSTEMS if name != "daemon")
 
 
 def free_port() -> int:
@@ -77,11 +85,12 @@ def train(context: Context, daemon: Daemon, name: str, workers: int, transport: 
         "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "client" / "python"),
         "PHUB_LIBRARY": str(context.build.folder / "client" / "libphub.so.0")}
     program = [options.python, str(ROOT / "bench" / "peers" / "torch_training.py"),
-               "--model", name, "--batch", str(batch), "--systems", ",".join(SYSTEMS),
+               "--model", name, "--batch", str(batch),
+               "--systems", ",".join(systems_on(options.device)),
                "--optimizer", options.optimizer,
                "--blocks", str(blocks), "--steps", str(steps), "--transport", transport,
                "--daemon-pid", str(daemon.pid), "--endpoint", daemon.endpoint,
-               "--output", str(output)]
+               "--device", options.device, "--output", str(output)]
     run_together([Command(program, context.scratch / f"rank-{rank}.log",
                           environment | {"RANK": str(rank)}) for rank in range(workers)], 600)
     if not output.is_file():
@@ -165,7 +174,8 @@ def run(context: Context) -> list[Result]:
             for transport in options.transport:
                 batch = 2 if context.smoke else options.batch or BATCHES[name]
                 case = (f"{name}, {workers} workers, {transport}, batch {batch}, "
-                        f"{options.optimizer}")
+                        f"{options.optimizer}"
+                        f"{', on a GPU' if options.device == 'cuda' else ''}")
                 context.progress(case)
                 with Daemon(context.build, context.scratch) as daemon:
                     blocks = train(context, daemon, name, workers, transport, batch)

@@ -4,7 +4,7 @@ All backends are process groups of the same processes, and take turns block by b
 order, so that the host's other load falls on all of them alike. "alone" is a step without exchange,
 "daemon" one with phub.torch.DistributedOptimizer instead of DistributedDataParallel. "copies" is
 DistributedDataParallel whose hook exchanges nothing: what its own copies into buckets and out of
-them cost, which no backend can avoid.
+them cost, which no backend can avoid. With --device cuda, all ranks use the first GPU.
 Writes a JSON file: seconds and CPU seconds per step of every block.
 """
 
@@ -72,7 +72,7 @@ class Gpt(nn.Module):
                                            norm_first=True)
         self.layers = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
         self.out = nn.Linear(width, words, bias=False)
-        self.mask = nn.Transformer.generate_square_subsequent_mask(length)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.out(self.layers(self.word(x) + self.place, mask=self.mask)).flatten(0, 1)
@@ -126,6 +126,7 @@ def main() -> None:
     parser.add_argument("--daemon-pid", type=int, required=True)
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--transport", required=True)
+    parser.add_argument("--device", choices=["cpu", "cuda"], required=True)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     import phub.torch
@@ -133,7 +134,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
     rank = dist.get_rank()
-    model, x, y = workload(options.model, options.batch)
+    model, x, y = (each.to(options.device) for each in workload(options.model, options.batch))
     trained: dict[str, nn.Module] = {"alone": copy.deepcopy(model)}
     given = phub.torch.Options(endpoint=options.endpoint, transport=options.transport)
     if "phub" in options.systems:
@@ -157,6 +158,8 @@ def main() -> None:
             optimizers[name].zero_grad()
             nn.functional.cross_entropy(trained[name](x), y).backward()
             optimizers[name].step()
+        if options.device == "cuda":
+            torch.cuda.synchronize()
 
     # Buckets are rebuilt after the first step; phub adds keys, and then moves buckets.
     for name in trained:

@@ -141,7 +141,7 @@ def case_broadcast(rank: int, size: int) -> None:
     dist.broadcast(strided, 1)
     same(strided, torch.full((6, 4), 1.0))
     special = torch.tensor([math.nan, math.inf, -0.0, 1e-42])
-    copy = special * (rank == 0)
+    copy = special.clone() if rank == 0 else torch.zeros(4)
     dist.broadcast(copy, 0)
     same(copy.view(torch.int32), special.view(torch.int32))
 

@@ -13,6 +13,17 @@ COUNTS = (70_001, 600_007)
 REPETITIONS = 3
 
 
+def case_all_reduce_again(rank: int, size: int) -> None:
+    for repetition in range(REPETITIONS):
+        for count in COUNTS:
+            tensors = [torch.arange(count) % 1000 + rank + each + 0.5 for each in range(4)]
+            works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+            for each, (work, tensor) in enumerate(zip(works, tensors)):
+                work.wait()
+                whole = (torch.arange(count) % 1000 + each + 0.5) * size + sum(range(size))
+                same(tensor, whole)
+
+
 def case_reduce_scatter_again(rank: int, size: int) -> None:
     for count in COUNTS:
         for repetition in range(REPETITIONS):

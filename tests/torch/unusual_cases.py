@@ -125,6 +125,19 @@ def case_of_no_dimensions(rank: int, size: int) -> None:
     check_all(rank, size, lambda number: torch.tensor(number + 1.0))
 
 
+def case_default_device(rank: int, size: int) -> None:
+    """Programs that set torch's default device: phub's own tensors stay on the CPU."""
+    if not hasattr(torch, "set_default_device"):
+        return
+    for count in (4, 200_000):
+        for name, call in calls(rank, size).items():
+            with torch.device("meta"):
+                results = call(lambda number: torch.full((count,), number + 1.0, device="cpu"))
+                dist.barrier()
+            for result, value in zip(results, expected(name, rank, size)):
+                same(result, torch.full((count,), value, device="cpu"))
+
+
 def case_that_require_a_gradient(rank: int, size: int) -> None:
     check_all(rank, size, lambda number: torch.full((4,), number + 1.0, requires_grad=True))
 

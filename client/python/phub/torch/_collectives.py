@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 import torch
 
-from ._buffers import Buffer, all_of, in_order, joined
-from ._operation import Operation
+from ._buffers import Buffer
+from ._operation import Call, Operation
+from ._receivers import receivers
 from ._reductions import Reductions
-from ._submitter import SMALL_BYTES_MAX, once, sizes_of
+from ._submitter import SMALL_BYTES_MAX, sizes_of
 from ._transfer import Transfer, move, move_parts, reduce
 from ._types import name_of
 
@@ -27,19 +29,16 @@ class Collectives(Reductions):
     ) -> Operation:
         self._check_rank(name, "root", root)
         is_root = self.rank == root
+        call = Call(name, timeout, f"(root {root}) of {sizes_of(tensors)}", result=list(tensors))
         buffers = [Buffer(each, name, read=is_root) for each in tensors]
-        transfers = [
-            move(
-                root,
-                buffer.bytes.numel(),
-                buffer.bytes if is_root else None,
-                None if is_root else buffer.bytes,
-            )
-            for buffer in buffers
-        ]
-        finish = None if is_root else all_of(buffers)
-        details = f"(root {root}) of {sizes_of(tensors)}"
-        return self._submit(name, details, once(transfers), list(tensors), finish, timeout)
+        for buffer in buffers:
+            source, target = (buffer.bytes, None) if is_root else (None, buffer.bytes)
+            call.transfers.append(move(root, buffer.bytes.numel(), source, target))
+        if is_root:
+            call.sources = buffers
+        else:
+            call.targets = buffers
+        return self.exchange.submit(call)
 
     def all_gather(
         self,
@@ -49,31 +48,18 @@ class Collectives(Reductions):
         timeout: Optional[float],
         root: Optional[int] = None,
         result: Optional[list[Any]] = None,
-        more: Optional[Callable[[], None]] = None,
+        targets: Sequence[Buffer] = (),
     ) -> Operation:
         """outputs[i]: one tensor for each rank, which takes that rank's inputs[i]. root: the only
-        rank with outputs. more: is done at the end."""
+        rank with outputs. targets: whose memory the outputs are."""
         wanted = root is None or root == self.rank
-        sources = [Buffer(each, name) for each in inputs]
-        targets: list[Buffer] = []
-        transfers: list[Transfer] = []
-        finishes: list[Callable[[], None]] = []
-        for index, source in enumerate(sources):
+        call = Call(name, timeout)
+        call.sources = [Buffer(each, name) for each in inputs]
+        for index, source in enumerate(call.sources):
             sizes = [source.bytes.numel()] * self.size
             into = None
             if wanted:
-                if len(outputs[index]) != self.size:
-                    raise ValueError(
-                        f"{name}: {len(outputs[index])} outputs were given, but the group has "
-                        f"{self.size} ranks"
-                    )
-                buffers = [Buffer(each, name, read=False) for each in outputs[index]]
-                for each in buffers:
-                    if each.dtype != source.dtype:
-                        raise ValueError(
-                            f"{name}: the input is {name_of(source.dtype)}, an output "
-                            f"{name_of(each.dtype)}"
-                        )
+                buffers = self._outputs_of(name, source, outputs[index])
                 into = [each.bytes for each in buffers]
                 if root is None:
                     sizes = [each.numel() for each in into]
@@ -84,26 +70,36 @@ class Collectives(Reductions):
                         f"{name}: the input has {source.count} elements, the outputs "
                         f"{[each.count for each in buffers]}"
                     )
-                targets += buffers
+                call.targets += buffers
             if root is None or sum(sizes) <= SMALL_BYTES_MAX:
-                transfers += self._gather(sizes, source.bytes, into, finishes)
+                call.transfers += self._gather(call, sizes, source.bytes, into)
             else:
-                transfers.append(self._gather_to_one(root, source.bytes, into, finishes))
+                call.transfers.append(self._gather_to_one(call, root, source.bytes, into))
         place = "" if root is None else f"(root {root})"
-        details = f"{place} of {sizes_of(inputs)}"
-        if result is None:
-            result = [each for each in outputs[0]] if wanted and outputs else []
-        finishes.append(all_of(targets))
-        if more is not None:
-            finishes.append(more)
-        return self._submit(name, details, once(transfers), result, in_order(finishes), timeout)
+        call.details = f"{place} of {sizes_of(inputs)}"
+        call.targets += targets
+        if result is not None:
+            call.result = result
+        elif wanted and outputs:
+            call.result = list(outputs[0])
+        return self.exchange.submit(call)
+
+    def _outputs_of(self, name: str, source: Buffer, outputs: Sequence[Any]) -> list[Buffer]:
+        if len(outputs) != self.size:
+            raise ValueError(
+                f"{name}: {len(outputs)} outputs were given, but the group has {self.size} ranks"
+            )
+        buffers = [Buffer(each, name, read=False) for each in outputs]
+        for each in buffers:
+            if each.dtype != source.dtype:
+                raise ValueError(
+                    f"{name}: the input is {name_of(source.dtype)}, an output "
+                    f"{name_of(each.dtype)}"
+                )
+        return buffers
 
     def _gather_to_one(
-        self,
-        root: int,
-        source: Any,
-        targets: Optional[Sequence[Any]],
-        finishes: list[Callable[[], None]],
+        self, call: Call, root: int, source: Any, targets: Optional[Sequence[Any]]
     ) -> Transfer:
         """targets: at the root, bytes for each rank's source."""
         transfer = move_parts(
@@ -117,7 +113,7 @@ class Collectives(Reductions):
                 for target, part in zip(wanted, value.view(self.size, -1)):
                     target.copy_(part)
 
-            finishes.append(finish)
+            call.finishes.append(finish)
         return transfer
 
     def scatter(
@@ -129,35 +125,40 @@ class Collectives(Reductions):
         timeout: Optional[float],
     ) -> Operation:
         self._check_rank(name, "root", root)
+        call = Call(name, timeout, f"(root {root}) of {sizes_of([output])}", result=[output])
         target = Buffer(output, name, read=False)
+        call.targets.append(target)
         size = target.bytes.numel()
         source = None
         if self.rank == root:
             if inputs is None or len(inputs) != self.size:
                 raise ValueError(f"{name}: the root needs one input for each of {self.size} ranks")
-            pieces = [Buffer(each, name) for each in inputs]
-            for each in pieces:
+            call.sources = [Buffer(each, name) for each in inputs]
+            for each in call.sources:
                 if each.bytes.numel() != size or each.dtype != target.dtype:
                     raise ValueError(f"{name}: inputs and output need the same size and type")
-            source = joined([each.bytes for each in pieces])
+            source = receivers.take(torch.uint8, size * self.size)
+            pieces = [each.bytes for each in call.sources]
+            call.preparations.append(functools.partial(torch.cat, pieces, out=source))
         if size * self.size > SMALL_BYTES_MAX:
-            transfer = move_parts(
-                "scatter", self.rank, self.size, size, source, target.bytes, root
+            call.transfers.append(
+                move_parts("scatter", self.rank, self.size, size, source, target.bytes, root)
             )
         else:
+            into = target.bytes
             if source is not None:
-                target.bytes.copy_(source[self.rank * size : (self.rank + 1) * size])
-            transfer = move(
-                root,
-                size * self.size,
-                source,
-                None if self.rank == root else target.bytes,
-                self.rank * size,
+                own = source[self.rank * size : (self.rank + 1) * size]
+                call.preparations.append(functools.partial(into.copy_, own))
+            call.transfers.append(
+                move(
+                    root,
+                    size * self.size,
+                    source,
+                    None if self.rank == root else into,
+                    self.rank * size,
+                )
             )
-        details = f"(root {root}) of {sizes_of([output])}"
-        return self._submit(
-            name, details, once([transfer]), [output], target.give_back, timeout
-        )
+        return self.exchange.submit(call)
 
     def all_to_all(
         self,
@@ -167,13 +168,19 @@ class Collectives(Reductions):
         output_counts: list[int],
         input_counts: list[int],
         timeout: Optional[float],
-        finish: Optional[Callable[[], None]] = None,
-        result: Optional[list[Any]] = None,
         equal: bool = False,
+        spread: Optional[Callable[[], None]] = None,
+        targets: Sequence[Buffer] = (),
+        result: Optional[list[Any]] = None,
     ) -> Operation:
         """Flat tensors; counts[i]: elements to and from rank i. equal: they are the same on all
-        ranks."""
+        ranks. spread: copies the output into `targets`, the memory of `result`."""
         source, target = Buffer(input, name), Buffer(output, name, read=False)
+        call = Call(name, timeout, f" of {name_of(source.dtype)}")
+        call.sources, call.targets = [source], [target, *targets]
+        call.result = [output] if result is None else result
+        if spread is not None:
+            call.finishes.append(spread)
         if source.dtype != target.dtype:
             raise ValueError(
                 f"{name}: the input is {name_of(source.dtype)}, the output {name_of(target.dtype)}"
@@ -181,9 +188,9 @@ class Collectives(Reductions):
         item = input.element_size()
 
         def stages() -> Iterator[tuple[list[Transfer], bool]]:
-            table = torch.zeros(self.size * self.size, dtype=torch.int64)
+            table = torch.zeros(self.size * self.size, dtype=torch.int64, device="cpu")
             table[self.rank * self.size : (self.rank + 1) * self.size] = torch.tensor(
-                input_counts, dtype=torch.int64
+                input_counts, dtype=torch.int64, device="cpu"
             )
             yield [reduce("sum", table, table)], False
             counts = table.view(self.size, self.size).tolist()
@@ -211,20 +218,16 @@ class Collectives(Reductions):
                 )
             yield transfers, True
 
-        def finish_all() -> None:
-            target.give_back()
-            if finish is not None:
-                finish()
-
-        details, todo = f" of {name_of(source.dtype)}", stages()
         if equal and self._moves_pairs(len(source.bytes)):
             if source.count != target.count:
                 raise ValueError(
                     f"{name}: the input has {source.count} elements, the output {target.count}"
                 )
-            details = f" in equal parts of {sizes_of([input])}"
-            todo = once([self._all_to_all(source.bytes, target.bytes)])
-        return self._submit(name, details, todo, result or [output], finish_all, timeout)
+            call.details = f" in equal parts of {sizes_of([input])}"
+            call.transfers.append(self._all_to_all(source.bytes, target.bytes))
+        else:
+            call.stages = stages()
+        return self.exchange.submit(call)
 
     def _moves_pairs(self, size: int) -> bool:
         return size > SMALL_BYTES_MAX and self.size <= _PAIRING_RANKS_MAX
@@ -239,16 +242,16 @@ class Collectives(Reductions):
     def send(self, name: str, tensor: Any, sends: bool, text: str, timeout: float) -> Operation:
         """In a job of two ranks: from rank 0 to rank 1."""
         buffer = Buffer(tensor, name, read=sends)
-        transfer = move(
-            0,
-            buffer.bytes.numel(),
-            buffer.bytes if sends else None,
-            None if sends else buffer.bytes,
-        )
-        finish = None if sends else buffer.give_back
-        details = f" {text} of {sizes_of([tensor])}"
-        return self._submit("send", details, once([transfer]), [tensor], finish, timeout)
+        call = Call("send", timeout, f" {text} of {sizes_of([tensor])}", result=[tensor])
+        if sends:
+            call.sources.append(buffer)
+        else:
+            call.targets.append(buffer)
+        source, target = (buffer.bytes, None) if sends else (None, buffer.bytes)
+        call.transfers.append(move(0, buffer.bytes.numel(), source, target))
+        return self.exchange.submit(call)
 
     def barrier(self, timeout: Optional[float]) -> Operation:
-        empty = torch.empty(0, dtype=torch.int32)
-        return self._submit("barrier", "", once([reduce("sum", empty, None)]), [], None, timeout)
+        empty = torch.empty(0, dtype=torch.int32, device="cpu")
+        transfers = [reduce("sum", empty, None)]
+        return self.exchange.submit(Call("barrier", timeout, transfers=transfers))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import functools
 import itertools
 import threading
 import time
@@ -17,9 +18,10 @@ from typing import Any, Callable, Optional
 from .. import _errors
 from .._job import Job
 from .._library import lib
+from ._cuda import when_ready
 from ._errors import CollectiveError
 from ._home import Home
-from ._operation import Operation, Stages
+from ._operation import Call, Operation
 from ._pool import Pool
 from ._recorder import Recorder
 from ._transfer import Part
@@ -116,42 +118,55 @@ class Exchange:
         self._pool = Pool(job, bucket_bytes)
         self._starting: collections.deque[Operation] = collections.deque()
 
-    def submit(
-        self,
-        name: str,
-        details: str,
-        stages: Stages,
-        result: list[Any],
-        finish: Optional[Callable[[], None]] = None,
-        timeout: Optional[float] = None,
-    ) -> Operation:
-        """Starts a collective. finish() runs when all transfers are complete, in any thread."""
+    def submit(self, call: Call) -> Operation:
+        """Starts a collective."""
+        copying = [each for each in call.sources if not each.ready()]
+        if not copying:
+            call.prepare()
         with self.lock:
             if self.failure is not None:
                 raise self.failure.with_traceback(None)
             self.sequence += 1
-            operation = Operation(
-                self.sequence,
-                name,
-                details,
-                stages,
-                result,
-                finish,
-                self.timeout if timeout is None else timeout,
-            )
+            timeout = self.timeout if call.timeout is None else call.timeout
+            operation = Operation(self.sequence, call, timeout)
             operation.record = self.recorder.add(operation.sequence, operation.text)
+            operation.ready = not copying
             self.unfinished[operation.sequence] = operation
             self._starting.append(operation)
-            operation.next_stage(self._pool.is_whole)
             error = self._start_parts()
         if error is not None:
             self.on_failure(operation, error)
+        if copying:
+            when_ready(copying, functools.partial(self._on_ready, operation))
         return operation
+
+    def _on_ready(self, operation: Operation, problem: Optional[Exception]) -> None:
+        """The operation's sources are copied to this host. Any thread."""
+        error: Optional[_errors.Error] = None
+        call = operation.call
+        if problem is None and call is not None:
+            try:
+                call.prepare()
+            except Exception as other:
+                problem = other
+        if problem is not None:
+            error = _errors.Aborted(f"the copy of its tensors from the GPU failed: {problem}")
+        else:
+            with self.lock:
+                operation.ready = True
+                error = self._start_parts()
+        if error is not None:
+            self.on_failure(operation, error)
 
     def home_of(self, tensor: Any, number: int, operation: str) -> Optional[Home]:
         """Where the tensor's storage lives in memory that the daemon maps. May move it there."""
         with self.lock:
             return self._pool.homes.home_of(tensor, number, operation)
+
+    def claim_home(self, number: int, operation: str, count: int) -> Optional[Home]:
+        """Memory that the daemon maps, for one gradient of a device. The caller ends the claim."""
+        with self.lock:
+            return self._pool.homes.claim(number, operation, count)
 
     def part_done(self, operation: Operation, part: Part, error: Optional[_errors.Error]) -> None:
         """A round is complete. On the engine thread."""
@@ -217,16 +232,24 @@ class Exchange:
 
     def _next_stage(self, operation: Operation) -> Optional[_errors.Error]:
         try:
-            # When this happens differs between ranks, so it must not change what the pool knows.
-            operation.next_stage(lambda transfer: False)
+            if operation.started:
+                # Ranks do this at different times, so it must not change what the pool knows.
+                operation.next_stage(lambda transfer: False)
+            else:
+                operation.next_stage(self._pool.is_whole)
         except Exception as problem:  # ranks disagree about sizes
             return _errors.InvalidArgument(str(problem))
         return None
 
     def _start_parts(self) -> Optional[_errors.Error]:
-        """Starts parts in order, until one's key has a round in flight."""
+        """Starts parts in order, until one's key has a round in flight, or its operation's sources
+        are being copied to this host."""
         while self._starting:
             operation = self._starting[0]
+            if not operation.ready:
+                return None
+            if not operation.started and (error := self._next_stage(operation)) is not None:
+                return error
             while operation.waiting:
                 part = operation.waiting[0]
                 try:
@@ -234,8 +257,8 @@ class Exchange:
                     if slot is None:
                         return None
                     handle = slot.start(part, operation.fingerprint)
-                except _errors.Error as error:
-                    return error
+                except _errors.Error as problem:
+                    return problem
                 operation.waiting.popleft()
                 self._pool.advance(slot.kind)
                 slot.part, part.slot = part, slot
@@ -248,10 +271,11 @@ class Exchange:
         return None
 
     def _complete(self, operation: Operation) -> None:
-        error = None
+        error, call = None, operation.call
+        arriving: list[tuple[Any, Any]] = []
         try:
-            if operation.finish is not None:
-                operation.finish()
+            if call is not None:
+                arriving = call.finish()
         except Exception as problem:  # for example, the caller has resized the tensor
             error = CollectiveError(
                 f"{operation.text}: {problem}",
@@ -261,4 +285,4 @@ class Exchange:
             )
         with self.lock:
             self.unfinished.pop(operation.sequence, None)
-        operation.complete(error)
+        operation.complete(error, arriving)

@@ -17,9 +17,10 @@ from ._arguments import (
     operation_of,
     seconds_of,
 )
-from ._buffers import Buffer, all_of, joined, receivers
+from ._buffers import Buffer, joined, readable
 from ._errors import NotServed
 from ._membership import Membership
+from ._receivers import receivers
 from ._work import PYTHON_WORK, work_of
 
 
@@ -226,7 +227,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             lists.append(list(buffer.flat().view(size, given.numel())))
         return self._work(
             self._collectives().all_gather(
-                name, lists, inputs, seconds_of(opts), result=list(outputs), more=all_of(buffers)
+                name, lists, inputs, seconds_of(opts), result=list(outputs), targets=buffers
             )
         )
 
@@ -323,13 +324,12 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             )
         counts = [each.numel() for each in outputs]
         targets = [Buffer(each, "all_to_all", read=False) for each in outputs]
-        sources = [Buffer(each, "all_to_all").flat() for each in inputs]
+        sources = readable([Buffer(each, "all_to_all") for each in inputs])
         received = receivers.take(targets[0].dtype, sum(counts))
 
         def spread() -> None:
             for target, part in zip(targets, received.split(counts)):
                 target.flat().copy_(part)
-                target.give_back()
 
         return self._work(
             self._collectives().all_to_all(
@@ -339,8 +339,9 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 counts,
                 [each.numel() for each in sources],
                 seconds_of(timeout or opts),
-                spread,
-                list(outputs),
+                spread=spread,
+                targets=targets,
+                result=list(outputs),
             )
         )
 

@@ -20,6 +20,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ._transfer import SIZES
+from ._types import raw
 
 if TYPE_CHECKING:
     from ._slot import Slot
@@ -71,11 +72,19 @@ class Home:
         self._bytes = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE  # of the mapping
         self._tenant: Optional[StorageWeakRef] = None
         self._mapped_at = 0  # where the tenant sees it
+        self.claimed = False  # a gradient of a device is copied here
 
     @property
     def free(self) -> bool:
         """No bucket lives here, or the one that did was freed, and its mapping with it."""
-        return self._tenant is None or self._tenant.expired()
+        return not self.claimed and (self._tenant is None or self._tenant.expired())
+
+    def memory(self) -> Any:
+        """Its bytes. REQUIRES: claimed."""
+        return raw(self.address, self._size)
+
+    def end_claim(self) -> None:
+        self.claimed = False
 
     def houses(self, storage: Any) -> bool:
         tenant = self._tenant
@@ -150,6 +159,14 @@ class Homes:
             home = slot.home
             if home is not None and home.free and slot.part is None:
                 return home if home.move_in(storage) else None
+        return None
+
+    def claim(self, number: int, operation: str, count: int) -> Optional[Home]:
+        """A home for the copy of one gradient of a device, until Home.end_claim()."""
+        for slot in self._slots.get((number, operation, count), []):
+            home = slot.claim_home()
+            if home is not None:
+                return home
         return None
 
     def _was_seen(self, storage: Any) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import threading
 import time
 from typing import Any, Callable, Iterator, Optional
 
 import torch
 
+from ._buffers import Buffer
+from ._cuda import after_results
 from ._errors import CollectiveError
 from ._recorder import Record
 from ._transfer import Fingerprint, Part, Transfer
@@ -18,36 +21,71 @@ from ._transfer import Fingerprint, Part, Transfer
 Stages = Iterator[tuple[list[Transfer], bool]]
 
 
+@dataclasses.dataclass
+class Call:
+    """A collective that is called."""
+
+    name: str
+    timeout: Optional[float]  # None: the group's
+    details: str = ""  # after the name, for people; equal on all ranks
+    transfers: list[Transfer] = dataclasses.field(default_factory=list)
+    stages: Optional[Stages] = None  # instead of `transfers`, if some depend on results of others
+    result: list[Any] = dataclasses.field(default_factory=list)  # of the future
+    sources: list[Buffer] = dataclasses.field(default_factory=list)  # that transfers read
+    # Take their results from their memory at the end.
+    targets: list[Buffer] = dataclasses.field(default_factory=list)
+    # Run when the sources have their values, before the first transfer.
+    preparations: list[Callable[[], None]] = dataclasses.field(default_factory=list)
+    # Run when all transfers are complete, in any thread, before the targets take their results.
+    finishes: list[Callable[[], None]] = dataclasses.field(default_factory=list)
+
+    # Copies the result into the caller's tensor, for callers that do not use `result`.
+    copy_back: Optional[Callable[[], None]] = None
+    # Run when the collective has ended, whether or not it failed.
+    releases: list[Callable[[], None]] = dataclasses.field(default_factory=list)
+
+    def prepare(self) -> None:
+        for each in self.preparations:
+            each()
+
+    def finish(self) -> list[tuple[Any, Any]]:
+        """Returns events, with their devices, after which the results are complete."""
+        for each in self.finishes:
+            each()
+        given = [(target.device, target.give_back()) for target in self.targets]
+        return [(device, event) for device, event in given if event is not None]
+
+    def devices(self) -> list[Any]:
+        """Of targets that are not on the CPU."""
+        found = (each.device for each in self.targets)
+        return list(dict.fromkeys(each for each in found if each is not None))
+
+
 class Operation:
     """Its fields change under the lock of its exchange, except the futures' and waiters'."""
 
-    def __init__(
-        self,
-        sequence: int,
-        name: str,
-        details: str,
-        stages: Stages,
-        result: list[Any],
-        finish: Optional[Callable[[], None]],
-        timeout: float,
-    ) -> None:
+    def __init__(self, sequence: int, call: Call, timeout: float) -> None:
         self.sequence = sequence
-        self.name = name
-        self.text = f"{name}{details}"
+        self.name = call.name
+        self.text = f"{call.name}{call.details}"
         self.fingerprint = Fingerprint(f"{sequence} {self.text}")
-        self.stages = stages
-        self.result = result
-        self.finish = finish
+        self.stages = call.stages or iter([(call.transfers, True)])
+        self.result = call.result
         self.begun = time.monotonic()
         self.timeout = timeout
+        self.call: Optional[Call] = call  # until the end: it refers to tensors and their copies
+        self.ready = False  # its sources can be read
+        self.started = False
         self.waiting: collections.deque[Part] = collections.deque()  # not started
         self.in_flight = 0
         self.last_stage = False
         self.differs = False  # from other ranks' collectives: it ends with an error, later
         self.error: Optional[CollectiveError] = None
         self.record: Optional[Record] = None
-        # Copies the result into the caller's tensor, for callers that do not use `result`.
-        self.copy_back: Optional[Callable[[], None]] = None
+        self._copy_back = call.copy_back
+        # Results that are still being copied to a device.
+        self._arriving: list[tuple[Any, Any]] = []
+        self._devices = call.devices()
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._future: Any = None
@@ -55,6 +93,7 @@ class Operation:
 
     def next_stage(self, is_whole: Callable[[Transfer], bool]) -> None:
         """REQUIRES: not last_stage."""
+        self.started = True
         transfers, self.last_stage = next(self.stages)
         for transfer in transfers:
             self.waiting.extend(transfer.parts(is_whole(transfer)))
@@ -62,21 +101,33 @@ class Operation:
             self.stages = iter(())  # results must not live as long as this object
 
     def done(self) -> bool:
+        """The rounds are complete. Results may still be on their way to a device."""
         return self._done.is_set()
 
-    def complete(self, error: Optional[CollectiveError] = None) -> None:
+    def arrived(self) -> bool:
+        return self.done() and all(event.query() for _, event in self._arriving)
+
+    def complete(
+        self,
+        error: Optional[CollectiveError] = None,
+        arriving: Optional[list[tuple[Any, Any]]] = None,
+    ) -> None:
         """Wakes everyone who waits. Runs callbacks of the future in this thread."""
         with self._lock:
             if self._done.is_set():
                 return
             self.error = error
-            self.finish = None
+            call, self.call = self.call, None
+            self._arriving = arriving or []
             if self.record is not None:
                 self.record.end(error)
             self._done.set()
             future = self._future
+        if call is not None:
+            for release in call.releases:
+                release()
         if future is not None:
-            future.set_result(None)
+            self._set(future)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Raises the collective's error. False: the timeout is over."""
@@ -86,9 +137,11 @@ class Operation:
             # A new object each time: a traceback must not grow with every waiter.
             raise self.error.with_traceback(None)
         with self._lock:
-            copy_back, self.copy_back = self.copy_back, None
+            copy_back, self._copy_back = self._copy_back, None
             if copy_back is not None:
                 copy_back()
+        for device, event in self._arriving:
+            torch.cuda.current_stream(device).wait_event(event)
         return True
 
     def _value(self, _: Any) -> list[Any]:
@@ -104,9 +157,20 @@ class Operation:
         with self._lock:
             if self._child is not None:
                 return self._child
-            self._future = torch.futures.Future()
+            # With devices, the current streams of those who take the result wait for it.
+            self._future = torch.futures.Future(**self._future_options())
             self._child = self._future.then(self._value)
             done = self._done.is_set()
         if done:
-            self._future.set_result(None)
+            self._set(self._future)
         return self._child
+
+    def _future_options(self) -> dict[str, Any]:
+        return {"devices": self._devices} if self._devices else {}
+
+    def _set(self, future: Any) -> None:
+        if not self._arriving:
+            future.set_result(None)
+            return
+        with after_results(self._devices):
+            future.set_result(self.result)

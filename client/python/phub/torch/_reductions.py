@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-from ._buffers import Buffer, all_of, in_order
-from ._operation import Operation
-from ._submitter import SMALL_BYTES_MAX, Submitter, once, sizes_of
-from ._transfer import PIECE_MIN, Transfer, reduce, reduce_later, reduce_scatter
-from ._types import NUMBERS, Reduction, name_of, reduction
+from . import _cuda
+from ._buffers import Buffer, readable
+from ._operation import Call, Operation
+from ._submitter import SMALL_BYTES_MAX, Submitter, sizes_of
+from ._transfer import PIECE_MIN, reduce, reduce_later, reduce_scatter
+from ._types import NUMBERS, Reduction, check, reduction
 
 
 def _combine(parts: list[Any], operation: str) -> Any:
@@ -55,26 +57,30 @@ class Reductions(Submitter):
 
     def _reduce_one(
         self,
+        call: Call,
         flat: Any,
         how: Reduction,
         store: Optional[Callable[[Any], None]],
         in_place: bool,
-    ) -> tuple[list[Transfer], Optional[Callable[[], None]]]:
-        """Transfers that reduce `flat`, and what to do afterwards.
+    ) -> None:
+        """Adds what reduces `flat`.
 
         store: takes the result; None: it is not wanted here. in_place: `flat` takes it.
         """
         dtype = flat.dtype
         if how.gather is not None:
-            return self._gather_and_combine(flat, how.gather, store, in_place)
+            self._gather_and_combine(call, flat, how.gather, store, in_place)
+            return
         source = _converted(flat, how)
         direct = source.numel() * source.element_size() >= PIECE_MIN
         unwanted = store is None and not in_place
         if not direct and (unwanted or in_place and source.data_ptr() == flat.data_ptr()):
-            return [reduce(how.operation, source, None if unwanted else source)], None
+            call.transfers.append(reduce(how.operation, source, None if unwanted else source))
+            return
         transfer = reduce_later(how.operation, source)
+        call.transfers.append(transfer)
         if unwanted:
-            return [transfer], None
+            return
 
         def finish() -> None:
             value, transfer.target = _restored(transfer.target, how, dtype), None
@@ -83,21 +89,23 @@ class Reductions(Submitter):
             elif store is not None:
                 store(value)
 
-        return [transfer], finish
+        call.finishes.append(finish)
 
     def _gather_and_combine(
-        self, flat: Any, operation: str, store: Optional[Callable[[Any], None]], in_place: bool
-    ) -> tuple[list[Transfer], Optional[Callable[[], None]]]:
+        self,
+        call: Call,
+        flat: Any,
+        operation: str,
+        store: Optional[Callable[[Any], None]],
+        in_place: bool,
+    ) -> None:
         source = flat.view(torch.uint8)
         size = source.numel()
-        target = torch.empty(self.size * size, dtype=torch.uint8)
-        finishes: list[Callable[[], None]] = []
-        transfers = self._gather(
-            [size] * self.size, source, list(target.view(self.size, size)), finishes
-        )
+        target = torch.empty(self.size * size, dtype=torch.uint8, device="cpu")
+        into = list(target.view(self.size, size))
+        call.transfers += self._gather(call, [size] * self.size, source, into)
 
         def finish() -> None:
-            in_order(finishes)()
             parts = [each.view(flat.dtype) for each in target.view(self.size, size)]
             value = _combine(parts, operation) if size else flat
             if in_place:
@@ -105,7 +113,7 @@ class Reductions(Submitter):
             elif store is not None:
                 store(value)
 
-        return transfers, finish
+        call.finishes.append(finish)
 
     def all_reduce(
         self,
@@ -116,49 +124,72 @@ class Reductions(Submitter):
         takes_result: bool = False,
     ) -> Operation:
         """takes_result: the caller uses the result of the future, or waits for the Work."""
-        buffers = [Buffer(each, name) for each in tensors]
-        if takes_result and len(buffers) == 1 and buffers[0].is_own:
-            how = reduction(op, buffers[0].dtype, name)
-            if how.is_plain(buffers[0].dtype) and buffers[0].bytes.numel() >= PIECE_MIN:
-                return self._reduce_into_result(name, tensors[0], how, timeout)
-        transfers: list[Transfer] = []
-        finishes: list[Callable[[], None]] = []
-        text = ""
-        for buffer in buffers:
+        call = Call(name, timeout, result=list(tensors))
+        if len(tensors) == 1 and self._reduce_large(call, tensors[0], op, takes_result):
+            return self.exchange.submit(call)
+        how = None
+        for tensor in tensors:
+            buffer = Buffer(tensor, name)
             how = reduction(op, buffer.dtype, name)
-            text = how.name
-            more, finish = self._reduce_one(buffer.flat(), how, None, True)
-            transfers += more
-            if finish is not None:
-                finishes.append(finish)
+            call.sources.append(buffer)
+            call.targets.append(buffer)
+            self._reduce_one(call, _elements(buffer, how), how, None, True)
+        call.details = f"({how.name if how else ''}) of {sizes_of(tensors)}"
+        return self.exchange.submit(call)
 
-        finishes.append(all_of(buffers))
+    def _reduce_large(self, call: Call, tensor: Any, op: Any, takes_result: bool) -> bool:
+        """Adds what reduces a large tensor without copies that can be avoided. False: it cannot."""
+        check(tensor, call.name)
+        how = reduction(op, tensor.dtype, call.name)
+        size = tensor.numel() * tensor.element_size()
+        if not how.is_plain(tensor.dtype) or size < PIECE_MIN:
+            return False
+        call.details = f"({how.name}) of {sizes_of([tensor])}"
+        if _cuda.on_device(tensor):
+            self._reduce_on_device(call, tensor, how)
+            return True
+        if not takes_result or not tensor.is_contiguous() or tensor.is_neg():
+            return False
+        self._reduce_into_result(call, tensor, how)
+        return True
 
-        details = f"({text}) of {sizes_of(tensors)}"
-        result, finish_all = list(tensors), in_order(finishes)
-        return self._submit(name, details, once(transfers), result, finish_all, timeout)
-
-    def _reduce_into_result(
-        self, name: str, tensor: Any, how: Reduction, timeout: Optional[float]
-    ) -> Operation:
+    def _reduce_into_result(self, call: Call, tensor: Any, how: Reduction) -> None:
+        """The result is another tensor, which the caller takes, or waits for."""
         # This may move the tensor's memory, so its address is taken afterwards.
         home = self.exchange.home_of(tensor, NUMBERS[tensor.dtype], how.operation)
-        flat = Buffer(tensor, name).flat()
+        flat = Buffer(tensor, call.name).flat()
         transfer = reduce_later(how.operation, flat)
         transfer.home = home
-        details = f"({how.name}) of {sizes_of([tensor])}"
-        result: list[Any] = []
+        call.transfers.append(transfer)
+        result = call.result = []
 
         def finish() -> None:
             result.append(transfer.target.view(tensor.shape))
 
-        operation = self._submit(name, details, once([transfer]), result, finish, timeout)
+        call.finishes.append(finish)
+        call.copy_back = functools.partial(_copy_first, flat, result)
 
-        def copy_back() -> None:
-            flat.copy_(result[0].view(-1))
+    def _reduce_on_device(self, call: Call, tensor: Any, how: Reduction) -> None:
+        """The tensor is copied into memory that the daemon maps, and the result from there, if
+        there is such memory."""
+        number = NUMBERS[tensor.dtype]
+        home = self.exchange.claim_home(number, how.operation, tensor.numel())
+        memory = None
+        if home is not None:
+            memory = home.memory().view(tensor.dtype)
+            call.releases.append(home.end_claim)
+        buffer = Buffer(tensor, call.name, memory=memory)
+        call.sources.append(buffer)
+        call.targets.append(buffer)
+        transfer = reduce_later(how.operation, buffer.flat())
+        transfer.home = home
+        transfer.pinned = True
+        call.transfers.append(transfer)
 
-        operation.copy_back = copy_back
-        return operation
+        def finish() -> None:
+            buffer.result, transfer.target = transfer.target, None
+
+        call.finishes.append(finish)
 
     def reduce(
         self, name: str, tensor: Any, root: int, op: Any, timeout: Optional[float]
@@ -166,35 +197,36 @@ class Reductions(Submitter):
         buffer = Buffer(tensor, name)
         how = reduction(op, buffer.dtype, name)
         is_root = self.rank == root
-        transfers, finish = self._reduce_one(buffer.flat(), how, None, is_root)
-
-        def finish_all() -> None:
-            if finish is not None:
-                finish()
-            if is_root:
-                buffer.give_back()
-
         details = f"({how.name}, root {root}) of {sizes_of([tensor])}"
-        return self._submit(name, details, once(transfers), [tensor], finish_all, timeout)
+        call = Call(name, timeout, details, result=[tensor], sources=[buffer])
+        if is_root:
+            call.targets.append(buffer)
+        self._reduce_one(call, _elements(buffer, how), how, None, is_root)
+        return self.exchange.submit(call)
 
     def _scatter_one(
-        self, flat: Any, how: Reduction, target: Buffer, begin: int, equal: bool
-    ) -> tuple[list[Transfer], Optional[Callable[[], None]]]:
-        """Transfers that reduce `flat`, whose elements from `begin` on are wanted here. equal: all
+        self, call: Call, flat: Any, how: Reduction, target: Buffer, begin: int, equal: bool
+    ) -> None:
+        """Adds what reduces `flat`, whose elements from `begin` on are wanted here. equal: all
         ranks want as many."""
         small = flat.numel() * flat.element_size() <= SMALL_BYTES_MAX
         if not equal or small or how.gather is not None:
-            return self._reduce_one(flat, how, _part_of(target, begin), False)
+            self._reduce_one(call, flat, how, _part_of(target, begin), False)
+            return
         source = _converted(flat, how)
         if how.is_plain(flat.dtype) and not flat.dtype.is_complex:
-            return [reduce_scatter(how.operation, source, target.flat(), self.size)], None
+            call.transfers.append(
+                reduce_scatter(how.operation, source, target.flat(), self.size)
+            )
+            return
         transfer = reduce_scatter(how.operation, source, None, self.size)
+        call.transfers.append(transfer)
 
         def finish() -> None:
             value, transfer.target = _restored(transfer.target, how, flat.dtype), None
             target.flat().copy_(value)
 
-        return [transfer], finish
+        call.finishes.append(finish)
 
     def reduce_scatter(
         self,
@@ -206,14 +238,14 @@ class Reductions(Submitter):
     ) -> Operation:
         """inputs[i]: a tensor, or a list of one tensor for each rank; outputs[i] takes this rank's
         part of its reduction."""
-        transfers: list[Transfer] = []
-        finishes: list[Callable[[], None]] = []
-        targets = []
+        call = Call(name, timeout, result=list(outputs))
         texts = []
         operation = ""
         for output, given in zip(outputs, inputs):
             target = Buffer(output, name, read=False)
-            targets.append(target)
+            call.targets.append(target)
+            how = reduction(op, target.dtype, name)
+            operation = how.name
             if isinstance(given, torch.Tensor):
                 whole = Buffer(given, name)
                 if whole.count != target.count * self.size or whole.dtype != target.dtype:
@@ -222,25 +254,28 @@ class Reductions(Submitter):
                         f"{sizes_of([output])}; the input needs {self.size} times as many elements "
                         "of the same type"
                     )
-                flat, begin, equal = whole.flat(), self.rank * target.count, True
+                call.sources.append(whole)
+                flat, begin, equal = _elements(whole, how), self.rank * target.count, True
             else:
                 self._check_list(name, "input", given, output)
-                pieces = [Buffer(each, name).flat() for each in given]
+                pieces = readable([Buffer(each, name) for each in given])
                 flat, begin = torch.cat(pieces), sum(len(each) for each in pieces[: self.rank])
                 equal = all(len(each) == target.count for each in pieces)
-            how = reduction(op, flat.dtype, name)
-            operation = how.name
             texts.append(flat)
-            more, finish = self._scatter_one(flat, how, target, begin, equal)
-            transfers += more
-            if finish is not None:
-                finishes.append(finish)
+            self._scatter_one(call, flat, how, target, begin, equal)
+        call.details = f"({operation}) of {sizes_of(texts)}"
+        return self.exchange.submit(call)
 
-        finishes.append(all_of(targets))
 
-        details = f"({operation}) of {sizes_of(texts)}"
-        result, finish_all = list(outputs), in_order(finishes)
-        return self._submit(name, details, once(transfers), result, finish_all, timeout)
+def _elements(buffer: Buffer, how: Reduction) -> Any:
+    """Of the buffer. Waits for them if they are converted before they are sent."""
+    if not how.is_plain(buffer.dtype):
+        buffer.wait()
+    return buffer.flat()
+
+
+def _copy_first(flat: Any, result: list[Any]) -> None:
+    flat.copy_(result[0].view(-1))
 
 
 def _part_of(target: Buffer, begin: int) -> Callable[[Any], None]:

@@ -134,7 +134,7 @@ def fetch(job: Job, bundles: list[Bundle]) -> dict[Any, dict[str, Any]]:
         for slot, place in _places(bundle):
             state: dict[str, Any] = {}
             if key["optimizer"] in _COUNTED:
-                state["step"] = torch.tensor(float(steps))
+                state["step"] = torch.tensor(float(steps), device="cpu")
             for each in key["optimizer_tensors"] if steps else []:
                 name = f"phub:state/{each['name']}/{bundle.key.name}"
                 values = files.tensor(name)[place].view(slot.shape).clone()

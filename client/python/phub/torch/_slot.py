@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import functools
+import mmap
 from typing import Any, Optional
 
 from .._errors import OK, error_of
 from .._job import MOVEMENTS, Job, part_count
 from .._library import Elements, lib
-from ._buffers import receivers
+from . import _cuda
 from ._home import Home, can_house
 from ._lender import Lender
 from ._transfer import DTYPES, FINGERPRINT, SIZES, Fingerprint, Kind, Part, Transfer, Wish
@@ -56,6 +56,7 @@ class Slot:
         self.home: Optional[Home] = None
         self.wish: Optional[Wish] = None  # of the last transfer
         self._in_place = in_place
+        self._pins: Optional[_cuda.Pins] = None  # for copies between the key's memory and devices
         self._in_own = False  # the result of the round in flight arrives in `parameters`
         if not kind.direct or in_place:
             dtype = DTYPES[kind.number]
@@ -75,10 +76,33 @@ class Slot:
             self.home.move_out()
         self.gradients = self.parameters = None
         pointer, self.pointer = self.pointer, 0
-        if pointer and self._lender is not None:
-            self._lender.when_returned(functools.partial(lib.phub_key_free, pointer))
-        elif pointer:
+        pins = self._pins
+        if pins is not None:
+            _cuda.await_copies()
+
+        def free_key() -> None:
+            if pins is not None:
+                pins.end()
             lib.phub_key_free(pointer)
+
+        if pointer and self._lender is not None:
+            self._lender.when_returned(free_key)
+        elif pointer:
+            free_key()
+
+    def claim_home(self) -> Optional[Home]:
+        """The home, for a gradient of a device, whose copies are fast there. None: it is in use."""
+        home = self.home
+        if home is None or not home.free or self.part is not None:
+            return None
+        if self._pins is None:
+            self._pins = _cuda.Pins()
+            for each, read_only in ((self.gradients, False), (self.parameters, True)):
+                size = -(-each.numel() * each.element_size() // mmap.PAGESIZE) * mmap.PAGESIZE
+                if each.data_ptr() % mmap.PAGESIZE == 0:
+                    self._pins.add(each.data_ptr(), size, read_only)
+        home.claimed = True
+        return home
 
     def start(self, part: Part, fingerprint: Fingerprint) -> int:
         """Starts the part's round. Returns its handle."""
@@ -112,6 +136,8 @@ class Slot:
         item, number = SIZES[self.kind.number], self.kind.number
         sent_count, received_count = self._counts(count)
         self._in_own = False
+        if transfer.pinned:
+            _cuda.return_memory()
         self.wish = transfer.wish
         if self.wish is not None:
             self.wish.own = self._lender is not None and self._lender.lent
@@ -122,7 +148,7 @@ class Slot:
             return _start(lib.phub_key_push_pull_with, self.pointer, sent, None)
         if transfer.target is None and received_count > 0:  # all of it, or its first part
             whole = received_count if transfer.has_parts else transfer.count
-            transfer.target = receivers.take(DTYPES[number], whole)
+            transfer.target = transfer.take(whole)
         if sent is None:
             sent = _elements(_address(transfer.source, offset * item), sent_count, number)
         target = _elements(_address(transfer.target, offset * item), received_count, number)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Sequence
+import functools
+from typing import Any, Optional, Sequence
 
 import torch
 
 from ._exchange import Exchange
-from ._operation import Operation, Stages
+from ._operation import Call
 from ._transfer import Transfer, move, reduce
 from ._types import name_of
 
 # Up to this size of all ranks together, a gather is one sum in which every rank fills its own part,
 # and a reduce-scatter is a sum: one chunk, not one for each rank.
 SMALL_BYTES_MAX = 1 << 15
-
-
-def once(transfers: list[Transfer]) -> Stages:
-    return iter([(transfers, True)])
 
 
 def sizes_of(tensors: Sequence[Any]) -> str:
@@ -39,48 +36,34 @@ class Submitter:
         self.rank = exchange.job.rank
         self.size = exchange.job.world_size
 
-    def _submit(
-        self,
-        name: str,
-        details: str,
-        stages: Stages,
-        result: list[Any],
-        finish: Optional[Callable[[], None]],
-        timeout: Optional[float],
-    ) -> Operation:
-        return self.exchange.submit(name, details, stages, result, finish, timeout)
-
     def _gather(
         self,
+        call: Call,
         sizes: list[int],
         source: Any,
         targets: Optional[Sequence[Any]],
-        finishes: list[Callable[[], None]],
     ) -> list[Transfer]:
         """targets: bytes for each rank's source; None: not wanted here. sizes: bytes of each rank,
         known to all."""
         if sum(sizes) <= SMALL_BYTES_MAX:
-            return self._summed_gather(sizes, source, targets, finishes)
+            return self._summed_gather(call, sizes, source, targets)
         transfers = []
         for root, size in enumerate(sizes):
             target = None if targets is None else targets[root]
             if root == self.rank:
                 if target is not None and target.data_ptr() != source.data_ptr():
-                    target.copy_(source)
+                    call.preparations.append(functools.partial(target.copy_, source))
                 target = None
             transfers.append(move(root, size, source if root == self.rank else None, target))
         return transfers
 
     def _summed_gather(
-        self,
-        sizes: list[int],
-        source: Any,
-        targets: Optional[Sequence[Any]],
-        finishes: list[Callable[[], None]],
+        self, call: Call, sizes: list[int], source: Any, targets: Optional[Sequence[Any]]
     ) -> list[Transfer]:
         begin = sum(sizes[: self.rank])
-        whole = torch.zeros(sum(sizes), dtype=torch.uint8)
-        whole[begin : begin + len(source)] = source
+        whole = torch.zeros(sum(sizes), dtype=torch.uint8, device="cpu")
+        own = whole[begin : begin + len(source)]
+        call.preparations.append(functools.partial(own.copy_, source))
         if targets is None:
             return [reduce("sum", whole, None)]
         wanted = targets
@@ -89,7 +72,7 @@ class Submitter:
             for target, value in zip(wanted, whole.split(sizes)):
                 target.copy_(value)
 
-        finishes.append(finish)
+        call.finishes.append(finish)
         return [reduce("sum", whole, whole)]
 
     # ---- Checks --------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import torch
 
 from .._job import MOVEMENTS, part_count
-from ._buffers import receivers
+from ._receivers import receivers
 from ._types import NUMBERS, U8
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class Transfer:
     ranks: int = 1  # if the movement has parts
     received: int = 1  # parts that this rank receives, if the movement has parts
     home: Optional["Home"] = None  # `source` lives there
+    pinned: bool = False  # the result will be copied to a device
     wish: Optional[Wish] = None  # of a whole transfer
 
     @property
@@ -107,6 +108,10 @@ class Transfer:
         """Bytes that the daemon holds for one key of exactly this size."""
         return self.size * (self.ranks if self.movement == "all_to_all" else 1)
 
+    def take(self, count: int) -> Any:
+        """Memory for `target`."""
+        return receivers.take(DTYPES[self.number], count, self.pinned)
+
     def parts(self, whole: bool) -> list["Part"]:
         item = SIZES[self.number]
         if whole:
@@ -116,7 +121,7 @@ class Transfer:
                 Part(self, self.count, 0, size_class(FINGERPRINT * item), True),
             ]
         if self.later:
-            self.target = receivers.take(DTYPES[self.number], self.count * self.received)
+            self.target = self.take(self.count * self.received)
         largest = _PIECE_MAX["move" if self.operation == "move" else "reduce"]
         if self.has_parts:
             largest = max(PIECE_MIN, 1 << ((largest // self.ranks).bit_length() - 1))
@@ -169,7 +174,9 @@ class Fingerprint:
         bits = [(value >> i) & 1 for i in range(32)]
         # A bit and its complement: where ranks differ, sum, mean and maximum make both nonzero,
         # minimum and product both zero.
-        self.pattern = torch.tensor(bits + [1 - bit for bit in bits], dtype=torch.uint8)
+        self.pattern = torch.tensor(
+            bits + [1 - bit for bit in bits], dtype=torch.uint8, device="cpu"
+        )
         self._expected = self.pattern.to(torch.bool)
 
     def matches(self, received: Any) -> bool:

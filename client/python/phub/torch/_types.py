@@ -41,10 +41,15 @@ def name_of(dtype: Any) -> str:
     return str(dtype).replace("torch.", "")
 
 
+def item_size(dtype: Any) -> int:
+    """Bytes of an element."""
+    return int(torch.empty(0, dtype=dtype, device="cpu").element_size())
+
+
 def raw(address: int, size: int, owner: Any = None) -> Any:
     """`size` bytes at `address` as a tensor, which keeps `owner` alive."""
     if size == 0:
-        return torch.empty(0, dtype=torch.uint8)
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
     memory = (ctypes.c_ubyte * size).from_address(address)
     setattr(memory, "_owner", owner)
     return torch.frombuffer(memory, dtype=torch.uint8)

@@ -322,6 +322,8 @@ def _missing(operation: Operation, others: dict[int, Optional[dict[str, Any]]]) 
         operations = (values or {}).get("operations", [])
         if not operations or operations[-1][0] < operation.sequence:
             absent.append(rank)
+    if not operation.ready:
+        return "this rank's GPU has not computed its tensors yet, or is copying them"
     if not absent:
         return "all ranks have called it"
     verb = "has" if len(absent) == 1 else "have"

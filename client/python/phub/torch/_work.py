@@ -25,7 +25,8 @@ class Work(c10d.Work):  # type: ignore[misc]
         self._operation = operation
 
     def wait(self, timeout: Optional[datetime.timedelta] = None) -> bool:
-        """Blocks until the collective is complete. timeout: zero or less is the group's."""
+        """Blocks until the collective is complete; CUDA results are then on their way, and the
+        current stream waits for them. timeout: zero or less is the group's."""
         seconds = timeout.total_seconds() if timeout is not None else 0.0
         operation = self._operation
         if not operation.wait(seconds if seconds > 0 else None):
@@ -40,7 +41,7 @@ class Work(c10d.Work):  # type: ignore[misc]
         return self._operation.future()
 
     def is_completed(self) -> bool:
-        return self._operation.done()
+        return self._operation.arrived()
 
     def is_success(self) -> bool:
         return self._operation.done() and self._operation.error is None
