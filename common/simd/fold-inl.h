@@ -152,35 +152,48 @@ HWY_INLINE void GivePairs(const Epilogue& epilogue, D d, std::size_t i, V even0,
   }
 }
 
-// Divides, then calls the next epilogue.
+// Divides if `divides` is set, then calls the next epilogue. It is a flag and not a type, because
+// sums and means would each have a pass of their own: twice the code and compile time. For four
+// vectors, a branch that is always predicted costs nothing that could be measured (Zen 5).
 template <class Accumulation, class Next>
 struct DivideThen {
+  bool divides;
   Accumulation divisor;
   Next next;
   template <class D, class V>
   HWY_INLINE void operator()(D d, std::size_t i, V value) const {
-    next(d, i, hn::Div(value, hn::Set(d, divisor)));
+    if (divides) value = hn::Div(value, hn::Set(d, divisor));
+    next(d, i, value);
   }
   template <class D, class V>
   HWY_INLINE void TakeFour(D d, std::size_t i, V value0, V value1, V value2, V value3) const {
-    const V by = hn::Set(d, divisor);
-    GiveFour(next, d, i, hn::Div(value0, by), hn::Div(value1, by), hn::Div(value2, by),
-             hn::Div(value3, by));
+    DivideFour(d, value0, value1, value2, value3);
+    GiveFour(next, d, i, value0, value1, value2, value3);
   }
   template <class D, class V>
   requires TakesPairs<Next, D, V> HWY_INLINE void TakePairs(D d, std::size_t i, V even0, V odd0,
                                                             V even1, V odd1) const {
-    const V by = hn::Set(d, divisor);
-    next.TakePairs(d, i, hn::Div(even0, by), hn::Div(odd0, by), hn::Div(even1, by),
-                   hn::Div(odd1, by));
+    DivideFour(d, even0, odd0, even1, odd1);
+    next.TakePairs(d, i, even0, odd0, even1, odd1);
   }
   template <class D, class V>
   requires TakesOrdinary<Next, D, V> HWY_INLINE bool TakeOrdinary(D d, std::size_t i, V value0,
                                                                   V value1, V value2,
                                                                   V value3) const {
-    const V by = hn::Set(d, divisor);
-    return next.TakeOrdinary(d, i, hn::Div(value0, by), hn::Div(value1, by), hn::Div(value2, by),
-                             hn::Div(value3, by));
+    DivideFour(d, value0, value1, value2, value3);
+    return next.TakeOrdinary(d, i, value0, value1, value2, value3);
+  }
+
+ private:
+  template <class D, class V>
+  HWY_INLINE void DivideFour(D d, V& value0, V& value1, V& value2, V& value3) const {
+    if (divides) [[unlikely]] {
+      const V by = hn::Set(d, divisor);
+      value0 = hn::Div(value0, by);
+      value1 = hn::Div(value1, by);
+      value2 = hn::Div(value2, by);
+      value3 = hn::Div(value3, by);
+    }
   }
 };
 
@@ -336,13 +349,13 @@ HWY_INLINE bool AddTerms(const Combination& combination, const Terms& terms, Ran
                          const Epilogue& epilogue) {
   using Accumulation = typename Format::Accumulation;
   if constexpr (std::is_floating_point_v<Accumulation>) {
-    if (combination.reduction == Reduction::kMean) {
-      const auto divisor = static_cast<Accumulation>(combination.divisor);
-      return FoldTerms<Format, Sum>(terms, range,
-                                    DivideThen<Accumulation, Epilogue>{divisor, epilogue});
-    }
+    const bool divides = combination.reduction == Reduction::kMean;
+    const auto divisor = static_cast<Accumulation>(combination.divisor);
+    return FoldTerms<Format, Sum>(terms, range,
+                                  DivideThen<Accumulation, Epilogue>{divides, divisor, epilogue});
+  } else {
+    return FoldTerms<Format, Sum>(terms, range, epilogue);
   }
-  return FoldTerms<Format, Sum>(terms, range, epilogue);
 }
 
 // Dispatches on the reduction once per call, not per element.
