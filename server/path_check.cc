@@ -15,6 +15,8 @@
 #include "common/base/errno_text.h"
 #include "common/base/secret_file.h"
 #include "server/tenant/control_store.h"
+#include "server/tenant/store_check.h"
+#include "server/tenant/token_key.h"
 
 namespace phub::server {
 namespace {
@@ -50,8 +52,9 @@ absl::Status FindName(const std::string& path, PathState& state) {
   return errno == ENOENT ? absl::OkStatus() : BadAccess(path, errno);
 }
 
-// Another process than `running` holds SQLite's lock, as phubd does while it runs.
-absl::Status CheckDatabase(const std::string& path, std::optional<pid_t> running) {
+// Another process than `running` holds SQLite's lock, as phubd does while it runs. in_use: the lock
+// is that of `running`.
+absl::Status CheckDatabase(const std::string& path, std::optional<pid_t> running, bool& in_use) {
   constexpr off_t kLockBegin = 0x40000000;  // the lock bytes in SQLite's file format
   constexpr off_t kLockBytes = 512;
   struct stat facts {};
@@ -76,7 +79,8 @@ absl::Status CheckDatabase(const std::string& path, std::optional<pid_t> running
   lock.l_start = kLockBegin;
   lock.l_len = kLockBytes;
   if (fcntl(file.get(), F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return absl::OkStatus();
-  if (running.has_value() && lock.l_pid == *running) return absl::OkStatus();
+  in_use = running.has_value() && lock.l_pid == *running;
+  if (in_use) return absl::OkStatus();
   return Bad(path, fmt::format("is locked; probably another phubd (pid {}) uses this state_dir",
                                lock.l_pid));
 }
@@ -113,11 +117,13 @@ absl::Status CheckStatePath(const std::string& path, std::optional<pid_t> runnin
   if (state == PathState::kAbsent) return CheckFolderIsWritable(FolderOfPath(folder));
   if (absl::Status status = CheckStateDir(folder); !status.ok()) return status;
   if (absl::Status status = CheckFolderIsWritable(folder); !status.ok()) return status;
-  if (absl::Status status = CheckDatabase(folder + "/control.db", running); !status.ok()) {
+  bool in_use = false;
+  if (absl::Status status = CheckDatabase(folder + "/control.db", running, in_use); !status.ok()) {
     return status;
   }
-  const absl::Status key = CheckTokenKey(folder);
-  return absl::IsNotFound(key) ? absl::OkStatus() : key;
+  const absl::Status key = ReadTokenKey(folder).status();
+  if (!key.ok() && !absl::IsNotFound(key)) return key;
+  return in_use ? absl::OkStatus() : CheckStore(folder);
 }
 
 absl::Status CheckSocketPath(const std::string& path, std::optional<pid_t> running) {

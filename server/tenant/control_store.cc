@@ -10,18 +10,16 @@
 #include <limits>
 
 #include "common/base/printable.h"
-#include "common/base/secret_file.h"
 #include "common/base/status_text.h"
 #include "server/tenant/migrations.h"
 #include "server/tenant/token.h"
+#include "server/tenant/token_key.h"
 
 namespace phub::server {
 namespace {
 
 constexpr mode_t kStateDirMode = 0700;
 constexpr std::size_t kAuditTextBytesMax = 1024;
-constexpr std::string_view kKeyCheckName = "key_check";
-constexpr std::string_view kKeyCheckText = "phub token key";
 constexpr std::string_view kTenantColumns =
     "name, suspended, memory_bytes, jobs, workers, keys, weight, bandwidth_bytes, created_at, "
     "encryption_required";
@@ -34,28 +32,6 @@ absl::Status PrepareFolder(const std::string& path) {
         fmt::format("cannot create state_dir {}: {}", path, std::strerror(errno)));
   }
   return CheckStateDir(path);
-}
-
-std::string KeyPath(const std::string& state_dir) { return state_dir + "/token.key"; }
-
-absl::StatusOr<std::string> ReadKey(const std::string& path) {
-  absl::StatusOr<std::string> key = ReadSecretFile(path);
-  if (key.ok() && key->size() != kHashKeyBytes) {
-    return absl::DataLossError(
-        fmt::format("{} has {} bytes instead of {}; restore it from a backup, because without it "
-                    "every issued token is invalid",
-                    path, key->size(), kHashKeyBytes));
-  }
-  return key;
-}
-
-absl::StatusOr<std::string> ReadOrMakeKey(const std::string& path, Random& random) {
-  absl::StatusOr<std::string> key = ReadKey(path);
-  if (!absl::IsNotFound(key.status())) return key;
-  const std::string drawn = DrawBytes(random, kHashKeyBytes);
-  const absl::Status written = WriteFileDurably(path, drawn, kSecretFileMode, /*replace=*/false);
-  if (!written.ok()) return written;
-  return drawn;
 }
 
 template <typename Number>
@@ -113,10 +89,6 @@ AuditEntry ReadEntry(const Statement& row) {
 
 }  // namespace
 
-absl::Status CheckTokenKey(const std::string& state_dir) {
-  return ReadKey(KeyPath(state_dir)).status();
-}
-
 absl::Status CheckStateDir(const std::string& path) {
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
@@ -151,35 +123,16 @@ absl::StatusOr<std::unique_ptr<ControlStore>> ControlStore::Open(const std::stri
   // Open the database first: its lock ensures that no other daemon creates the key meanwhile.
   auto database = Database::Open(path);
   if (!database.ok()) return database.status();
+  if (absl::Status status = Migrate(**database, ControlStoreMigrations()); !status.ok())
+    return status;
   if (!state_dir.empty()) {
-    auto read = ReadOrMakeKey(KeyPath(state_dir), random);
+    auto read = ReadOrMakeTokenKey(**database, state_dir, random);
     if (!read.ok()) return read.status();
     key = *std::move(read);
   }
-  if (absl::Status status = Migrate(**database, ControlStoreMigrations()); !status.ok())
-    return status;
-  std::unique_ptr<ControlStore> store(new ControlStore(*std::move(database), std::move(key), path));
-  if (absl::Status status = store->CheckKey(); !status.ok()) return status;
-  return store;
-}
-
-// The stored hashes of tokens are valid only with the key that made them, so a different key would
-// reject every token.
-absl::Status ControlStore::CheckKey() {
-  const std::string expected = KeyedHash(hash_key_, kKeyCheckText);
-  {
-    Statement find(*database_, "SELECT value FROM facts WHERE name = ?");
-    find.Text(kKeyCheckName);
-    if (find.Next()) {
-      if (EqualHashes(find.GetText(0), expected)) return absl::OkStatus();
-      return absl::DataLossError(
-          "token.key is not the key that control.db was written with; restore both from the same "
-          "backup");
-    }
-    if (!find.status().ok()) return find.status();
-  }
-  Statement insert(*database_, "INSERT INTO facts (name, value) VALUES (?, ?)");
-  return insert.Text(kKeyCheckName).Blob(expected).Run();
+  if (absl::Status status = CheckTokenKey(**database, key); !status.ok()) return status;
+  return std::unique_ptr<ControlStore>(
+      new ControlStore(*std::move(database), std::move(key), path));
 }
 
 absl::StatusOr<std::vector<Tenant>> ControlStore::Tenants() {

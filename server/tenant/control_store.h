@@ -43,8 +43,6 @@ struct DiskSpace {
 
 // Whether an existing folder can be state_dir: a directory that only its owner can access.
 absl::Status CheckStateDir(const std::string& path);
-// NOT_FOUND: phubd will create the key.
-absl::Status CheckTokenKey(const std::string& state_dir);
 
 class ControlStore {
  public:
@@ -80,7 +78,6 @@ class ControlStore {
  private:
   ControlStore(std::unique_ptr<Database> database, std::string hash_key, std::string path)
       : database_(std::move(database)), hash_key_(std::move(hash_key)), path_(std::move(path)) {}
-  absl::Status CheckKey();
   absl::Status Append(const AuditNote& note);
   std::string ChainOf(const AuditEntry& entry, const std::string& before) const;
   template <typename Change>

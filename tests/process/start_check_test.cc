@@ -22,6 +22,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Arguments = std::vector<std::string>;
 
 class StartCheckTest : public ::testing::Test {
@@ -286,6 +287,29 @@ TEST_F(PathsOfEveryKind, AStateDirectoryThatAnotherDaemonUsesIsNamed) {
   ASSERT_EQ(chmod(At("st4/token.key").c_str(), 0600), 0);
   ExpectBothRefuse({"--state-dir", At("st4"), "--control-socket", At("x.sock")},
                    "token.key has 5 bytes");
+}
+
+TEST_F(PathsOfEveryKind, AStoreThatPhubdCannotUseIsNamed) {
+  for (const char* name : {"st", "st2"}) {
+    DaemonProcess daemon(Joined(State(name), Tls()));
+    ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
+  }
+  const Finished fine = Check(Joined(State("st"), Tls()));
+  EXPECT_EQ(fine.exit, Exit::WithCode(0)) << fine.error;
+  const auto unchanged = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(At("st"))) {
+      EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("check"))) << entry.path();
+    }
+  };
+  unchanged();
+
+  std::filesystem::copy_file(At("st2/token.key"), At("st/token.key"),
+                             std::filesystem::copy_options::overwrite_existing);
+  ExpectBothRefuse(State("st"), "token.key is not the key that control.db was written with");
+  std::filesystem::remove(At("st/token.key"));
+  ExpectBothRefuse(State("st"), "token.key is missing");
+  EXPECT_FALSE(std::filesystem::exists(At("st/token.key")));
+  unchanged();
 }
 
 }  // namespace

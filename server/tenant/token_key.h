@@ -1,0 +1,22 @@
+// The key of the tokens' hashes: the file `token.key` in state_dir.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/random.h"
+#include "server/tenant/database.h"
+
+namespace phub::server {
+
+// NOT_FOUND: there is none yet. DATA_LOSS: it is damaged.
+absl::StatusOr<std::string> ReadTokenKey(const std::string& state_dir);
+// Makes the key only if the database was never used with one, otherwise DATA_LOSS: another key
+// would make every token invalid.
+absl::StatusOr<std::string> ReadOrMakeTokenKey(Database& database, const std::string& state_dir,
+                                               Random& random);
+// DATA_LOSS: the database was written with another key. Remembers the first one.
+absl::Status CheckTokenKey(Database& database, const std::string& key);
+
+}  // namespace phub::server
