@@ -4,10 +4,11 @@ and the tests that should fail, in the order in which they are tried."""
 from dataclasses import dataclass
 
 CORE = ("core_loop_test", "swarm_fast")
+FAIR = ("fairness_test", "core_loop_test", "swarm_fast")
 CONTROL = ("control_test", "swarm_fast")
 LANES = ("transport_test", "conformance_test")
 RINGS = ("conformance_test", "shm_test")
-VERBS = ("verbs_lanes_test",)
+VERBS = ("verbs_test",)
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,9 @@ BUGS = (
     Bug("F1", "a tenant's iteration lacks what its jobs push", FAIR_QUEUE,
         "  job.tenant->iteration_bytes += bytes * shard.config.world_size;\n", "", CORE),
     Bug("F2", "a throttled tenant keeps its turn", FAIR_QUEUE,
-        "throttled_, &tenant);\n  Leave(tenants_, tenant);\n", "throttled_, &tenant);\n", CORE),
+        "throttled_, &tenant);\n  Leave(tenants_, tenant);\n", "throttled_, &tenant);\n", FAIR),
     Bug("F3", "a job whose lanes were held is counted when it is gone",
-        "server/core/loop/turns.cc", "  if (shard.turn.held) --held_count_;\n", "", CORE),
+        "server/core/loop/turns.cc", "  if (shard.turn.held) --held_count_;\n", "", FAIR),
     Bug("T1", "a stopped core loop is run once more by the thread that stopped it",
         "server/core_thread.cc",
         "  if (thread_.joinable()) thread_.join();\n",

@@ -9,6 +9,9 @@ namespace phub::server {
 namespace {
 
 constexpr std::uint32_t kNone = UINT32_MAX;
+// The invariants of the whole loop are checked once in so many runs: after each run, the checks
+// would take most of the test's time.
+constexpr std::uint64_t kRunsPerCheck = 64;
 
 }  // namespace
 
@@ -88,6 +91,7 @@ void FairJob::Reconnect() {
 void FairJob::Order(const Command& command) {
   PHUB_CHECK(loop_.queues().commands.TryPush(command));
   loop_.RunOnce();
+  loop_.CheckInvariants();
 }
 
 void FairJob::OnMessage(std::uint32_t rank, const wire::MessageHeader& header) {
@@ -202,6 +206,7 @@ void FairCluster::RunFor(DurationNs duration) {
       if (!job->over() && job->next_push() > now()) next = std::min(next, job->next_push());
     }
     const bool worked = loop_->RunOnce();
+    if (++runs_ % kRunsPerCheck == 0) loop_->CheckInvariants();
     TakeEvents();
     if (!worked && transport_->Arm() && next > now()) clock_.Sleep(next - now());
   }

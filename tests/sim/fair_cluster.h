@@ -137,6 +137,7 @@ class FairCluster {
   std::unique_ptr<CoreLoop> loop_;
   std::vector<std::unique_ptr<FairJob>> jobs_;
   std::uint64_t next_incarnation_ = 1;
+  std::uint64_t runs_ = 0;
 };
 
 // The smallest value such that `part` of all values are not above it.

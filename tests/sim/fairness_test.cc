@@ -93,6 +93,23 @@ TEST_F(Neighbours, OneThatRegistersAndDropsJobs) {
   EXPECT_LE(Ratio(0.5), kRatioMax);
 }
 
+// The tenant is in debt, and its weight is small, so its lanes are not read for many runs. The
+// jobs end during that time. RunFor checks the invariants of the loop.
+TEST_F(Neighbours, OneThatDropsJobsWhoseLanesAreHeld) {
+  const FairJobOptions flood = {
+      .tenant = 2, .share = {.weight = 1}, .ranks = 16, .chunks = 1, .repeats = true};
+  FairJob* job = &cluster_.Add(flood);
+  int dropped_count = 0;
+  cluster_.on_run = [&] {
+    if (!job->shard().turn.held) return;
+    job->End();
+    ++dropped_count;
+    job = &cluster_.Add(flood);
+  };
+  cluster_.RunFor(100 * kMillisecond);
+  EXPECT_GT(dropped_count, 10);
+}
+
 TEST_F(Neighbours, AllOfThemAtOnce) {
   cluster_.Add({.tenant = 2, .ranks = 8, .chunks = 4096, .chunk_bytes = 256, .slots = 256});
   cluster_.Add({.tenant = 3, .ranks = 16, .chunks = 128, .slots = 64});

@@ -21,6 +21,10 @@ void VerbsSender::CheckInvariants() const {
              posted_, done_);
   PHUB_CHECK(signals_taken_ <= signals_put_ && signals_put_ - signals_taken_ <= posted_ - done_,
              "V2 signals={} taken={}", signals_put_, signals_taken_);
+  // The last work request of each batch is signaled.
+  PHUB_CHECK((signals_put_ == signals_taken_) == (posted_ == done_),
+             "V2 signals={} taken={} posted={} done={}", signals_put_, signals_taken_, posted_,
+             done_);
   PHUB_CHECK(outbox_done_ <= outbox_put_ && outbox_put_ - outbox_done_ <= memory_.outbox_bytes,
              "V3 put={} done={}", outbox_put_, outbox_done_);
 }
