@@ -39,6 +39,7 @@ struct KeyPlan {
   Rank rank{};                               // this rank
   std::uint64_t first_iteration = 0;         // the job's iteration when the key was added
   std::int32_t priority = 0;                 // higher first; ties go to the key added first
+  bool collective = false;                   // outside iterations
   wire::HyperParameters hyper_parameters{};  // version 1, which both sides know
   RoundListener* listener = nullptr;         // must outlive the engine
 };

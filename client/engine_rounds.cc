@@ -63,6 +63,7 @@ void Engine::Impl::AddKey(const KeyPlan& plan) {
   auto added = std::make_unique<EngineKey>();
   added->index = plan.layout.key;
   added->priority = plan.priority;
+  added->collective = plan.collective;
   added->gradient_type = plan.gradient_type;
   added->parameter_type = plan.parameter_type;
   added->first_iteration = plan.first_iteration;
@@ -170,7 +171,7 @@ void Engine::Impl::CompleteRound(EngineKey& completed) {
   const std::uint64_t before = completed.job_iteration();
   // This reduction was decided before its replies arrived. The next one is decided only after they
   // have all arrived, so the last decision is the one for this round.
-  const bool skipped = config.apply_iteration && !completed.pulling &&
+  const bool skipped = config.apply_iteration && !completed.collective && !completed.pulling &&
                        completed.operation == wire::RoundOperation::kReduce &&
                        decider.last_skipped();
   if (skipped) completed.reductions_after = completed.reductions;

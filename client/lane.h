@@ -39,6 +39,7 @@ struct EngineKey {
   };
   KeyIndex index{};
   std::int32_t priority = 0;
+  bool collective = false;  // outside iterations
   std::uint32_t chunk_count = 0;
   numeric::ElementType gradient_type = numeric::ElementType::kF32;
   numeric::ElementType parameter_type = numeric::ElementType::kF32;
@@ -86,7 +87,7 @@ enum class SendWay : std::uint8_t {
   kSlot,     // a gradient (or nothing) in a staging slot; waits for a free slot
   kInPlace,  // a gradient in shared memory, or none (kMove, chunks that other ranks send); waits
              // only for room in the transport
-  kPull,  // a pull request; waits while kPullsPerLaneMax are in flight
+  kPull,     // a pull request; waits while kPullsPerLaneMax are in flight
 };
 inline constexpr std::size_t kSendWays = 3;
 

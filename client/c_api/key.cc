@@ -73,6 +73,7 @@ Status ReadKeySpec(const void* given, const Job& job, KeySpec& spec) {
   options.copy = values.copy != 0;
   options.movement = static_cast<Movement>(values.movement);
   options.root = values.root;
+  options.collective = values.collective != 0;
   const KeyParts parts{static_cast<KeyMovement>(values.movement), job.world_size(),
                        Rank{values.root}};
   const Rank rank{job.rank()};

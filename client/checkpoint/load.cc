@@ -21,14 +21,21 @@ constexpr int kKeysPerMessage = 4096;
 
 using Writer = grpc::ClientWriterInterface<v1::LoadStateRequest>;
 
-// Finds the saved key for every key of the job; the error names the missing or different one.
+// Finds the saved key for every key of the job, and null for collective keys. The error names the
+// missing or different one.
 absl::StatusOr<std::vector<const checkpoint::SavedKey*>> Match(
     std::span<const LoadKey> keys, const checkpoint::CheckpointDescription& saved,
     const std::string& directory) {
   std::map<std::string, const checkpoint::SavedKey*> by_name;
   for (const checkpoint::SavedKey& key : saved.keys) by_name[key.name] = &key;
   std::vector<const checkpoint::SavedKey*> matched;
+  std::size_t collective_count = 0;
   for (const LoadKey& key : keys) {
+    if (key.spec.collective()) {
+      ++collective_count;
+      matched.push_back(nullptr);
+      continue;
+    }
     const auto found = by_name.find(key.spec.name());
     if (found == by_name.end()) {
       return absl::InvalidArgumentError(
@@ -43,10 +50,10 @@ absl::StatusOr<std::vector<const checkpoint::SavedKey*>> Match(
     }
     matched.push_back(found->second);
   }
-  if (matched.size() == saved.keys.size()) return matched;
+  if (matched.size() - collective_count == saved.keys.size()) return matched;
   for (const checkpoint::SavedKey& key : saved.keys) {
     const bool is_there = std::any_of(keys.begin(), keys.end(), [&](const LoadKey& each) {
-      return each.spec.name() == key.name;
+      return each.spec.name() == key.name && !each.spec.collective();
     });
     if (is_there) continue;
     return absl::InvalidArgumentError(
@@ -62,7 +69,7 @@ v1::LoadedState DescribeLoaded(std::span<const checkpoint::SavedKey* const> save
   v1::LoadedState loaded;
   loaded.set_iteration(iteration);
   for (std::size_t i = 0; i < saved.size(); ++i) {
-    if (!saved[i]->initialized) continue;
+    if (saved[i] == nullptr || !saved[i]->initialized) continue;
     v1::KeyStateInfo& info = *loaded.add_keys();
     info.set_key_index(static_cast<std::uint32_t>(i));
     info.set_reductions(saved[i]->optimizer_steps);
@@ -160,7 +167,7 @@ absl::Status SendOnce(std::span<const CheckpointDaemon> daemons, std::span<const
     bool open = SendKeys(*writer, std::move(first), loaded.state);
     Sending sending(reader, *writer, transfer);
     for (std::uint32_t key = 0; key < keys.size(); ++key) {
-      if (!saved[key]->initialized) continue;
+      if (saved[key] == nullptr || !saved[key]->initialized) continue;
       for (const LoadKey::Chunk& chunk : keys[key].chunks) {
         if (!open || chunk.daemon != daemon) continue;
         const absl::StatusOr<bool> sent = sending.Send(key, *saved[key], chunk);

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "client/checkpoint/boundary.h"
 #include "client/checkpoint/checkpoint.h"
@@ -26,16 +28,19 @@ constexpr auto kPause = std::chrono::milliseconds(20);
 constexpr std::size_t kSaverBytes = 16;
 
 using Reader = grpc::ClientReaderInterface<v1::SnapshotPart>;
+using Places = std::vector<std::optional<std::size_t>>;
 
 // 0, 1, 2, 4, ...: if a job had already passed the boundary, the next one is further ahead.
 std::uint64_t MarginOf(std::uint32_t attempt) {
   return attempt == 1 ? 0 : std::uint64_t{1} << std::min(attempt - 2, 10u);
 }
 
-// Merges the daemons' descriptions of the keys at the boundary.
+// Merges the daemons' descriptions of the keys at the boundary. Collective keys are left out.
+// places: [key] its position in the description, for keys that are in it.
 absl::StatusOr<checkpoint::CheckpointDescription> Describe(Daemons daemons,
                                                            const Snapshots& snapshots,
-                                                           const Boundary& boundary) {
+                                                           const Boundary& boundary,
+                                                           Places& places) {
   checkpoint::CheckpointDescription description;
   description.job = snapshots.front().job();
   description.world_size = snapshots.front().world_size();
@@ -46,8 +51,9 @@ absl::StatusOr<checkpoint::CheckpointDescription> Describe(Daemons daemons,
                                      std::chrono::system_clock::now().time_since_epoch())
                                      .count());
   for (const CheckpointDaemon& daemon : daemons) description.daemons.push_back(daemon.endpoint);
-  for (const v1::SnapshotKey& from : snapshots.front().keys()) {
-    const auto index = static_cast<int>(description.keys.size());
+  for (int index = 0; index < snapshots.front().keys_size(); ++index) {
+    const v1::SnapshotKey& from = snapshots.front().keys(index);
+    places.emplace_back();
     checkpoint::SavedKey key = DescribeKey(from.spec());
     key.optimizer_steps = from.reductions();
     key.iteration = from.spec().first_iteration() + from.reductions();
@@ -65,6 +71,8 @@ absl::StatusOr<checkpoint::CheckpointDescription> Describe(Daemons daemons,
       key.hyper_parameters = HyperParameterMap(here.hyper_parameters());
     }
     key.initialized = applied != UINT64_MAX && applied > 0;
+    if (from.spec().collective()) continue;
+    places.back() = description.keys.size();
     description.keys.push_back(std::move(key));
   }
   return description;
@@ -126,7 +134,7 @@ class Saving {
       if (writer_ != nullptr || !failed_.ok()) return failed_;
       return absl::CancelledError("the transfer from another daemon failed");
     }
-    auto description = Describe(daemons_, snapshots_, boundary_);
+    auto description = Describe(daemons_, snapshots_, boundary_, places_);
     failed_ = description.status();
     if (failed_.ok()) {
       auto writer =
@@ -140,15 +148,16 @@ class Saving {
 
   absl::Status Write(const v1::StatePiece& piece, std::size_t daemon) {
     const auto& keys = writer_->description().keys;
-    const std::string tensor =
-        piece.key_index() < keys.size() ? TensorName(keys[piece.key_index()], piece.tensor()) : "";
+    const std::optional<std::size_t> place =
+        piece.key_index() < places_.size() ? places_[piece.key_index()] : std::nullopt;
+    const std::string tensor = place ? TensorName(keys[*place], piece.tensor()) : "";
     if (tensor.empty()) {
       return absl::InternalError(
           fmt::format("daemon {} sent a tensor that key number {} does not have",
                       daemons_[daemon].endpoint, piece.key_index()));
     }
     transfer_.Moved(piece.elements().size());
-    if (!keys[piece.key_index()].initialized) return absl::OkStatus();
+    if (!keys[*place].initialized) return absl::OkStatus();
     return writer_->Write(tensor, piece.element_offset(),
                           std::as_bytes(std::span(piece.elements())));
   }
@@ -164,6 +173,7 @@ class Saving {
   std::size_t ready_ = 0;
   bool left_ = false;
   absl::Status failed_;
+  Places places_;  // does not change after writer_ was set
   std::unique_ptr<checkpoint::CheckpointWriter> writer_;
 };
 
@@ -179,7 +189,6 @@ absl::StatusOr<SavedCheckpoint> Fetch(Daemons daemons, const SaveRequest& reques
   saved.iteration = boundary.iteration;
   saved.lockstep = boundary.lockstep;
   saved.world_size = snapshots.front().world_size();
-  saved.key_count = static_cast<std::uint32_t>(boundary.targets.size());
   for (const v1::Snapshot& snapshot : snapshots) saved.bytes += snapshot.bytes();
   const std::vector<std::string> ids = IdsOf(snapshots);
   Transfer transfer(daemons.size(), saved.bytes, options);
@@ -197,6 +206,7 @@ absl::StatusOr<SavedCheckpoint> Fetch(Daemons daemons, const SaveRequest& reques
   if (!Tell(options, {TransferProgress::Phase::kSyncing, 0, saved.bytes, saved.bytes})) {
     return absl::CancelledError("the save was cancelled");
   }
+  saved.key_count = static_cast<std::uint32_t>(saving.writer().description().keys.size());
   if (status = saving.writer().Commit(); !status.ok()) return status;
   saved.told = ReportSave(daemons, request, saved.iteration, ids, options);
   return saved;

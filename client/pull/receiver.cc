@@ -11,7 +11,8 @@ void FreeSlot(Lane& lane, LaneChunk& chunk) {
 }
 
 bool WaitsForDecision(const EngineConfig& config, const EngineKey& key) {
-  return config.apply_iteration && !key.pulling && key.operation == wire::RoundOperation::kReduce;
+  return config.apply_iteration && !key.collective && !key.pulling &&
+         key.operation == wire::RoundOperation::kReduce;
 }
 
 Received ReceiveParameters(const EngineConfig& config, Lane& lane, std::span<EngineKey* const> keys,

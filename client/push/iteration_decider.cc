@@ -12,9 +12,14 @@ IterationDecider::IterationDecider(const EngineConfig& config, EngineCounters& c
 
 void IterationDecider::AddKeys(const KeyBatch& batch) {
   if (!config_.apply_iteration) return;
-  for (const KeyPlan& plan : batch.keys)
-    for (const ChunkPlace& place : plan.layout.chunks)
+  for (const KeyPlan& plan : batch.keys) {
+    if (plan.collective) continue;
+    for (const ChunkPlace& place : plan.layout.chunks) {
       chunks_.push_back({.lane = place.lane, .chunk = place.chunk.value});
+      if (place.lane >= is_awaited_.size()) is_awaited_.resize(place.lane + 1);
+      is_awaited_[place.lane] = true;
+    }
+  }
 }
 
 void IterationDecider::OnSummed(std::span<Lane> lanes) {
@@ -38,10 +43,10 @@ void IterationDecider::Decide(std::span<Lane> lanes) {
   const bool clips = !skip_ && finite && config_.clip_norm > 0.0 && norm > config_.clip_norm;
   const double scale = clips ? config_.clip_norm / norm : 1.0;
   summed_count_ = 0;
-  for (Lane& lane : lanes) {
-    if (lane.chunks.empty()) continue;
-    ++lane.decisions;
-    lane.decision_due = true;
+  for (std::size_t i = 0; i < is_awaited_.size(); ++i) {
+    if (!is_awaited_[i]) continue;
+    ++lanes[i].decisions;
+    lanes[i].decision_due = true;
   }
   decided_.fetch_add(1, std::memory_order_relaxed);
   if (skip_) skipped_.fetch_add(1, std::memory_order_relaxed);

@@ -4,10 +4,11 @@
 // reports for all chunks of all keys, the rank decides: skip the iteration, or apply it with all
 // gradients multiplied by a scale. Every rank receives the same reports and adds the norms in the
 // same order (keys in order of addition, chunks by offset). So all ranks decide the same bits, on
-// any placement of chunks. Each core loop receives the decision of every rank and applies it.
+// any placement of chunks. Collective keys are left out. Each core loop receives the decision of
+// every rank and applies it.
 //
-// A decision is sent on every lane that has chunks, and again after each reconnection: until the
-// replies arrive, this rank does not know whether the daemon received it.
+// A decision is sent on every lane that has such chunks, and again after each reconnection: until
+// the replies arrive, this rank does not know whether the daemon received it.
 //
 // Runs on the engine's thread, except outcome(). Only AddKeys() allocates.
 #pragma once
@@ -56,6 +57,7 @@ class IterationDecider {
   const EngineConfig& config_;
   EngineCounters& counters_;
   std::vector<Place> chunks_;     // in the order in which their norms are added
+  std::vector<bool> is_awaited_;  // [lane]: has some of these chunks, so it gets decisions
   std::size_t summed_count_ = 0;  // chunks reported in the undecided iteration
   bool skip_ = false;             // the last decision
   std::atomic<std::uint64_t> decided_{0};

@@ -7,16 +7,16 @@
 namespace phub::client {
 
 void IterationGate::Count(std::span<EngineKey* const> keys) {
-  std::uint64_t least = keys.empty() ? 0 : UINT64_MAX;
+  std::uint64_t least = UINT64_MAX;
   std::size_t count = 0;
   for (const EngineKey* key : keys) {
-    if (key->job_iteration() > least) continue;
+    if (key->collective || key->job_iteration() > least) continue;
     if (key->job_iteration() < least) count = 0;
     least = key->job_iteration();
     ++count;
   }
   least_count_ = count;
-  iteration_.store(least, std::memory_order_release);
+  iteration_.store(count == 0 ? 0 : least, std::memory_order_release);
 }
 
 void IterationGate::AddKeys(std::span<EngineKey* const> keys) {
@@ -25,7 +25,7 @@ void IterationGate::AddKeys(std::span<EngineKey* const> keys) {
 }
 
 bool IterationGate::Hold(EngineKey& key) {
-  if (!restart_ || key.pulling || !wire::IsIteration(key.operation)) return false;
+  if (!restart_ || key.collective || key.pulling || !wire::IsIteration(key.operation)) return false;
   if (key.job_iteration() <= iteration_.load(std::memory_order_relaxed)) return false;
   PHUB_CHECK(held_.size() < held_.capacity(), "held={}", held_.size());
   key.held = true;
@@ -43,6 +43,7 @@ void IterationGate::Withdraw(EngineKey& key) {
 // keys advance together.
 void IterationGate::Advance(std::span<EngineKey* const> keys, const EngineKey& key,
                             std::uint64_t before) {
+  if (key.collective) return;
   const std::uint64_t least = iteration_.load(std::memory_order_relaxed);
   const std::uint64_t now = key.job_iteration();
   if (now == before) return;

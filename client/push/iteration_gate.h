@@ -1,6 +1,7 @@
-// Tracks the job's iteration: the minimum over its keys, counting reductions only. With `restart`
-// it delays pushes: a reduction of an iteration is sent only after every key has completed the
-// previous one. A restarted worker then finds all keys at the same iteration or the next.
+// Tracks the job's iteration: the minimum over its keys, counting reductions only. Collective keys
+// do not count. With `restart` it delays pushes: a reduction of an iteration is sent only after
+// every key has completed the previous one. A restarted worker then finds all keys at the same
+// iteration or the next.
 //
 // Runs on the engine's thread, except iteration(). Only AddKeys() allocates.
 #pragma once
@@ -18,7 +19,7 @@ class IterationGate {
  public:
   explicit IterationGate(bool restart) : restart_(restart) {}
 
-  // Any thread. 0 without keys.
+  // Any thread. 0 without keys, or with collective keys only.
   std::uint64_t iteration() const { return iteration_.load(std::memory_order_acquire); }
 
   // `keys`: all keys of the job, including the new ones.

@@ -115,7 +115,7 @@ Result<std::uint64_t> JobImpl::LoadCheckpoint(const std::string& directory) {
   // A process that took over a rank already has the current values of its keys.
   if (resumed()) return iteration();
   for (const std::shared_ptr<KeyImpl>& key : Keys())
-    if (!key->Idle())
+    if (!key->Idle() && !key->definition.collective)
       return Status(StatusCode::kFailedPrecondition,
                     fmt::format("LoadCheckpoint: key {} of job {} has a round in flight on rank "
                                 "{}; wait for its handle first",
@@ -201,19 +201,22 @@ Status JobImpl::FetchLoaded(std::optional<v1::LoadedState>& loaded) {
 }
 
 Status JobImpl::PutInPlace(const v1::LoadedState& loaded) {
-  const std::vector<std::shared_ptr<KeyImpl>> keys = Keys();
+  std::vector<std::shared_ptr<KeyImpl>> keys = Keys();
   std::vector<const v1::KeyStateInfo*> infos(keys.size(), nullptr);
   for (const v1::KeyStateInfo& info : loaded.keys())
     if (info.key_index() < infos.size()) infos[info.key_index()] = &info;
+  std::erase_if(keys, [](const auto& key) { return key->definition.collective; });
+  const auto info_of = [&](const auto& key) { return infos[key->index.value]; };
   Status status;
-  if (std::find(infos.begin(), infos.end(), nullptr) != infos.end())
+  if (!std::ranges::all_of(keys, info_of))
     status = Status(StatusCode::kInternal,
                     fmt::format("daemon {} loaded state for only some keys of job {}",
                                 calls_.links().front()->endpoint.ToString(), name()));
   std::vector<std::uint64_t> tickets;
   for (std::size_t i = 0; i < keys.size() && status.ok(); ++i) {
-    Result<std::uint64_t> ticket = keys[i]->StartLoad(loaded.iteration(), infos[i]->reductions(),
-                                                      FromProto(infos[i]->hyper_parameters()));
+    const v1::KeyStateInfo& info = *info_of(keys[i]);
+    Result<std::uint64_t> ticket = keys[i]->StartLoad(loaded.iteration(), info.reductions(),
+                                                      FromProto(info.hyper_parameters()));
     status = ticket.status();
     if (ticket.ok()) tickets.push_back(*ticket);
   }

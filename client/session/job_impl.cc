@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "client/session/rack_join.h"
@@ -31,10 +32,11 @@ std::vector<std::shared_ptr<KeyImpl>> JobImpl::Keys() const {
 
 // REQUIRES: mutex_ is held.
 std::uint64_t JobImpl::LeastIteration() const {
-  if (keys_.empty()) return keyless_iteration_;
-  std::uint64_t least = keys_.front()->job_iteration();
-  for (const std::shared_ptr<KeyImpl>& key : keys_) least = std::min(least, key->job_iteration());
-  return least;
+  constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t least = kNone;
+  for (const std::shared_ptr<KeyImpl>& key : keys_)
+    if (!key->definition.collective) least = std::min(least, key->job_iteration());
+  return least == kNone ? keyless_iteration_ : least;
 }
 
 std::uint64_t JobImpl::iteration() const {

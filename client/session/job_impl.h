@@ -207,7 +207,7 @@ class JobImpl final : public EngineListener,
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<KeyImpl>> keys_;
-  std::uint64_t keyless_iteration_ = 0;  // the job's iteration while keys_ is empty
+  std::uint64_t keyless_iteration_ = 0;  // the job's iteration without keys that are not collective
   Status verdict_;
   std::string verdict_key_;
   std::string saved_state_;  // description of the newest checkpoint that this rank knows of

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -51,8 +52,21 @@ std::uint32_t MovementMaxOf(const v1::JoinResponse& joined) {
   return std::max<std::uint32_t>(joined.movement_max(), joined.movements() ? kFirstMovementMax : 0);
 }
 
+Status CheckCollectiveSupported(const KeyDefinition& key, const DaemonLinks& links) {
+  if (!key.collective) return Status();
+  for (const std::unique_ptr<DaemonLink>& link : links)
+    if (!link->joined.collective_keys())
+      return Status(
+          StatusCode::kFailedPrecondition,
+          fmt::format("daemon {} has version {}, which does not support collective keys "
+                      "such as key {}: upgrade it",
+                      link->endpoint.ToString(), link->joined.daemon_version(), key.name));
+  return Status();
+}
+
 // The oldest daemons would take such a key for an ordinary one.
 Status CheckSupported(const KeyDefinition& key, const DaemonLinks& links) {
+  if (Status status = CheckCollectiveSupported(key, links); !status.ok()) return status;
   if (key.parts.movement == KeyMovement::kAllReduce) return Status();
   const auto movement = static_cast<std::uint32_t>(key.parts.movement);
   for (const std::unique_ptr<DaemonLink>& link : links)
@@ -76,13 +90,14 @@ Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> 
                   fmt::format("job {} may have at most {} keys", name(), kKeysPerJobMax));
   // A key's first iteration is counted in pushes of this rank, not in replies: the number is then
   // the same on every rank.
-  std::uint64_t pushed = resume_.iteration;
+  std::optional<std::uint64_t> pushed;
   const std::vector<std::shared_ptr<KeyImpl>> present = Keys();
   std::set<std::string_view> names;
   for (const std::shared_ptr<KeyImpl>& key : present) {
-    const std::uint64_t iteration = key->pushed_iteration();
-    pushed = names.empty() ? iteration : std::min(pushed, iteration);
     names.insert(key->definition.name);
+    if (key->definition.collective) continue;
+    const std::uint64_t iteration = key->pushed_iteration();
+    pushed = std::min(pushed.value_or(iteration), iteration);
   }
   std::vector<KeyDefinition> definitions;
   definitions.reserve(specs.size());
@@ -90,11 +105,14 @@ Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> 
     if (!names.insert(spec.name).second)
       return Status(StatusCode::kAlreadyExists,
                     fmt::format("job {} already has a key {}", name(), spec.name));
-    Result<KeyDefinition> definition =
-        CheckKey(spec, bytes_max, {.rank = Rank{rank()}, .world_size = world_size()});
+    Result<KeyDefinition> definition = CheckKey(spec, bytes_max,
+                                                {.rank = Rank{rank()},
+                                                 .world_size = world_size(),
+                                                 .restart = settings_.options.restart,
+                                                 .spans_racks = !settings_.options.plan.empty()});
     if (!definition.ok()) return definition.status();
     if (Status status = CheckSupported(*definition, calls_.links()); !status.ok()) return status;
-    definition->first_iteration = pushed;
+    if (!definition->collective) definition->first_iteration = pushed.value_or(resume_.iteration);
     definitions.push_back(*std::move(definition));
   }
   return definitions;
@@ -104,7 +122,8 @@ Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> 
 // the iteration of the others. With apply=kIteration all ranks must agree on an iteration's keys.
 Status JobImpl::CheckBoundary() const {
   const char* const why = settings_.options.restart ? "has restart=true" : "has apply=kIteration";
-  const std::vector<std::shared_ptr<KeyImpl>> keys = Keys();
+  std::vector<std::shared_ptr<KeyImpl>> keys = Keys();
+  std::erase_if(keys, [](const auto& key) { return key->definition.collective; });
   for (const std::shared_ptr<KeyImpl>& key : keys) {
     if (!key->Idle())
       return Status(StatusCode::kFailedPrecondition,
@@ -127,7 +146,9 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::AddKeys(std::span<const K
   const std::lock_guard calls(calls_mutex_);
   if (Status verdict = status(); !verdict.ok()) return verdict;
   if (specs.empty()) return std::vector<std::shared_ptr<KeyImpl>>();
-  if (settings_.options.restart || applies_iterations()) {
+  const bool are_collective =
+      std::ranges::all_of(specs, [](const KeySpec& spec) { return spec.options.collective; });
+  if (!are_collective && (settings_.options.restart || applies_iterations())) {
     if (Status status = CheckBoundary(); !status.ok()) return status;
   }
   Result<std::vector<KeyDefinition>> definitions = CheckSpecs(specs);
@@ -210,6 +231,7 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefi
                            .rank = definition.rank,
                            .first_iteration = definition.first_iteration,
                            .priority = definition.priority,
+                           .collective = definition.collective,
                            .hyper_parameters = definition.hyper_parameters});
     keys.push_back(
         std::make_shared<KeyImpl>(shared_from_this(), views[i].key, std::move(definition)));

@@ -106,6 +106,11 @@ Handle Key::PushPullToSkip() {
                     "applies each chunk as soon as it is summed",
                     PlaceOf(*impl_))));
   const client::KeyDefinition& definition = impl_->definition;
+  if (definition.collective)
+    return Handle(Status(StatusCode::kFailedPrecondition,
+                         fmt::format("{}: collective keys are outside iterations, so their rounds "
+                                     "cannot be skipped",
+                                     PlaceOf(*impl_))));
   auto ticket = StartReduce(*impl_, definition.gradients.data, definition.parameters.data,
                             definition.parameters_shared, /*skip=*/true);
   if (!ticket.ok()) return Handle(ticket.status());

@@ -129,6 +129,21 @@ Status CheckMovement(const KeySpec& spec, std::uint64_t count_max, KeyDefinition
                   spec.name, name, ToString(key.type)));
 }
 
+Status CheckCollective(const KeySpec& spec, const Membership& member, KeyDefinition& key) {
+  key.collective = spec.options.collective;
+  if (!key.collective) return Status();
+  if (member.restart)
+    return Invalid(
+        fmt::format("key {}: collective keys do not work with restart=true, because a process that "
+                    "takes over a rank cannot know which of their rounds were complete",
+                    spec.name));
+  if (member.spans_racks)
+    return Invalid(
+        fmt::format("key {}: collective keys do not work in jobs that span racks", spec.name));
+  if (std::holds_alternative<None>(spec.optimizer)) return Status();
+  return Invalid(fmt::format("key {}: collective keys do not allow an optimizer", spec.name));
+}
+
 // Memory that is not given stays a null pointer until phub allocates it.
 Status CheckGiven(const KeySpec& spec, const char* what, const Elements& given,
                   numeric::ElementType type, std::uint64_t element_count, Elements& memory) {
@@ -167,6 +182,7 @@ Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
   key.element_count = *count;
   if (Status status = CheckArithmetic(spec, key); !status.ok()) return status;
   if (Status status = CheckMovement(spec, count_max, key); !status.ok()) return status;
+  if (Status status = CheckCollective(spec, member, key); !status.ok()) return status;
   key.priority = spec.options.priority.value_or(0);
   key.copy = spec.options.copy;
   key.tensors = spec.tensors;
@@ -191,6 +207,7 @@ v1::KeySpec ToProto(const KeyDefinition& key) {
   message.set_parameter_type(static_cast<v1::ElementType>(key.parameter_type));
   message.set_movement(static_cast<v1::Movement>(key.parts.movement));
   message.set_root(key.parts.root.value);
+  message.set_collective(key.collective);
   message.set_operation(OperationOf(key.operation));
   message.set_optimizer(OptimizerKindOf(key.optimizer));
   ToProto(key.hyper_parameters, *message.mutable_hyper_parameters());

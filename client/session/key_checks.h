@@ -15,6 +15,8 @@ namespace phub::client {
 struct Membership {
   Rank rank{};
   std::uint32_t world_size = 1;
+  bool restart = false;      // JobOptions::restart
+  bool spans_racks = false;  // JobOptions::plan is set
 };
 // A key's definition, with the memory that the caller provides. bytes_max: total size of all chunks
 // that the job's lanes can number.

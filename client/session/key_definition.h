@@ -52,7 +52,8 @@ struct KeyDefinition {
   wire::HyperParameters hyper_parameters{};
   std::int32_t priority = 0;
   bool copy = false;
-  std::uint64_t first_iteration = 0;   // the job's iteration when the key was added
+  bool collective = false;             // outside iterations and checkpoints
+  std::uint64_t first_iteration = 0;   // the job's iteration when the key was added; collective: 0
   std::vector<std::uint64_t> tensors;  // at least one
 
   // gradient_count() and parameter_count() elements, of the wire types. Set when the key is added.

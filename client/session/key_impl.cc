@@ -110,7 +110,7 @@ Result<std::uint64_t> KeyImpl::Start(const Round& round) {
                 .parameters = static_cast<std::byte*>(round.parameters),
                 .parameters_shared = round.parameters_shared,
                 .skip = round.skip},
-               job_iteration() + (reduces ? 1 : 0));
+               job_iteration() + (reduces && !definition.collective ? 1 : 0));
 }
 
 Result<std::uint64_t> KeyImpl::StartAssign(Rank root, numeric::ElementType payload_type,

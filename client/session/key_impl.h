@@ -67,6 +67,7 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   // True after Resume() or StartLoad(): the key has values and needs no Initialize().
   bool has_values() const { return has_values_.load(std::memory_order_acquire); }
   // The job's iterations that this key has completed; the second counts the round in flight, too.
+  // 0 for collective keys.
   std::uint64_t job_iteration() const { return job_iteration_.load(std::memory_order_acquire); }
   std::uint64_t pushed_iteration() const;
   // True if no round is in flight.

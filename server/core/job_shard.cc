@@ -104,6 +104,7 @@ void InitializeKey(ShardKey& key, const KeyShardSpec& spec) {
   key.reduction = spec.reduction;
   key.optimizer = spec.optimizer;
   key.movement = spec.movement;
+  key.collective = spec.collective;
   key.type = spec.type;
   key.gradient_type = spec.gradient_type;
   key.parameter_type = spec.parameter_type;
@@ -251,7 +252,7 @@ std::unique_ptr<CheckpointImage> MakeCheckpointImage(std::span<const Chunk* cons
     return SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
   };
   for (const Chunk* chunk : chunks) {
-    if (!chunk->is_home) continue;
+    if (!chunk->IsSaved()) continue;
     const ChunkSizes one = sizes_of(*chunk);
     bytes += one.parameters + one.masters;
     bytes += simd::StateCount(chunk->key->optimizer) * one.accumulator;
@@ -265,7 +266,7 @@ std::unique_ptr<CheckpointImage> MakeCheckpointImage(std::span<const Chunk* cons
   Carver memory(image->memory);
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     const Chunk& chunk = *chunks[i];
-    if (!chunk.is_home) continue;
+    if (!chunk.IsSaved()) continue;
     ++image->chunks_left;
     const ChunkSizes one = sizes_of(chunk);
     CheckpointImage::ChunkImage& copy = image->chunks[i];

@@ -91,6 +91,7 @@ struct KeyShardSpec {
   Reduction reduction = Reduction::kSum;
   Optimizer optimizer = Optimizer::kNone;
   KeyMovement movement = KeyMovement::kAllReduce;
+  bool collective = false;                         // outside iterations and checkpoints
   ElementType type = ElementType::kF32;            // type of the parameters that are kept
   ElementType gradient_type = ElementType::kF32;   // type of gradients on the wire
   ElementType parameter_type = ElementType::kF32;  // type of parameters on the wire
@@ -114,6 +115,7 @@ struct ShardKey {
   Reduction reduction = Reduction::kSum;
   Optimizer optimizer = Optimizer::kNone;
   KeyMovement movement = KeyMovement::kAllReduce;
+  bool collective = false;
   ElementType type = ElementType::kF32;
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
@@ -185,6 +187,8 @@ struct Chunk {
     return element_count * numeric::ElementBytes(type);
   }
   std::uint32_t reply_bytes() const { return Bytes(key->parameter_type); }
+  // Whether checkpoints of this rack contain the chunk.
+  bool IsSaved() const { return is_home && !key->collective; }
   // Whether a rank of the job receives the chunk's elements, or only the news of its version.
   bool RepliesWithPayloadTo(Rank rank_of_job) const {
     return receiver == kEveryRank || receiver == rank_of_job;
@@ -276,6 +280,7 @@ struct NonFinite {
 // Jobs with apply_iteration: the sums that wait, and the workers' decision about them
 // (rounds/whole_iteration.h).
 struct ShardIteration {
+  std::uint32_t chunk_count = 0;     // chunks of an iteration: all but those of collective keys
   std::uint32_t summed_count = 0;    // chunks that are summed and wait for the decision
   TimeNs summed_since = 0;           // when the first of them was summed
   std::uint32_t decided_count = 0;   // ranks that have decided about them

@@ -72,6 +72,7 @@ void Orders::AddKeys(JobShard& shard, KeyBatch& batch) {
     PHUB_CHECK(chunk.index.value - key.first_chunk.value == key.chunk_count - 1, "chunk={} key={}",
                chunk.index.value, key.key.value);
     shard.chunks()[shard.chunk_count++] = &chunk;
+    if (!key.collective) ++shard.iteration.chunk_count;
   }
   turns_.AddKeys(shard, batch);
   if (batch.exchange != nullptr) exchange::LinkBatch(shard, *batch.exchange, loop_.transports);

@@ -71,7 +71,7 @@ void CheckSnapshot(const JobShard& shard) {
   std::uint32_t left = 0;
   for (std::uint32_t i = 0; i < image->chunk_count; ++i) {
     const bool ready = image->chunks[i].ready.load(std::memory_order_relaxed);
-    left += shard.chunks()[i]->is_home && !ready;
+    left += shard.chunks()[i]->IsSaved() && !ready;
   }
   PHUB_CHECK(left == image->chunks_left, "S10 left={} counted={}", left, image->chunks_left);
 }

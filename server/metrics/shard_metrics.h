@@ -38,34 +38,17 @@ struct RankMetrics {
   SingleWriterNumber straggler_wait_ns;  // time that those rounds waited only for this rank
 };
 
-struct ShardMetrics {
+// How far a job's rounds are, by the largest number of reductions that a chunk has completed.
+struct RoundProgress {
   static constexpr std::uint64_t kSmoothing = 8;  // iterations that iteration_ns is a mean of
 
-  SingleWriterNumber gradients;
-  SingleWriterNumber gradient_bytes;
-  SingleWriterNumber reply_bytes;
-  SingleWriterNumber nonfinite_sums;       // see aggregate/screening.h
-  SingleWriterNumber nonfinite_gradients;  // gradients that made those sums not finite
-  SingleWriterNumber slots_used;           // gauge, over all lanes
-  SingleWriterNumber round_duration_ns;    // sum over rounds, each from first gradient to last
-  std::array<SingleWriterNumber, kRoundDurationBuckets> round_duration_buckets;
-  // Gauges. The largest number of reductions that a chunk has completed, which is the job's
-  // iteration; when it was completed first, 0: not yet; the time from one to the next, smoothed;
-  // and how many such times were measured.
+  // Gauges. The largest number of reductions; when it was completed first, 0: not yet; the time
+  // from one to the next, smoothed; and how many such times were measured.
   SingleWriterNumber iteration;
   SingleWriterNumber iteration_at;
   SingleWriterNumber iteration_ns;
   SingleWriterNumber iterations_timed;
-  std::unique_ptr<RankMetrics[]> ranks;  // [rank]
 
-  void CountGradient(std::uint64_t bytes) {
-    gradients.Add();
-    gradient_bytes.Add(bytes);
-  }
-  void CountRound(DurationNs duration) {
-    round_duration_ns.Add(static_cast<std::uint64_t>(duration));
-    round_duration_buckets[RoundDurationBucket(duration)].Add();
-  }
   void NoteIteration(std::uint64_t reductions, TimeNs now) {
     if (reductions <= iteration.Get()) return;
     if (iteration_at.Get() != 0) {
@@ -81,6 +64,29 @@ struct ShardMetrics {
   void ResetIteration(std::uint64_t reductions) {
     iteration.Set(reductions);
     iteration_at.Set(0);
+  }
+};
+
+// The progress of the job's iterations, and other figures.
+struct ShardMetrics : RoundProgress {
+  SingleWriterNumber gradients;
+  SingleWriterNumber gradient_bytes;
+  SingleWriterNumber reply_bytes;
+  SingleWriterNumber nonfinite_sums;       // see aggregate/screening.h
+  SingleWriterNumber nonfinite_gradients;  // gradients that made those sums not finite
+  SingleWriterNumber slots_used;           // gauge, over all lanes
+  SingleWriterNumber round_duration_ns;    // sum over rounds, each from first gradient to last
+  std::array<SingleWriterNumber, kRoundDurationBuckets> round_duration_buckets;
+  RoundProgress collectives;             // of collective keys, which are outside iterations
+  std::unique_ptr<RankMetrics[]> ranks;  // [rank]
+
+  void CountGradient(std::uint64_t bytes) {
+    gradients.Add();
+    gradient_bytes.Add(bytes);
+  }
+  void CountRound(DurationNs duration) {
+    round_duration_ns.Add(static_cast<std::uint64_t>(duration));
+    round_duration_buckets[RoundDurationBucket(duration)].Add();
   }
   void CountLast(Rank rank, DurationNs waited) {
     ranks[rank.value].rounds_last.Add();

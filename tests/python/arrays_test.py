@@ -141,6 +141,21 @@ class Training(DaemonTest):
             self.assertTrue(job.last_iteration().last_skipped)
             self.assertEqual(job.last_iteration().skipped, 1)
 
+    def test_collective_keys_are_outside_iterations(self) -> None:
+        with self.join(apply="iteration") as job:
+            weight = job.add_key("weight", 4, optimizer=phub.Sgd(1.0))
+            loss = job.add_key("loss", 4, collective=True)
+            waiting = weight.push_pull()
+            late = job.add_key("late", 4, movement="gather", collective=True)
+            waiting.wait(PATIENCE_S)
+            for key in (loss, loss, late):
+                key.gradients[:] = 7
+                key.push_pull().wait(PATIENCE_S)
+                np.testing.assert_array_equal(key.parameters, [7] * 4)
+            self.assertEqual((job.iteration, loss.iteration, late.iteration), (1, 2, 1))
+            with self.assertRaisesRegex(phub.InvalidArgument, "do not allow an optimizer"):
+                job.add_key("learned", 4, optimizer=phub.Sgd(1.0), collective=True)
+
     def test_arrays_outlive_key_and_job(self) -> None:
         job = self.join()
         key = job.add_key("w", 50_000)

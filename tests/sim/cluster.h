@@ -32,6 +32,7 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(keys_resumed_back)                \
   X(gradients_in_place)               \
   X(loads_checked)                    \
+  X(collective_rounds)                \
   X(gradients_copied) X(replies_in_pass) X(parameters_shared) X(decisions) X(rounds_skipped)
 #define PHUB_SIM_MANY_RACKS_COVERAGE(X) \
   X(partials)                           \

@@ -195,6 +195,7 @@ Coverage Cluster::Measure() const {
       coverage.gradients_copied += process->gradients_copied();
       coverage.parameters_shared += process->parameters_shared();
       coverage.keys_resumed += process->keys_resumed();
+      coverage.collective_rounds += process->collective_rounds();
       coverage.keys_resumed_back += process->keys_resumed_back();
       if (job.script.racks == 1) continue;
       coverage.streams_broken_across += process->streams_broken();

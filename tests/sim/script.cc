@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <numeric>
@@ -70,10 +71,21 @@ wire::HyperParameters DrawHyperParameters(SeededRandom& random, simd::Optimizer 
   return values;
 }
 
+// Takes a copy of the generator, so that the seed's other decisions do not change. The first key is
+// always one of iterations.
+void DrawCollective(SeededRandom random, const JobScript& job, std::uint32_t index,
+                    KeyScript& key) {
+  constexpr int kDrawnByMovement = 4;
+  for (int i = 0; i < kDrawnByMovement; ++i) (void)random.Below(2);
+  if (job.restart || job.racks > 1 || index == 0) return;
+  key.collective = random.Chance(1, 3);
+  if (key.collective) key.optimizer = simd::Optimizer::kNone;
+}
+
 // Takes a copy of the generator, so that the seed's other decisions do not change. The first key of
 // a job that fails stays an all-reduce, because the fate shows in it.
 void DrawMovement(SeededRandom random, const JobScript& job, std::uint32_t index, KeyScript& key) {
-  if (job.apply_iteration || job.racks > 1) return;
+  if ((job.apply_iteration && !key.collective) || job.racks > 1) return;
   if (index == 0 && job.fate != Fate::kCompletes) return;
   if (random.Below(2) == 0) return;
   key.movement = static_cast<KeyMovement>(1 + random.Below(kMovementMax));
@@ -128,6 +140,7 @@ KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t inde
     }
     key.rounds.push_back(round);
   }
+  DrawCollective(random, job, index, key);
   DrawMovement(random, job, index, key);
   return key;
 }
@@ -149,6 +162,7 @@ void DrawTroubles(SeededRandom random, JobScript& job) {
     if (job.keys[0].rounds[iteration - 1].operation != wire::RoundOperation::kReduce) continue;
     trouble.rank = static_cast<std::uint32_t>(random.Below(job.world_size));
     trouble.key = static_cast<std::uint32_t>(random.Below(job.keys.size()));
+    if (job.keys[trouble.key].collective) trouble.key = 0;
     if (random.Chance(1, 8)) trouble.kind = Kind::kAsks;
     // Which NaN an operation on a NaN returns depends on the machine. So NaNs are drawn only where
     // the iteration is skipped.
@@ -174,7 +188,7 @@ void PrepareFate(SeededRandom& random, JobScript& job) {
   // An iteration has all keys or none; otherwise no rank would reach the culprit's iteration.
   const auto reduce_all = [&](std::uint32_t iteration) {
     for (KeyScript& key : job.keys) {
-      if (job.apply_iteration) {
+      if (job.apply_iteration && !key.collective) {
         key.rounds[iteration - 1].operation = wire::RoundOperation::kReduce;
       }
     }
@@ -287,9 +301,9 @@ std::string Describe(const JobScript& job) {
       job.plan, job.chunk_bytes, job.slots_per_lane, job.wait_policy, job.restart, job.crashes,
       job.lockstep, job.apply_iteration, job.clip_norm, job.skip_nonfinite, job.iterations);
   for (const KeyScript& key : job.keys) {
-    text += fmt::format("{}:{} {} {} {} ", key.name, key.element_count, ToString(key.movement),
+    text += fmt::format("{}:{} {} {} {}{} ", key.name, key.element_count, ToString(key.movement),
                         key.gradients == GradientKind::kLanes ? "lanes" : "hash",
-                        simd::ToString(key.optimizer));
+                        simd::ToString(key.optimizer), key.collective ? " collective" : "");
   }
   return text + "]";
 }
@@ -314,6 +328,18 @@ std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint
                                                      : std::numeric_limits<float>::infinity();
   }
   return gradient;
+}
+
+std::uint64_t IterationsOf(const JobScript& job) {
+  std::uint64_t least = job.iterations;
+  for (const KeyScript& key : job.keys) {
+    if (key.collective) continue;
+    const auto reductions = std::ranges::count_if(key.rounds, [](const RoundScript& round) {
+      return wire::IsIteration(round.operation) && !round.skipped;
+    });
+    least = std::min(least, static_cast<std::uint64_t>(reductions));
+  }
+  return least;
 }
 
 std::vector<std::uint32_t> PushedBy(const JobScript& job, const KeyScript& key,

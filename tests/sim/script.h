@@ -53,6 +53,7 @@ struct KeyScript {
   bool mean = false;
   KeyMovement movement = KeyMovement::kAllReduce;
   std::uint32_t root = 0;                    // the movement's root, if it has one
+  bool collective = false;                   // outside iterations and checkpoints
   std::vector<RoundScript> rounds;           // by iteration - 1
   std::vector<std::vector<float>> expected;  // by iteration: parameters after it; [0] is zeros
   // By iteration and array: the optimizer's state. Empty before the first reduction.
@@ -90,7 +91,7 @@ struct JobScript {
   DurationNs wait_timeout = 60 * kSecond;
   bool restart = false;          // processes may die and be replaced
   std::uint32_t crashes = 0;     // the number of crashes
-  bool apply_iteration = false;  // if true, all keys have the same operation in a round
+  bool apply_iteration = false;  // if true, keys of iterations have the same operation in a round
   double clip_norm = 0.0;
   bool skip_nonfinite = false;
   std::vector<TroubleScript> troubles;  // by iteration - 1, with apply_iteration
@@ -129,6 +130,8 @@ struct RackPlanScript {
 };
 JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,
                       const RackPlanScript& racks);
+// Job::iteration() after all rounds: the reductions of the keys that are not collective.
+std::uint64_t IterationsOf(const JobScript& job);
 // The elements of a key that one rank pushes or receives, in the order of its memory.
 std::vector<std::uint32_t> PushedBy(const JobScript& job, const KeyScript& key, std::uint32_t rank);
 std::vector<std::uint32_t> ReceivedBy(const JobScript& job, const KeyScript& key,

@@ -109,6 +109,7 @@ Decision DecideSerially(const JobScript& job, std::uint64_t iteration,
   double squared_norm = 0.0;
   bool finite = true;
   for (std::size_t index = 0; index < job.keys.size(); ++index) {
+    if (job.keys[index].collective) continue;
     const std::vector<float>& gradient = gradients[index];
     for (const float value : gradient) finite &= std::isfinite(value);
     if (job.keys[index].optimizer == simd::Optimizer::kNone) continue;
@@ -145,8 +146,8 @@ void ApplyIteration(JobScript& job, std::uint64_t iteration, std::vector<KeyStat
       states[index].parameters = MoveSerially(job, index, iteration, states[index].parameters);
       continue;
     }
-    round.skipped = decision.skip;
-    if (decision.skip) continue;
+    round.skipped = decision.skip && !key.collective;
+    if (round.skipped) continue;
     if (decision.scale != 1.0 && key.optimizer != simd::Optimizer::kNone) {
       for (float& value : gradients[index]) value *= static_cast<float>(decision.scale);
     }

@@ -236,9 +236,10 @@ void SimSaver::Check() {
     }
   }
   for (std::size_t i = 0; i < script_.keys.size(); ++i) {
-    if (elements[i] == script_.keys[i].element_count) continue;
+    const std::uint32_t saved = script_.keys[i].collective ? 0 : script_.keys[i].element_count;
+    if (elements[i] == saved) continue;
     mistake_ = fmt::format("snapshot of {}: {} of {} elements of {}", script_.name, elements[i],
-                           script_.keys[i].element_count, script_.keys[i].name);
+                           saved, script_.keys[i].name);
   }
   for (const Part& part : parts_) {
     if (part.keys.size() == script_.keys.size()) continue;
@@ -263,6 +264,7 @@ void SimSaver::LoadBack() {
       checkpoint.plane.push_back(daemons_[other].get());
     if (checkpoint.session_id.empty() || part.pieces.empty()) continue;
     for (const v1::SnapshotKey& key : part.keys) {
+      if (key.spec().collective()) continue;
       v1::KeyStateInfo& info = checkpoint.keys.emplace_back();
       info.set_key_index(key.key_index());
       info.set_reductions(key.reductions());

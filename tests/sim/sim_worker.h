@@ -79,6 +79,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t parameters_shared() const { return parameters_shared_; }
   std::uint64_t streams_broken() const { return streams_broken_; }
   std::uint64_t keys_resumed() const { return keys_resumed_; }
+  std::uint64_t collective_rounds() const { return collective_rounds_; }
   std::uint64_t keys_resumed_back() const { return keys_resumed_back_; }
   const std::string& SessionAt(std::size_t position) const {
     return links_[position]->joined.session_id();
@@ -243,6 +244,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t parameters_shared_ = 0;
   std::uint64_t streams_broken_ = 0;
   std::uint64_t keys_resumed_ = 0;
+  std::uint64_t collective_rounds_ = 0;
   std::uint64_t keys_resumed_back_ = 0;  // to the version before the newest
   bool agreed_ = false, stands_alone_ = false, ended_leaving_ = false;
   std::string verdict_, mistake_;

@@ -224,6 +224,7 @@ v1::AddKeysRequest SimWorker::NextBatch() const {
     spec.set_type(v1::ELEMENT_TYPE_F32);
     spec.set_movement(static_cast<v1::Movement>(key.movement));
     spec.set_root(key.root);
+    spec.set_collective(key.collective);
     spec.set_operation(key.mean ? v1::OPERATION_MEAN : v1::OPERATION_SUM);
     spec.set_optimizer(static_cast<v1::OptimizerKind>(key.optimizer));
     *spec.mutable_hyper_parameters() = ToProto(key.rounds[0].hyper_parameters);
@@ -291,6 +292,7 @@ void SimWorker::OnKeysAdded() {
     batch->keys.push_back({.layout = std::move(layout),
                            .rank = Rank{rank_},
                            .priority = static_cast<std::int32_t>(random_.Below(3)),
+                           .collective = script_.keys[index].collective,
                            .hyper_parameters = script_.keys[index].rounds[0].hyper_parameters,
                            .listener = keys_.back().get()});
   }

@@ -44,7 +44,13 @@ bool SimWorker::Train() {
     }
     all_done &= !key.active && key.completed == script_.iterations;
   }
-  if (all_done) LeaveInOrder();
+  if (all_done) {
+    if (engine_->job_iteration() != IterationsOf(script_)) {
+      mistake_ = fmt::format("{} rank {} is at iteration {}, not {}", script_.name, rank_,
+                             engine_->job_iteration(), IterationsOf(script_));
+    }
+    LeaveInOrder();
+  }
   return worked;
 }
 
@@ -130,6 +136,7 @@ void SimWorker::Resume(Key& key, const client::KeyResume& resume) {
 void SimWorker::CheckRound(Key& key) {
   key.arrived = false;
   key.active = false;
+  collective_rounds_ += script_.keys[key.index].collective ? 1 : 0;
   if (key.was_skipped != script_.keys[key.index].rounds[key.completed - 1].skipped) {
     mistake_ = fmt::format("{} rank {} {} iteration {}: skipped={}", script_.name, rank_,
                            script_.keys[key.index].name, key.completed, key.was_skipped);

@@ -75,14 +75,21 @@ PHUB_API const char* Version();
 
 // ---- Keys --------------------------------------------------------------------------------------
 
-// Operation, movement, root and types must be the same on all ranks; other options may differ.
+// Operation, movement, root, types and `collective` must be the same on all ranks; other options
+// may differ.
 struct KeyOptions {
   Operation operation = Operation::kDefault;
   // Other movements than kAllReduce need a key without an optimizer, in a job of one rack with
-  // apply=kChunk, whose element_count is a multiple of world_size. Those that move bytes have no
-  // operation and no other wire types. Such keys have no Initialize() and no Broadcast().
+  // apply=kChunk (or collective), whose element_count is a multiple of world_size. Those that move
+  // bytes have no operation and no other wire types. Such keys have no Initialize() and no
+  // Broadcast().
   Movement movement = Movement::kAllReduce;
   std::uint32_t root = 0;  // for kScatter and kGatherToOne: a rank
+  // For collectives next to training: the key's rounds are outside iterations. They do not count in
+  // Job::iteration(), are applied chunk by chunk also with apply=kIteration, and checkpoints do not
+  // contain the key. It has no optimizer, may be added at any time, and may have any movement. Not
+  // in jobs with restart=true or of several racks.
+  bool collective = false;
   // Element types of gradients() and parameters(), and on the wire. Unset: the key's type. An f32
   // key may use f16 or bf16; the daemon then keeps f32 masters.
   std::optional<ElementType> gradient_type = {};
@@ -251,7 +258,8 @@ class PHUB_API Job {
   // Initialize() calls as in a first run, receives the current values, and continues at
   // iteration().
   bool resumed() const;
-  // Reductions that every key completed on this rank: the next iteration to compute, from 0.
+  // Reductions that every key completed on this rank, except collective keys: the next iteration to
+  // compute, from 0.
   std::uint64_t iteration() const;
   // Exact after a handle of the iteration is complete and before this rank pushes for the next one.
   // Skipped iterations count in Key::iteration() but not in iteration().

@@ -65,6 +65,7 @@ class KeySpec:
     tensors: Optional[Sequence[_types.Shape]] = None
     movement: Optional[str] = None
     root: int = 0
+    collective: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +165,7 @@ class Job:
         copy: bool = False,
         movement: Optional[str] = None,
         root: int = 0,
+        collective: bool = False,
     ) -> Key:
         """Adds a key. Every rank adds the same keys in the same order.
 
@@ -185,6 +187,9 @@ class Job:
 
         root: the rank that sends all parts of a "scatter", or receives those of a "gather_to_one".
         Other ranks have an empty array there.
+        collective: the key is outside iterations, for collectives next to training: it does not
+        count in `iteration`, with apply="iteration" it is applied at once, and checkpoints do not
+        contain it. It has no optimizer. Not with restart=True.
         """
         spec = KeySpec(
             name,
@@ -198,6 +203,7 @@ class Job:
             copy,
             movement=movement,
             root=root,
+            collective=collective,
         )
         return self.add_keys([spec])[0]
 
@@ -338,6 +344,7 @@ def _fill(values: _library.KeySpec, spec: KeySpec, layout: Layout) -> tuple[Any,
     values.copy = int(spec.copy)
     values.movement = MOVEMENTS[spec.movement or "all_reduce"].number
     values.root = spec.root
+    values.collective = int(spec.collective)
     if spec.priority is not None:
         values.has_priority = 1
         values.priority = spec.priority

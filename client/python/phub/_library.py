@@ -111,6 +111,8 @@ class KeySpec(ctypes.Structure):
         ("parameters", ctypes.c_void_p),
         ("movement", ctypes.c_int32),
         ("root", ctypes.c_uint32),
+        ("collective", ctypes.c_int32),
+        ("reserved2", ctypes.c_int32),
     ]
 
 

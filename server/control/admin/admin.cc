@@ -20,16 +20,13 @@ namespace {
 constexpr std::size_t kPageBytes = 256 << 10;
 constexpr std::size_t kListBytesMax = 16 << 20;  // without pages
 
-// The core loop that is furthest ahead shows the job's iteration.
 void DescribeProgress(const Job& job, TimeNs now, v1::JobInfo& info) {
-  for (const auto& shard : job.shards) {
-    const ShardMetrics& metrics = shard->metrics;
-    if (metrics.iteration.Get() < info.iteration()) continue;
-    info.set_iteration(metrics.iteration.Get());
-    info.set_iteration_ns(static_cast<std::int64_t>(metrics.iteration_ns.Get()));
-    const auto at = static_cast<TimeNs>(metrics.iteration_at.Get());
-    if (at != 0) info.set_iteration_age_ns(std::max<DurationNs>(1, now - at));
-  }
+  const RoundProgress* const progress = ProgressOf(job);
+  if (progress == nullptr) return;
+  info.set_iteration(progress->iteration.Get());
+  info.set_iteration_ns(static_cast<std::int64_t>(progress->iteration_ns.Get()));
+  const auto at = static_cast<TimeNs>(progress->iteration_at.Get());
+  if (at != 0) info.set_iteration_age_ns(std::max<DurationNs>(1, now - at));
 }
 
 bool IsAwaited(const Job& job) {

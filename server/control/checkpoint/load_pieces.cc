@@ -35,14 +35,14 @@ void Loads::PrepareParts(const ChunkSource& source, std::size_t key_count,
   arrival.first_parts.assign(key_count + 1, 0);
   const std::vector<ChunkRef> chunks = ChunksOf(source);
   for (const ChunkRef& place : chunks) {
-    if (place.chunk->is_home) ++arrival.first_parts[place.chunk->key->key.value + 1];
+    if (place.chunk->IsSaved()) ++arrival.first_parts[place.chunk->key->key.value + 1];
   }
   for (std::size_t key = 0; key < key_count; ++key)
     arrival.first_parts[key + 1] += arrival.first_parts[key];
   arrival.parts.resize(arrival.first_parts.back());
   std::vector<std::uint32_t> next = arrival.first_parts;
   for (const ChunkRef& place : chunks) {
-    if (!place.chunk->is_home) continue;
+    if (!place.chunk->IsSaved()) continue;
     const ShardKey& key = *place.chunk->key;
     const auto& image = arrival.state->images.of_cores[place.core.value]->chunks[place.index];
     arrival.parts[next[key.key.value]++] = {
@@ -81,6 +81,12 @@ absl::Status Loads::NameKeys(const std::string& job, const KeyTable& job_keys,
       return absl::InvalidArgumentError(fmt::format(
           "job {}: the checkpoint lists key number {}, which {}", job, info.key_index(),
           info.key_index() < arrival.named.size() ? "is listed twice" : "the job does not have"));
+    }
+    if (job_keys[info.key_index()].collective()) {
+      return absl::InvalidArgumentError(
+          fmt::format("job {} key {}: the checkpoint lists it, but it is a collective key, which "
+                      "checkpoints do not contain",
+                      job, job_keys[info.key_index()].name()));
     }
     if (!IsFinite(info.hyper_parameters())) {
       return absl::InvalidArgumentError(

@@ -17,7 +17,7 @@ void MapContents(SnapshotContents& contents) {
     for (const auto& image : contents.images) image->keys[i].target = contents.targets[i];
   }
   contents.chunks = ChunksOf(contents.source);
-  std::erase_if(contents.chunks, [](const ChunkRef& place) { return !place.chunk->is_home; });
+  std::erase_if(contents.chunks, [](const ChunkRef& place) { return !place.chunk->IsSaved(); });
   for (const ChunkRef& place : contents.chunks) {
     const auto& copy = contents.images[place.core.value]->chunks[place.index];
     for (const TensorView& tensor : TensorsOf(*place.chunk->key, copy)) {

@@ -42,6 +42,10 @@ absl::Status Snapshots::CheckTargets(const Job& job, const v1::BeginSnapshotRequ
   if (job.keys.empty()) {
     return absl::FailedPreconditionError(fmt::format("job {} has no keys yet", job.name()));
   }
+  if (job.keys.saved_count() == 0) {
+    return absl::FailedPreconditionError(fmt::format(
+        "job {} has only collective keys, which checkpoints do not contain", job.name()));
+  }
   const auto target_count = static_cast<std::size_t>(request.targets_size());
   std::vector<bool> has_target(job.keys.size(), false);
   targets.assign(job.keys.size(), 0);

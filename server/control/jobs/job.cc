@@ -23,6 +23,19 @@ const char* ToString(Job::State state) {
   return "unknown";
 }
 
+const RoundProgress* ProgressOf(const Job& job) {
+  const RoundProgress* furthest = nullptr;
+  for (const auto& shard : job.shards) {
+    const ShardMetrics& metrics = shard->metrics;
+    const bool only_collective = job.keys.saved_count() == 0 && !job.keys.empty();
+    const RoundProgress& progress = only_collective ? metrics.collectives : metrics;
+    if (furthest == nullptr || progress.iteration.Get() >= furthest->iteration.Get()) {
+      furthest = &progress;
+    }
+  }
+  return furthest;
+}
+
 void NoteHeard(Member& member, TimeNs now) {
   member.last_heard = now;
   member.forgiven = 0;

@@ -261,6 +261,10 @@ struct Seating {
   Rank rank{};
 };
 
+// The progress of the core loop that is furthest ahead: of iterations, or of collective keys if the
+// job has no others. Null: the job has no core loops.
+const RoundProgress* ProgressOf(const Job& job);
+
 // Records that the rank's process sent a heartbeat or another call.
 void NoteHeard(Member& member, TimeNs now);
 

@@ -23,11 +23,14 @@ class KeyTable {
   void Add(std::shared_ptr<const KeyList> batch, const std::vector<std::uint64_t>& iterations) {
     firsts_.push_back(size_);
     size_ += batch->size();
+    for (const v1::KeySpec& key : *batch) collective_count_ += key.collective() ? 1 : 0;
     first_iterations_.insert(first_iterations_.end(), iterations.begin(), iterations.end());
     batches_.push_back(std::move(batch));
   }
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
+  // Keys that are not collective: those of iterations and checkpoints.
+  std::size_t saved_count() const { return size_ - collective_count_; }
   void clear() { *this = {}; }
   // As it was added.
   const v1::KeySpec& operator[](std::size_t key) const {
@@ -45,6 +48,7 @@ class KeyTable {
   std::vector<std::size_t> firsts_;  // [batch]: its first key
   std::vector<std::uint64_t> first_iterations_;
   std::size_t size_ = 0;
+  std::size_t collective_count_ = 0;
 };
 
 }  // namespace phub::server

@@ -157,6 +157,7 @@ void BuildKeys(KeyBuild& build) {
   auto keys = std::make_shared<KeyList>();
   for (v1::KeySpec& key : build.keys) {
     build.names->insert(key.name());
+    if (key.collective()) key.set_first_iteration(0);
     build.first_iterations.push_back(key.first_iteration());
     keys->push_back(std::move(key));
   }

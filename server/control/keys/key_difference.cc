@@ -82,6 +82,12 @@ Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
   if (a.movement() != b.movement()) {
     return phrase(MovementName(a), MovementName(b));
   }
+  if (a.collective() != b.collective()) {
+    const auto name = [](const v1::KeySpec& key) {
+      return key.collective() ? "collective rounds" : "rounds in iterations";
+    };
+    return phrase(name(a), name(b));
+  }
   if (a.root() != b.root()) {
     return phrase(fmt::format("root {}", a.root()), fmt::format("root {}", b.root()));
   }

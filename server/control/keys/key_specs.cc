@@ -170,8 +170,10 @@ absl::Status CheckMovement(const KeyBuild& build, const v1::KeySpec& key) {
   if (build.config.ranks_of_job > 0) {
     return Wrong(key, fmt::format("movement {} does not work in jobs that span racks", name));
   }
-  if (build.config.apply_iteration) {
-    return Wrong(key, fmt::format("movement {} does not work with apply=iteration", name));
+  if (build.config.apply_iteration && !key.collective()) {
+    return Wrong(key, fmt::format("movement {} does not work with apply=iteration, except with "
+                                  "collective keys",
+                                  name));
   }
   const std::uint32_t ranks = build.config.world_size;
   if (key.root() >= ranks) {
@@ -200,6 +202,19 @@ absl::Status CheckMovement(const KeyBuild& build, const v1::KeySpec& key) {
                                 name, numeric::ToString(TypeOf(key.type()))));
 }
 
+// A process that takes over a rank could not know which rounds of a collective key its predecessor
+// has made.
+absl::Status CheckCollective(const KeyBuild& build, const v1::KeySpec& key) {
+  if (!key.collective()) return absl::OkStatus();
+  if (build.config.restart) return Wrong(key, "collective keys do not work with restart=true");
+  if (build.config.ranks_of_job > 0) {
+    return Wrong(key, "collective keys do not work in jobs that span racks");
+  }
+  if (key.optimizer() == v1::OPTIMIZER_NONE) return absl::OkStatus();
+  return Wrong(key, fmt::format("collective keys do not allow optimizer {}",
+                                OptimizerOf(key.optimizer()).name));
+}
+
 absl::Status CheckKey(const KeyBuild& build, const v1::KeySpec& key, std::size_t number) {
   if (!IsName(key.name())) {
     return absl::InvalidArgumentError(
@@ -213,6 +228,7 @@ absl::Status CheckKey(const KeyBuild& build, const v1::KeySpec& key, std::size_t
   if (absl::Status status = CheckTensors(key); !status.ok()) return status;
   if (absl::Status status = CheckTypes(key); !status.ok()) return status;
   if (absl::Status status = CheckMovement(build, key); !status.ok()) return status;
+  if (absl::Status status = CheckCollective(build, key); !status.ok()) return status;
   return CheckHyperParameters(key);
 }
 
@@ -252,6 +268,7 @@ KeyShardSpec ShardSpecOf(const v1::KeySpec& key, KeyIndex index) {
   spec.reduction = ReductionOf(key.operation());
   spec.optimizer = OptimizerOf(key.optimizer()).optimizer;
   spec.movement = MovementOf(key);
+  spec.collective = key.collective();
   spec.type = TypeOf(key.type());
   spec.gradient_type = TypeOf(key.gradient_type());
   spec.parameter_type = TypeOf(key.parameter_type());

@@ -9,23 +9,16 @@ namespace phub::server {
 namespace {
 
 struct Progress {
-  std::uint64_t iteration = 0;
   std::uint64_t timed = 0;  // iterations that `usual` was measured on
   DurationNs usual = 0;
   TimeNs at = 0;  // when the last iteration was complete; 0: not yet
 };
 
-// The progress of the core loop that is furthest ahead.
-Progress ProgressOf(const Job& job) {
-  Progress progress;
-  for (const auto& shard : job.shards) {
-    const ShardMetrics& metrics = shard->metrics;
-    if (metrics.iteration.Get() < progress.iteration) continue;
-    progress = {metrics.iteration.Get(), metrics.iterations_timed.Get(),
-                static_cast<DurationNs>(metrics.iteration_ns.Get()),
-                static_cast<TimeNs>(metrics.iteration_at.Get())};
-  }
-  return progress;
+Progress ReadProgress(const Job& job) {
+  const RoundProgress* const progress = ProgressOf(job);
+  if (progress == nullptr) return {};
+  return {progress->iterations_timed.Get(), static_cast<DurationNs>(progress->iteration_ns.Get()),
+          static_cast<TimeNs>(progress->iteration_at.Get())};
 }
 
 DurationNs LateAfter(DurationNs usual) {
@@ -72,7 +65,7 @@ bool IsLate(const Job& job, const StallReport::Entry& round, std::uint32_t rank)
 TimeNs LateRounds::NextTimer(const Job& job) const {
   PHUB_ON_CONTROL();
   if (!job.running() || job.diagnosis) return kNever;
-  const Progress progress = ProgressOf(job);
+  const Progress progress = ReadProgress(job);
   if (progress.timed < kIterationsMin || progress.at == 0) return kNever;
   return std::max(progress.at + LateAfter(progress.usual), job.late_look_at);
 }
@@ -84,7 +77,7 @@ void LateRounds::Check(Job& job, TimeNs now) {
   // A core loop that does not answer must not collect queries.
   if (!job.queries.empty()) return;
   stall_queries_.AskForStalls(job, context_.options.report_timeout,
-                              [this, &job, usual = ProgressOf(job).usual](StallQuery& query) {
+                              [this, &job, usual = ReadProgress(job).usual](StallQuery& query) {
                                 if (job.running() && query.complete()) Examine(job, query, usual);
                               });
 }

@@ -18,7 +18,7 @@ std::size_t StateBytes(const Chunk& chunk) {
 // null.
 CheckpointImage::ChunkImage* Due(JobShard& shard, const Chunk& chunk) {
   CheckpointImage* const image = shard.snapshot;
-  if (!chunk.is_home) return nullptr;
+  if (!chunk.IsSaved()) return nullptr;
   if (image == nullptr || image->missed || chunk.index.value >= image->chunk_count) return nullptr;
   CheckpointImage::ChunkImage& copy = image->chunks[chunk.index.value];
   if (copy.ready.load(std::memory_order_relaxed)) return nullptr;
@@ -55,7 +55,7 @@ bool Begin(JobShard& shard, CheckpointImage& image) {
   PHUB_CHECK(image.chunk_count <= shard.chunk_count && image.keys.size() <= shard.key_count);
   for (std::uint32_t i = 0; i < image.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
-    if (chunk.is_home && chunk.reductions > image.keys[chunk.key->key.value].target) {
+    if (chunk.IsSaved() && chunk.reductions > image.keys[chunk.key->key.value].target) {
       image.missed = true;
       return false;
     }
@@ -92,7 +92,7 @@ bool Whole(const JobShard& shard) {
 
 void PutInPlace(const JobShard& shard, Chunk& chunk, std::span<std::byte* const> own_replies) {
   PHUB_ON_CORE_LOOP();
-  PHUB_CHECK(shard.CheckpointIsLoaded(chunk) && chunk.is_home);
+  PHUB_CHECK(shard.CheckpointIsLoaded(chunk) && chunk.IsSaved());
   const CheckpointImage::ChunkImage& image = shard.loaded->chunks[chunk.index.value];
   std::memcpy(chunk.NextParameters(), image.parameters, chunk.reply_bytes());
   if (chunk.masters != nullptr) {

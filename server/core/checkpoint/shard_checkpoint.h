@@ -27,7 +27,7 @@ bool Advance(JobShard& shard);
 bool Whole(const JobShard& shard);
 
 // Writes the loaded state as the chunk's next version, like the result of a round. The caller
-// increments chunk.applied. REQUIRES: shard.CheckpointIsLoaded(chunk), and chunk.is_home.
+// increments chunk.applied. REQUIRES: shard.CheckpointIsLoaded(chunk), and chunk.IsSaved().
 void PutInPlace(const JobShard& shard, Chunk& chunk, std::span<std::byte* const> own_replies);
 // For a chunk of a job that spans racks, when its home has sent the loaded parameters: sets the
 // number of reductions.

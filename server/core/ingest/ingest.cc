@@ -40,7 +40,7 @@ bool OperationFits(const MessageHeader& header, const Chunk& chunk) {
     case RoundOperation::kReduce: return chunk.sender == kEveryRank;
     case RoundOperation::kAssign: return chunk.key->movement == KeyMovement::kAllReduce;
     case RoundOperation::kMove: return chunk.sender != kEveryRank && header.root == chunk.sender;
-    case RoundOperation::kLoad: return true;
+    case RoundOperation::kLoad: return !chunk.key->collective;
   }
   return false;
 }
@@ -112,8 +112,8 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
   const MessageHeader& header = message.header;
   if (header.chunk.value >= shard.chunk_count) return Fault(FaultCode::kChunkRange);
   Chunk& chunk = *shard.chunks()[header.chunk.value];
-  if (header.flags != 0 &&
-      (!shard.config.apply_iteration || header.operation != RoundOperation::kReduce)) {
+  const bool decided = shard.config.apply_iteration && !chunk.key->collective;
+  if (header.flags != 0 && (!decided || header.operation != RoundOperation::kReduce)) {
     return Fault(FaultCode::kUnexpectedKind, &chunk);
   }
   const FaultCode slot_fault = JudgeSlot(shard.lanes[rank.value], header.slot);
@@ -159,8 +159,8 @@ Verdict JudgeDecision(const JobShard& shard, const MessageHeader& header) {
   }
   const auto scale = std::bit_cast<double>(header.value_bits);
   const bool can_be = scale >= 0.0 && scale <= 1.0;  // false for a NaN
-  if (header.iteration.value != iteration.decisions + 1 || !can_be || shard.chunk_count == 0 ||
-      iteration.summed_count != shard.chunk_count) {
+  if (header.iteration.value != iteration.decisions + 1 || !can_be || iteration.chunk_count == 0 ||
+      iteration.summed_count != iteration.chunk_count) {
     return Fault(FaultCode::kDecision);
   }
   const bool skip = (header.flags & wire::kFlagSkip) != 0;

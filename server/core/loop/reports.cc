@@ -23,17 +23,17 @@ bool WaitsForRacks(const JobShard& shard, const Chunk& chunk) {
 //   - A whole round in the queue waits for its turn. It can be incomplete again after a lane was
 //     lost.
 //   - apply=iteration: when all chunks are summed, they wait for decisions. Before that, a chunk
-//     without any push makes the summed chunks wait.
+//     without any push makes the summed chunks wait, unless its key is collective.
 //   - Another rack asked for the round: it waits, even if no rank here has pushed it.
 bool WaitsForRanks(const JobShard& shard, const Chunk& chunk, const StallReport& report) {
   const ShardIteration& iteration = shard.iteration;
   if (chunk.is_queued && IsWhole(shard, chunk)) return false;
-  if (chunk.is_summed) return iteration.summed_count == shard.chunk_count;
+  if (chunk.is_summed) return iteration.summed_count == iteration.chunk_count;
   if (report.asked && report.asked->key == chunk.key->key &&
       report.asked->iteration.value == chunk.applied.value + 1) {
     return !IsWhole(shard, chunk);
   }
-  return chunk.arrived_count() > 0 || iteration.summed_count > 0;
+  return chunk.arrived_count() > 0 || (iteration.summed_count > 0 && !chunk.key->collective);
 }
 
 bool IsMissing(const JobShard& shard, const Chunk& chunk, Rank rank) {
@@ -111,7 +111,7 @@ void Include(const Chunk& chunk, VersionReport::Entry& entry) {
 }  // namespace
 
 // For control: the chunks whose home is this rack, because only the home can save them. For a rank:
-// all chunks, because the rank pushes and pulls all of them here.
+// all chunks, because the rank pushes and pulls all of them here. Collective keys are left out.
 void Reports::ReportVersions(JobShard& shard, VersionReport& report, Rank asking) {
   PHUB_ON_CORE_LOOP();
   const bool all = asking != Rank::Max();
@@ -120,7 +120,8 @@ void Reports::ReportVersions(JobShard& shard, VersionReport& report, Rank asking
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
     const std::uint32_t key = chunk.key->key.value;
-    if ((all || chunk.is_home) && key < report.keys.size()) Include(chunk, report.keys[key]);
+    const bool included = all ? !chunk.key->collective : chunk.IsSaved();
+    if (included && key < report.keys.size()) Include(chunk, report.keys[key]);
   }
   outbox_.Emit({.kind = Event::Kind::kVersionsReported, .shard = &shard, .versions = &report});
 }

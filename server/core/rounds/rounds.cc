@@ -30,7 +30,7 @@ Made Rounds::Make(JobShard& shard, Chunk& chunk) {
   switch (shard.round_policy) {
     case RoundPolicy::kAcrossRacks: return across_racks::Finish(stages_, shard, chunk);
     case RoundPolicy::kWholeIteration:
-      if (chunk.operation != wire::RoundOperation::kReduce) break;
+      if (chunk.operation != wire::RoundOperation::kReduce || chunk.key->collective) break;
       return whole_iteration::Finish(stages_, shard, chunk);
     case RoundPolicy::kPlain: break;
   }
@@ -49,7 +49,8 @@ void Rounds::OnRackMessage(JobShard& shard, RackIndex rack,
 void Rounds::Publish(JobShard& shard, Chunk& chunk, Made made) {
   if (wire::IsIteration(chunk.operation) && made != Made::kSkipped) {
     ++chunk.reductions;
-    shard.metrics.NoteIteration(chunk.reductions, stages_.loop.now);
+    RoundProgress& progress = chunk.key->collective ? shard.metrics.collectives : shard.metrics;
+    progress.NoteIteration(chunk.reductions, stages_.loop.now);
   }
   if (chunk.operation == wire::RoundOperation::kLoad) {
     shard.metrics.ResetIteration(chunk.reductions);

@@ -26,7 +26,7 @@ void Sum(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   chunk.is_summed = true;
   ShardIteration& iteration = shard.iteration;
   if (iteration.summed_count++ == 0) iteration.summed_since = stages.loop.now;
-  PHUB_CHECK(iteration.summed_count <= shard.chunk_count, "chunk={}", chunk.index.value);
+  PHUB_CHECK(iteration.summed_count <= iteration.chunk_count, "chunk={}", chunk.index.value);
   stages.replies.TellSummed(shard, chunk);
 }
 
@@ -61,7 +61,7 @@ void Decide(RoundStages& stages, JobShard& shard, Rank rank, const wire::Message
   ShardIteration& iteration = shard.iteration;
   Lane& lane = shard.lanes[rank.value];
   if (lane.decided) return;  // repeated on a new lane
-  PHUB_CHECK(iteration.summed_count == shard.chunk_count, "summed={}", iteration.summed_count);
+  PHUB_CHECK(iteration.summed_count == iteration.chunk_count, "summed={}", iteration.summed_count);
   if (iteration.decided_count == 0) {
     iteration.first_rank = rank;
     iteration.skip = (header.flags & wire::kFlagSkip) != 0;
@@ -77,7 +77,7 @@ void Decide(RoundStages& stages, JobShard& shard, Rank rank, const wire::Message
   iteration.applying_count = std::exchange(iteration.summed_count, 0);
   // A run of the loop is bounded and an iteration is long, so queue the chunks among other work.
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
-    stages.turns.Queue(shard, *shard.chunks()[i]);
+    if (shard.chunks()[i]->is_summed) stages.turns.Queue(shard, *shard.chunks()[i]);
   }
 }
 

@@ -8,7 +8,7 @@
 // Invariants: a summed chunk has every rank's gradient in its accumulator. It is counted in
 // ShardIteration::summed_count, and from the last rank's decision to its update in applying_count.
 //
-// Broadcasts and loads of such a job are plain rounds.
+// Broadcasts and loads of such a job are plain rounds, and so are all rounds of collective keys.
 #pragma once
 
 #include "server/core/rounds/round_stages.h"

@@ -91,7 +91,8 @@ class EngineTest : public ::testing::Test {
   }
   // chunk_bins: the lane of each chunk; all chunks are full.
   TestKey& AddKey(const std::vector<std::uint32_t>& chunk_bins, std::int32_t priority = 0,
-                  const wire::HyperParameters& values = {}, std::uint64_t first_iteration = 0) {
+                  const wire::HyperParameters& values = {}, std::uint64_t first_iteration = 0,
+                  bool collective = false) {
     const std::size_t elements = chunk_bins.size() * kChunkElements;
     auto key = std::make_unique<TestKey>();
     key->index = KeyIndex{static_cast<std::uint32_t>(keys_.size())};
@@ -109,6 +110,7 @@ class EngineTest : public ::testing::Test {
     batches_.back()->keys.push_back({.layout = layouts->front(),
                                      .first_iteration = first_iteration,
                                      .priority = priority,
+                                     .collective = collective,
                                      .hyper_parameters = values,
                                      .listener = &key->rounds});
     Submit({.kind = Command::Kind::kAddKeys, .batch = batches_.back().get()});

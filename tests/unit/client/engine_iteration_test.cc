@@ -83,6 +83,34 @@ TEST_F(EngineIterationTest, DecidesOnEveryLaneOnceTheLastChunkIsSummed) {
   EXPECT_EQ(engine_->job_iteration(), 1u);
 }
 
+TEST_F(EngineIterationTest, ACollectiveKeyIsInNoIteration) {
+  iteration_ = {.clip_norm = 0.0, .skip_nonfinite = true};
+  apply_iteration_ = true;
+  Start(2, 4);
+  a_ = &AddKey({0});
+  TestKey& loss = AddKey({1}, 0, {}, 0, /*collective=*/true);
+  Push(*a_);
+  Push(loss);
+  RunAndTake();
+  // Its reply needs no decision, and it completes no iteration.
+  Reply(1, 0, 1, 9.0f);
+  Run();
+  EXPECT_EQ(loss.rounds.complete_count, 1);
+  EXPECT_EQ(engine_->job_iteration(), 0u);
+  Push(loss);
+  RunAndTake();
+  // The iteration is decided without it, and skipped. The lane without other chunks gets nothing.
+  Summed(0, 0, 1, 1.0, wire::kFlagNonFinite);
+  EXPECT_EQ(Decisions().size(), 1u);
+  Reply(1, 0, 2, 9.0f);
+  Reply(0, 0, 1, 0.0f);
+  Run();
+  EXPECT_TRUE(a_->rounds.last_skipped);
+  EXPECT_EQ(loss.rounds.complete_count, 2);
+  EXPECT_FALSE(loss.rounds.last_skipped);
+  EXPECT_TRUE(lanes_.closed_lanes.empty());
+}
+
 TEST_F(EngineIterationTest, ClipsByTheNormOfAllChunks) {
   StartWith(2.0, false);
   PushBoth();

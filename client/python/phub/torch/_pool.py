@@ -152,6 +152,7 @@ class Pool:
             spec.operation = OPERATIONS.get(kind.operation, 0)  # moves have none
             parts = 1 if kind.movement == "all_reduce" else self._job.world_size
             spec.element_count = kind.capacity // SIZES[kind.number] * parts
+            spec.collective = 1
             # Equal: parts are sent in the order in which they were started.
             spec.has_priority = 1
             if memory is not None:

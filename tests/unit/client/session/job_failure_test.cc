@@ -64,6 +64,16 @@ TEST_F(JobFailureTest, AnOlderDaemonRefusesKeysThatMove) {
   EXPECT_TRUE(job_->status().ok());
 }
 
+TEST_F(JobFailureTest, AnOlderDaemonRefusesCollectiveKeys) {
+  const auto key = job_->AddKey("loss", f32, 300, None{}, {.collective = true});
+  ASSERT_FALSE(key.ok());
+  EXPECT_EQ(key.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(key.status().message(),
+              AllOf(HasSubstr("does not support collective keys such as key loss"),
+                    HasSubstr("upgrade it")));
+  EXPECT_TRUE(job_->status().ok());
+}
+
 TEST(JobOfAnOlderDaemon, RefusesMovementsThatTheDaemonDoesNotHave) {
   FakeRack rack(std::vector<std::uint32_t>{1}, FakeDaemonOptions{.movements = true});
   auto job = rack.Join({.job = "digits", .rank = 0, .world_size = 1});

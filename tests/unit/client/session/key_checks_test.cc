@@ -80,6 +80,19 @@ TEST(CheckKey, HalvesMayTravelOverAnF32KeyAndNothingElse) {
   ExpectRefused(Spec(ElementType{0}), "not an element type");
 }
 
+TEST(CheckKey, ACollectiveKeyHasNoOptimizerAndNeitherRestartNorRacks) {
+  const KeySpec spec = Spec(f32, None{}, {.collective = true});
+  const auto key = CheckKey(spec, kBytesMax);
+  ASSERT_TRUE(key.ok()) << key.status().message();
+  EXPECT_TRUE(key->collective);
+  EXPECT_TRUE(ToProto(*key).collective());
+  ExpectRefused(Spec(f32, Adam{}, {.collective = true}), "collective keys do not allow an optim");
+  const auto restart = CheckKey(spec, kBytesMax, {.restart = true});
+  EXPECT_THAT(restart.status().message(), HasSubstr("do not work with restart=true"));
+  const auto racks = CheckKey(spec, kBytesMax, {.spans_racks = true});
+  EXPECT_THAT(racks.status().message(), HasSubstr("do not work in jobs that span racks"));
+}
+
 TEST(CheckKey, IntegersHaveNeitherMeanNorOptimizer) {
   ExpectRefused(Spec(i32, None{}, {.operation = Operation::kMean}),
                 "kMean is not defined for integers");

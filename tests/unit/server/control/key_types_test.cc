@@ -131,6 +131,33 @@ TEST_F(KeyTypesTest, AMovementDoesNotWorkWithWholeIterations) {
               HasSubstr("movement reduce_scatter does not work with apply=iteration"));
 }
 
+TEST_F(KeyTypesTest, ACollectiveKeyMovesAlsoWithWholeIterations) {
+  v1::JoinRequest request = JoinOf(0, 1, "whole");
+  request.mutable_options()->set_apply(v1::APPLY_ITERATION);
+  const std::string session = EnterAs(request);
+  v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM);
+  key.set_movement(v1::MOVEMENT_REDUCE_SCATTER);
+  key.set_collective(true);
+  const auto call = AddKeys(Batch(session, 0, {key}));
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  EXPECT_TRUE(LastBatch().keys[0].collective);
+}
+
+TEST_F(KeyTypesTest, ACollectiveKeyHasNoOptimizerAndNoRestart) {
+  v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM, v1::OPTIMIZER_SGD);
+  key.set_collective(true);
+  EXPECT_THAT(Refusal(key), HasSubstr("collective keys do not allow optimizer sgd"));
+  key.set_optimizer(v1::OPTIMIZER_NONE);
+  EXPECT_EQ(Refusal(key), "");
+  v1::JoinRequest request = JoinOf(0, 1, "restarts");
+  request.mutable_options()->set_on_loss(v1::LOSS_POLICY_WAIT);
+  request.mutable_options()->set_restart(true);
+  const std::string session = EnterAs(request);
+  EXPECT_THAT(AddKeys(Batch(session, 0, {key}))->message(),
+              HasSubstr("key fc1: collective keys do not work with restart=true"));
+}
+
 TEST_F(KeyTypesTest, PartsAreCutOnTheirOwnAndBelongToRanks) {
   const std::vector<std::string> sessions = EnterAll(3, "parts");
   v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F64, v1::OPERATION_SUM);

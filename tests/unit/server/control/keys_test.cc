@@ -130,6 +130,13 @@ TEST_F(KeysTest, EveryFieldOfAKeyMustAgree) {
                   "movement"),
               HasSubstr("rank 0 (node0) has \"w\" with movement all_reduce, but rank 1 (node1) has "
                         "movement gather"));
+  EXPECT_THAT(message(
+                  [](auto& key) {
+                    key.set_optimizer(v1::OPTIMIZER_NONE);
+                    key.set_collective(true);
+                  },
+                  "collective"),
+              HasSubstr("with rounds in iterations, but rank 1 (node1) has collective rounds"));
   EXPECT_THAT(message([](auto& key) { key.set_root(1); }, "root"),
               HasSubstr("with root 0, but rank 1 (node1) has root 1"));
   EXPECT_THAT(message([](auto& key) { key.set_optimizer(v1::OPTIMIZER_SGD); }, "c"),

@@ -63,6 +63,37 @@ TEST_F(IterationTest, NothingIsAppliedBeforeEveryRankHasDecided) {
   EXPECT_EQ(Count(CoreCounter::decisions), 1u);
 }
 
+TEST_F(IterationTest, ACollectiveKeyWaitsForNoDecisionAndNoDecisionWaitsForIt) {
+  StartWith(2, 4, 1);
+  KeyShardSpec spec;
+  spec.key = KeyIndex{1};
+  spec.collective = true;
+  spec.chunks = {{kElements, 0}};
+  std::vector<std::byte> parameters(kElements * sizeof(float));
+  spec.parameters[0] = spec.parameters[1] = parameters.data();
+  const std::unique_ptr<KeyBatch> batch = MakeKeyBatch(config_, {&spec, 1});
+  Order({.kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = batch.get()});
+  Push(0, 0, 1, 0, 1.0f);
+  for (std::uint64_t round = 1; round <= 2; ++round) {
+    Push(0, 1, round, 1, 1.0f);
+    Push(1, 1, round, 1, 3.0f);
+    const auto replies = Replies();
+    ASSERT_EQ(replies.size(), 2u);
+    EXPECT_EQ(replies[0].payload, Filled(4.0f));
+  }
+  Push(0, 1, 3, 1, 1.0f);  // a round in flight
+  Push(1, 0, 1, 0, 1.0f);
+  EXPECT_EQ(Summed().size(), 2u);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) Decide(rank, Decision(1));
+  EXPECT_EQ(Replies().size(), 2u);
+  EXPECT_EQ(shard_->metrics.iteration.Get(), 1u);
+  EXPECT_EQ(shard_->metrics.collectives.iteration.Get(), 2u);
+  wire::MessageHeader asks = Gradient(1, 3, 1);
+  asks.flags = wire::kFlagSkip;
+  transport_.Deliver(lanes_[1], asks, Filled(1.0f));
+  EXPECT_EQ(FaultOf(), FaultCode::kUnexpectedKind);
+}
+
 TEST_F(IterationTest, WhatIsSkippedKeepsParametersStateAndSteps) {
   StartWith(2, 4, 1, Optimizer::kMomentum);
   PushAll(1, 1.0f);
