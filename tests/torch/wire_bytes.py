@@ -1,4 +1,5 @@
-"""Bytes that the ranks of a job and the daemon have sent each other, as the daemon counts them."""
+"""What the daemon counts: bytes that the ranks of a job and the daemon have sent each other, and
+memory that is reserved for jobs."""
 
 from __future__ import annotations
 
@@ -6,14 +7,14 @@ import json
 import os
 import subprocess
 import time
-from typing import Callable
+from typing import Any, Callable
 
 from ranks import PATIENCE_S
 
 import torch.distributed as dist
 
 
-def _counted(job: str) -> tuple[int, int]:
+def _counters() -> list[dict[str, Any]]:
     done = subprocess.run(
         [os.environ["PHUB_TEST_PHUBCTL"], "-e", os.environ["PHUB_ENDPOINT"], "stats", "-o", "json"],
         stdout=subprocess.PIPE,
@@ -22,10 +23,18 @@ def _counted(job: str) -> tuple[int, int]:
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
+    counters: list[dict[str, Any]] = json.loads(done.stdout)["counters"]
+    return counters
+
+
+def reserved() -> int:
+    """The bytes that all jobs of the daemon have reserved."""
+    return next(int(each["value"]) for each in _counters() if each["name"] == "phub_memory_bytes")
+
+
+def _counted(job: str) -> tuple[int, int]:
     values = {
-        each["name"]: int(each["value"])
-        for each in json.loads(done.stdout)["counters"]
-        if each.get("job") == job
+        each["name"]: int(each["value"]) for each in _counters() if each.get("job") == job
     }
     return values["phub_job_gradient_bytes_total"], values["phub_job_reply_bytes_total"]
 
