@@ -7,6 +7,7 @@
 #include "common/base/owner_thread.h"
 #include "server/control/admin/admin.h"
 #include "server/control/admin/draining.h"
+#include "server/control/admin/job_descriptions.h"
 #include "server/control/admin/job_dumps.h"
 #include "server/control/admin/metrics.h"
 #include "server/control/admin/stall_reports.h"
@@ -129,8 +130,9 @@ struct Control::Parts {
   Metrics metrics{context, jobs, totals};
   StallReports stall_reports{context, jobs, stall_queries};
   JobDumps job_dumps{context, jobs, sessions, stall_reports};
-  Admin admin{context, jobs, local_rack, metrics, plans, stall_reports, totals};
-  Draining draining{context, jobs, ending, admin};
+  JobDescriptions descriptions{context, jobs, metrics, plans, stall_reports, totals};
+  Admin admin{context, jobs, local_rack, descriptions};
+  Draining draining{context, jobs, ending, admin, descriptions};
   Tenants tenants{context, jobs, sessions, snapshots, shares, totals};
 };
 

@@ -15,7 +15,7 @@ struct TurnBudget {
   std::size_t keys = 1024;    // in one part of a snapshot or load
   std::size_t pieces = 2048;  // in one part of a snapshot, or of a load's message
   std::size_t jobs = 128;     // in one page of the list of jobs
-  std::size_t ranks = 128;    // in one part of a dump
+  std::size_t ranks = 128;    // in one part of a dump, or of a description of jobs
 
   // The bound of a whole turn. After work that was done at once, a turn may send one part, or the
   // keys that the work was about.

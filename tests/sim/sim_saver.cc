@@ -81,6 +81,9 @@ void SimSaver::List(const std::string& token) {
         request, [this, alive](const absl::Status& status, const v1::ListJobsResponse& page) {
           if (!*alive) return;
           if (!status.ok()) mistake_ = std::string(status.message());
+          for (const v1::JobInfo& job : page.jobs()) {
+            if (job.workers().empty()) mistake_ = "listed without ranks: " + job.name();
+          }
           const std::string next = page.next_page_token();
           if (next.empty()) return;
           ++pages_listed_;

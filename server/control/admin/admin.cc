@@ -20,21 +20,6 @@ namespace {
 constexpr std::size_t kPageBytes = 256 << 10;
 constexpr std::size_t kListBytesMax = 16 << 20;  // without pages
 
-void DescribeProgress(const Job& job, TimeNs now, v1::JobInfo& info) {
-  const RoundProgress* const progress = ProgressOf(job);
-  if (progress == nullptr) return;
-  info.set_iteration(progress->iteration.Get());
-  info.set_iteration_ns(static_cast<std::int64_t>(progress->iteration_ns.Get()));
-  const auto at = static_cast<TimeNs>(progress->iteration_at.Get());
-  if (at != 0) info.set_iteration_age_ns(std::max<DurationNs>(1, now - at));
-}
-
-bool IsAwaited(const Job& job) {
-  return job.running() && std::ranges::any_of(job.members, [](const Member& member) {
-           return member.state == Member::State::kAwaited;
-         });
-}
-
 }  // namespace
 
 v1::ServerInfo Admin::DescribeServer() const {
@@ -72,82 +57,6 @@ void Admin::GetServer(const v1::GetServerRequest& /*request*/, Answer<v1::Server
   answer(absl::OkStatus(), DescribeServer());
 }
 
-v1::JobInfo Admin::DescribeJob(const Job& job) const {
-  PHUB_ON_CONTROL();
-  const TimeNs now = context_.clock.Now();
-  v1::JobInfo info;
-  info.set_tenant(job.account.tenant);
-  info.set_name(job.name());
-  info.set_incarnation(FormatIncarnation(job.account.incarnation));
-  info.set_state(ToString(job.state));
-  info.set_world_size(std::max(job.settings.world_size, job.settings.ranks_of_job));
-  if (job.rack_run != nullptr) plans_.DescribeExchange(job, *info.mutable_exchange());
-  info.set_key_count(static_cast<std::uint32_t>(job.key_count));
-  info.set_parameter_bytes(job.parameter_bytes);
-  info.set_memory_bytes(job.released() && job.let_go.empty() ? 0 : job.memory_bytes);
-  info.set_chunk_bytes(job.config.chunk_bytes);
-  info.set_slots_per_lane(job.config.slots_per_lane);
-  info.set_on_loss(ToString(job.settings.on_loss));
-  info.set_age_ns(now - job.created_at);
-  info.set_fault(job.fault.message());
-  info.set_restart(job.settings.restart);
-  info.set_wait_timeout_ns(job.settings.wait_timeout);
-  info.set_screening(ToString(job.settings.screening));
-  info.set_apply(ApplyName(job.settings));
-  info.set_clip_norm(job.settings.clip_norm);
-  info.set_skip_nonfinite(job.settings.skip_nonfinite);
-  DescribeProgress(job, now, info);
-  const WorkTotals totals = job.released() ? job.totals : totals_.TotalsOf(job);
-  info.set_nonfinite_sums(totals.nonfinite_sums);
-  info.set_nonfinite_gradients(totals.nonfinite_gradients);
-  info.set_nonfinite_first(job.nonfinite_first);
-  if (const auto saved = DescribeNewestSave(job, now)) *info.mutable_saved_state() = *saved;
-  if (context_.ledger.RequiresEncryption(job.account.tenant)) info.set_encryption("required");
-  DescribeLostElsewhere(job, now, info);
-  if (IsAwaited(job)) {
-    for (const std::string& hint : job.arrivals.hints) info.add_waiting_hints(hint);
-  }
-  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
-    const Member& member = job.members[rank];
-    v1::WorkerInfo& worker = *info.add_workers();
-    worker.set_rank(rank + job.config.rank_base);
-    worker.set_host(member.host);
-    worker.set_pid(member.pid);
-    worker.set_state(ToString(member.state));
-    worker.set_address(member.address);
-    if (member.last_heard != 0) worker.set_last_heartbeat_age_ns(now - member.last_heard);
-    worker.set_restarts(member.restarts);
-    const RankMetricsSum sum = metrics_.SumOfRank(job, Rank{rank});
-    worker.set_rounds_last(sum.rounds_last);
-    worker.set_straggler_wait_ns(sum.straggler_wait_ns);
-    if (member.state == Member::State::kLost) {
-      worker.set_awaited_for_ns(std::max<DurationNs>(0, member.awaited_until - now));
-      worker.set_loss(member.absence);
-    }
-    worker.set_lanes_open(static_cast<std::uint32_t>(
-        std::count_if(member.lanes.begin(), member.lanes.end(),
-                      [](const LanePlace& place) { return place.connection != nullptr; })));
-    for (std::size_t core = 0; core < member.lanes.size(); ++core) {
-      v1::LaneInfo& lane = *worker.add_lanes();
-      lane.set_core(CoreAt(core).value);
-      lane.set_lane(stall_reports_.DescribeLane(member, CoreAt(core)));
-      if (member.lanes[core].connection != nullptr) lane.set_reason(ReasonOf(job, lane.lane()));
-    }
-  }
-  return info;
-}
-
-// Why a lane over this transport is as secure as its tenant requires.
-std::string Admin::ReasonOf(const Job& job, std::string_view lane) const {
-  const LaneTransports& transports = context_.options.lane_transports;
-  const LaneTransport* const transport = FindTransportOf(transports, lane);
-  if (transport == nullptr) return {};
-  const bool first = transport == &transports.front();
-  const bool required = context_.ledger.RequiresEncryption(job.account.tenant);
-  return transport->privacy +
-         (first && required ? "; RDMA is not used because the tenant requires encryption" : "");
-}
-
 // The whole list for clients that do not request pages, in as many turns as it has pages.
 struct Admin::WholeList {
   v1::ListJobsRequest request;  // for the next page
@@ -157,35 +66,44 @@ struct Admin::WholeList {
 };
 
 void Admin::ListMore(const std::shared_ptr<WholeList>& list) {
-  v1::ListJobsResponse page;
-  ListJobs(list->request, [&](const absl::Status&, v1::ListJobsResponse next) {
-    page = std::move(next);  // at once
+  ListJobs(list->request, [this, list](const absl::Status&, v1::ListJobsResponse page) {
+    for (v1::JobInfo& job : *page.mutable_jobs()) {
+      list->bytes += job.ByteSizeLong();
+      list->response.add_jobs()->Swap(&job);
+    }
+    if (list->bytes > kListBytesMax) {
+      return list->answer(
+          absl::ResourceExhaustedError(
+              "the list of jobs is too long for one answer; request pages (page_size)"),
+          {});
+    }
+    list->request.set_page_token(page.next_page_token());
+    if (page.next_page_token().empty())
+      return list->answer(absl::OkStatus(), std::move(list->response));
+    if (context_.background == nullptr) return ListMore(list);
+    context_.background->Run(
+        list->request.tenant(), [] {}, [this, list] { ListMore(list); });
   });
-  for (v1::JobInfo& job : *page.mutable_jobs()) {
-    list->bytes += job.ByteSizeLong();
-    list->response.add_jobs()->Swap(&job);
-  }
-  if (list->bytes > kListBytesMax) {
-    return list->answer(
-        absl::ResourceExhaustedError(
-            "the list of jobs is too long for one answer; request pages (page_size)"),
-        {});
-  }
-  list->request.set_page_token(page.next_page_token());
-  if (page.next_page_token().empty())
-    return list->answer(absl::OkStatus(), std::move(list->response));
-  if (context_.background == nullptr) return ListMore(list);
-  context_.background->Run(
-      list->request.tenant(), [] {}, [this, list] { ListMore(list); });
 }
 
-// A page ends at its number of jobs or when it has many bytes, so that a turn of control is short.
+// A page in the making. A job that is forgotten before all its ranks are described is left out.
+struct Admin::Page {
+  std::string tenant;  // empty: all
+  std::size_t jobs_max = 0;
+  std::uint64_t after = 0;   // the number of the last job that was described
+  std::uint64_t number = 0;  // the job in `current`
+  JobDescription current;
+  v1::ListJobsResponse response;
+  std::size_t bytes = 0;
+  Answer<v1::ListJobsResponse> answer;
+};
+
 void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer) {
   PHUB_ON_CONTROL();
-  std::uint64_t after = 0;  // the number of the last job of the page before
+  const auto page = std::make_shared<Page>();
   const std::string& token = request.page_token();
   const char* const end = token.data() + token.size();
-  if (!token.empty() && std::from_chars(token.data(), end, after).ptr != end) {
+  if (!token.empty() && std::from_chars(token.data(), end, page->after).ptr != end) {
     return answer(absl::InvalidArgumentError("the page token is not from this daemon"), {});
   }
   if (request.page_size() == 0) {
@@ -195,50 +113,73 @@ void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResp
     list->answer = std::move(answer);
     return ListMore(list);
   }
+  page->tenant = request.tenant();
+  page->jobs_max = std::min<std::size_t>(request.page_size(), context_.options.turn.jobs);
+  page->answer = std::move(answer);
+  FillPage(page);
+}
+
+// A page ends at its number of jobs or when it has many bytes. It is filled in several turns if its
+// jobs have many ranks.
+void Admin::FillPage(const std::shared_ptr<Page>& page) {
+  PHUB_ON_CONTROL();
   std::vector<const Job*> wanted;
   const auto want = [&](const auto& all) {
     for (const auto& job : all) {
-      const bool is_its = request.tenant().empty() || job->account.tenant == request.tenant();
-      if (is_its && job->number > after) wanted.push_back(job.get());
+      const bool is_its = page->tenant.empty() || job->account.tenant == page->tenant;
+      if (is_its && job->number > page->after) wanted.push_back(job.get());
     }
   };
   want(jobs_.ended());
   want(jobs_.jobs());
   std::ranges::sort(wanted, {}, &Job::number);
-  const std::size_t page = std::min<std::size_t>(request.page_size(), context_.options.turn.jobs);
-  v1::ListJobsResponse response;
-  std::size_t bytes = 0;
   for (const Job* const job : wanted) {
-    if (bytes >= kPageBytes || static_cast<std::size_t>(response.jobs_size()) >= page) {
-      response.set_next_page_token(fmt::format("{}", after));
+    if (page->bytes >= kPageBytes ||
+        static_cast<std::size_t>(page->response.jobs_size()) >= page->jobs_max) {
+      page->response.set_next_page_token(fmt::format("{}", page->after));
       break;
     }
-    v1::JobInfo& info = *response.add_jobs();
-    info = DescribeJob(*job);
-    bytes += info.ByteSizeLong();
-    after = job->number;
-    context_.turn.Add(1);
+    if (std::exchange(page->number, job->number) != job->number) page->current = {};
+    if (!descriptions_.DescribeMore(*job, page->current)) {
+      return context_.background->Run(
+          page->tenant, [] {}, [this, page] { FillPage(page); });
+    }
+    page->after = job->number;
+    page->bytes += page->current.info.ByteSizeLong();
+    page->response.add_jobs()->Swap(&page->current.info);
   }
-  answer(absl::OkStatus(), std::move(response));
+  page->answer(absl::OkStatus(), std::move(page->response));
 }
 
-// Another thread simulates the exchange across racks.
 void Admin::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {
   PHUB_ON_CONTROL();
   const absl::StatusOr<const Job*> job = jobs_.FindJob(request.tenant(), request.job());
   if (!job.ok()) return answer(job.status(), {});
-  const auto info = std::make_shared<v1::JobInfo>(DescribeJob(**job));
-  const RackRun* const run = (*job)->rack_run.get();
-  if (run == nullptr) return answer(absl::OkStatus(), std::move(*info));
+  descriptions_.Describe(
+      **job, [this, name = (*job)->name(), answer = std::move(answer),
+              incarnation = (*job)->account.incarnation](bool complete, v1::JobInfo info) {
+        const Job* const found = jobs_.FindRun(incarnation);
+        if (complete && found != nullptr) return AddExchange(*found, std::move(info), answer);
+        answer(absl::NotFoundError(
+                   fmt::format("job {} ended and was forgotten while it was described", name)),
+               {});
+      });
+}
+
+// Another thread simulates the exchange across racks.
+void Admin::AddExchange(const Job& job, v1::JobInfo described, const Answer<v1::JobInfo>& answer) {
+  const RackRun* const run = job.rack_run.get();
+  if (run == nullptr) return answer(absl::OkStatus(), std::move(described));
+  const auto info = std::make_shared<v1::JobInfo>(std::move(described));
   const auto prediction = StartPrediction(*run, info->exchange());
   if (prediction == nullptr) {
     AddPrediction(run->predicted, *info->mutable_exchange());
     return answer(absl::OkStatus(), std::move(*info));
   }
   context_.RunLong(
-      context_.options.turn.at_once + 1, (*job)->account.tenant,
+      context_.options.turn.at_once + 1, job.account.tenant,
       [prediction] { Simulate(*prediction); },
-      [this, prediction, info, answer, incarnation = (*job)->account.incarnation] {
+      [this, prediction, info, answer, incarnation = job.account.incarnation] {
         Job* const found = jobs_.FindRun(incarnation);
         if (found != nullptr) found->rack_run->predicted = prediction->info;
         AddPrediction(prediction->info, *info->mutable_exchange());

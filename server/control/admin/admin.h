@@ -4,16 +4,13 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "phub/v1/admin.pb.h"
-#include "server/control/admin/metrics.h"
-#include "server/control/admin/stall_reports.h"
+#include "server/control/admin/job_descriptions.h"
 #include "server/control/context.h"
 #include "server/control/jobs/job_table.h"
-#include "server/control/racks/rack_plans.h"
 #include "server/control/ranks/local_rack.h"
 
 namespace phub::server {
@@ -27,15 +24,8 @@ struct BoundAddresses {
 
 class Admin {
  public:
-  Admin(Context& context, JobTable& jobs, LocalRack& local_rack, Metrics& metrics, RackPlans& plans,
-        StallReports& stall_reports, TenantTotals& totals)
-      : context_(context),
-        jobs_(jobs),
-        local_rack_(local_rack),
-        metrics_(metrics),
-        plans_(plans),
-        stall_reports_(stall_reports),
-        totals_(totals) {}
+  Admin(Context& context, JobTable& jobs, LocalRack& local_rack, JobDescriptions& descriptions)
+      : context_(context), jobs_(jobs), local_rack_(local_rack), descriptions_(descriptions) {}
 
   void GetServer(const v1::GetServerRequest& request, Answer<v1::ServerInfo> answer);
   void ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer);
@@ -44,20 +34,18 @@ class Admin {
   bool IsRunning(const std::string& tenant, const std::string& job) const;
   v1::ServerInfo DescribeServer() const;
   void SetAddresses(BoundAddresses addresses) { addresses_ = std::move(addresses); }
-  v1::JobInfo DescribeJob(const Job& job) const;
 
  private:
   struct WholeList;
   void ListMore(const std::shared_ptr<WholeList>& list);
-  std::string ReasonOf(const Job& job, std::string_view lane) const;
+  struct Page;
+  void FillPage(const std::shared_ptr<Page>& page);
+  void AddExchange(const Job& job, v1::JobInfo described, const Answer<v1::JobInfo>& answer);
 
   Context& context_;
   JobTable& jobs_;
   LocalRack& local_rack_;
-  Metrics& metrics_;
-  RackPlans& plans_;
-  StallReports& stall_reports_;
-  TenantTotals& totals_;
+  JobDescriptions& descriptions_;
   BoundAddresses addresses_;
 };
 

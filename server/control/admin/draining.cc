@@ -95,7 +95,9 @@ void Draining::EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> 
   if (!job.ok()) return answer(job.status(), {});
   context_.counters.Add(ControlCounter::jobs_evicted);
   (*job)->on_closed.push_back([this, evicted = *job, answer = std::move(answer)] {
-    answer(absl::OkStatus(), admin_.DescribeJob(*evicted));
+    descriptions_.Describe(*evicted, [answer](bool /*complete*/, v1::JobInfo info) {
+      answer(absl::OkStatus(), std::move(info));
+    });
   });
   ending_.Fail(**job, ending_.MakeFault(
                           **job, "evicted",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "server/control/admin/admin.h"
+#include "server/control/admin/job_descriptions.h"
 #include "server/control/context.h"
 #include "server/control/jobs/ending.h"
 #include "server/control/jobs/job_table.h"
@@ -11,8 +12,13 @@ namespace phub::server {
 
 class Draining {
  public:
-  Draining(Context& context, JobTable& jobs, Ending& ending, Admin& admin)
-      : context_(context), jobs_(jobs), ending_(ending), admin_(admin) {}
+  Draining(Context& context, JobTable& jobs, Ending& ending, Admin& admin,
+           JobDescriptions& descriptions)
+      : context_(context),
+        jobs_(jobs),
+        ending_(ending),
+        admin_(admin),
+        descriptions_(descriptions) {}
 
   // The daemon is shutting down. From now on it accepts no new jobs, and it notifies all sessions.
   // Jobs that still run after `grace` fail. This cannot be undone.
@@ -39,6 +45,7 @@ class Draining {
   JobTable& jobs_;
   Ending& ending_;
   Admin& admin_;
+  JobDescriptions& descriptions_;
 };
 
 }  // namespace phub::server

@@ -133,13 +133,73 @@ TEST_F(AdminTest, AWholeListIsMadeInTurnsOfAPage) {
   const auto list = ListJobs({});
   int turns = 1;
   do {
-    EXPECT_LE(control().turn_units(), 3u);
+    EXPECT_LE(control().turn_units(), 6u);  // a job and its rank are two
     control().BeginTurn();
   } while (background.RunOne() && ++turns < 100);
   EXPECT_EQ(turns, 3);
   ASSERT_TRUE(list->ok()) << list->message();
   ASSERT_EQ(list->response.jobs_size(), 8);
   for (int i = 0; i < 8; ++i) EXPECT_EQ(list->response.jobs(i).name(), "job" + std::to_string(i));
+}
+
+// A job may have 1024 ranks.
+TEST_F(AdminTest, TheRanksOfAJobAreDescribedInTurns) {
+  HeldBackground background;
+  options.turn.ranks = 4;
+  std::vector<std::string> sessions;
+  for (std::uint32_t rank = 0; rank < 11; ++rank) sessions.push_back(Enter(rank, 11));
+  Enter(0, 1, "small");
+  control().SetBackground(background);
+  const auto in_turns = [&](const auto& ask) {
+    control().BeginTurn();
+    const auto call = ask();
+    int turns = 1;
+    do {
+      EXPECT_LE(control().turn_units(), 5u);
+      control().BeginTurn();
+    } while (background.RunOne() && ++turns < 100);
+    EXPECT_GE(turns, 3);
+    EXPECT_TRUE(call->ok()) << call->message();
+    return call;
+  };
+  const auto job = in_turns([&] { return JobNamed("digits"); });
+  ASSERT_EQ(job->response.workers_size(), 11);
+  for (std::uint32_t rank = 0; rank < 11; ++rank)
+    EXPECT_EQ(job->response.workers(static_cast<int>(rank)).rank(), rank);
+  v1::ListJobsRequest request;
+  request.set_page_size(10);
+  const auto list = in_turns([&] { return ListJobs(request); });
+  ASSERT_EQ(list->response.jobs_size(), 2);
+  EXPECT_EQ(list->response.jobs(0).workers_size(), 11);
+  EXPECT_EQ(list->response.jobs(1).name(), "small");
+  EXPECT_EQ(in_turns([&] { return ListJobs({}); })->response.jobs(0).workers_size(), 11);
+}
+
+// The job ends, and is forgotten, while it is described.
+TEST_F(AdminTest, AJobThatIsForgottenMeanwhileIsNotHalfDescribed) {
+  HeldBackground background;
+  options.turn.ranks = 1;
+  options.ended_jobs_max = 1;
+  const std::vector<std::string> sessions = {Enter(0, 2), Enter(1, 2)};
+  const std::string other = Enter(0, 1, "other");
+  control().SetBackground(background);
+  control().BeginTurn();
+  const auto job = JobNamed("digits");
+  v1::ListJobsRequest request;
+  request.set_page_size(10);
+  const auto list = ListJobs(request);
+  EXPECT_FALSE(job->answered());
+  EXPECT_FALSE(list->answered());
+  for (const std::string& session : sessions) Leave(session);
+  Settle();
+  Leave(other);
+  Settle();
+  do control().BeginTurn();
+  while (background.RunOne());
+  EXPECT_EQ(job->code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(job->message(), HasSubstr("forgotten"));
+  ASSERT_EQ(list->response.jobs_size(), 1);
+  EXPECT_EQ(list->response.jobs(0).name(), "other");
 }
 
 TEST_F(AdminTest, TheNewestRunOfANameIsDescribed) {
