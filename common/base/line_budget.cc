@@ -37,11 +37,14 @@ bool LineBudget::Take(std::string_view name, TimeNs now) {
     subject.left -= 1;
     return true;
   }
-  if (subject.left_out++ == 0) {
-    ++with_left_out_;
-    subject.summary_at = now + limits_.summary_every;
-  }
+  LeaveOut(subject, now);
   return false;
+}
+
+void LineBudget::LeaveOut(Subject& subject, TimeNs now) {
+  if (subject.left_out++ > 0) return;
+  ++with_left_out_;
+  subject.summary_at = now + limits_.summary_every;
 }
 
 std::vector<LineBudget::Summary> LineBudget::TakeSummaries(TimeNs now) {

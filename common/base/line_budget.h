@@ -31,6 +31,8 @@ class LineBudget {
 
   // Whether to write a line about the subject now.
   bool Take(std::string_view subject, TimeNs now);
+  // Counts a line about the subject that the caller leaves out for another reason.
+  void LeaveOut(std::string_view subject, TimeNs now) { LeaveOut(Find(subject, now), now); }
   // Whose lines were left out; each subject at most once per summary_every.
   std::vector<Summary> TakeSummaries(TimeNs now);
   TimeNs NextSummary() const;  // INT64_MAX: nothing was left out
@@ -44,6 +46,7 @@ class LineBudget {
   };
   double LeftAt(const Subject& subject, TimeNs now) const;
   Subject& Find(std::string_view name, TimeNs now);
+  void LeaveOut(Subject& subject, TimeNs now);
 
   const Limits limits_;
   std::map<std::string, Subject, std::less<>> subjects_;

@@ -183,7 +183,12 @@ void Control::Count(ControlCounter counter, std::uint64_t value) {
 
 void Control::SetBackground(Background& background) { parts_->context.background = &background; }
 
-void Control::BeginTurn() { parts_->context.turn.Begin(); }
+void Control::BeginTurn() {
+  parts_->context.turn.Begin();
+  parts_->context.log.SetPeer({});
+}
+
+void Control::SetPeer(std::string peer) { parts_->context.log.SetPeer(std::move(peer)); }
 
 std::size_t Control::turn_units() const { return parts_->context.turn.units(); }
 

@@ -113,6 +113,9 @@ class Control {
   void Count(ControlCounter counter, std::uint64_t value = 1);
   // Call it whenever the lock was taken. Poll calls it, too.
   void BeginTurn();
+  // The turn serves a call of this peer (a tenant or an address). Its share of log lines pays for
+  // refusals in this turn.
+  void SetPeer(std::string peer);
   std::size_t turn_units() const;  // in this turn so far: see turn_units.h
   // The lock was held for this long (phub_control_lock_seconds).
   void NoteTurn(TurnKind kind, DurationNs held);

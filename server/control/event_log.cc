@@ -12,11 +12,15 @@ bool EventLog::TakeLine(const std::string& tenant) {
 
 void EventLog::Refusal(ControlCounter reason, std::string_view message) {
   const char* const name = kControlCounterNames[static_cast<std::size_t>(reason)];
-  if (refusals_.Take(name, clock_.Now())) {
+  const TimeNs now = clock_.Now();
+  const bool has_share =
+      peer_.empty() || refusals_of_peers_.Take(fmt::format("{} {}", name, peer_), now);
+  if (has_share && refusals_.Take(name, now)) {
     LogWarning("event=refused reason={} message=\"{}\"", name, message);
-  } else {
-    counters_.Add(ControlCounter::log_lines_suppressed);
+    return;
   }
+  if (!has_share) refusals_.LeaveOut(name, now);
+  counters_.Add(ControlCounter::log_lines_suppressed);
 }
 
 void EventLog::Poll() {
@@ -25,6 +29,10 @@ void EventLog::Poll() {
     LogWarning("event=lines_suppressed tenant={} count={}", each.subject, each.count);
   for (const LineBudget::Summary& each : refusals_.TakeSummaries(now))
     LogWarning("event=lines_suppressed reason={} count={}", each.subject, each.count);
+  // The lines above include what was left out for lack of a peer's share.
+  if (now < peers_forgotten_at_ + kPeerLines.summary_every) return;
+  peers_forgotten_at_ = now;
+  refusals_of_peers_.TakeSummaries(now);
 }
 
 TimeNs EventLog::NextTimer() const {

@@ -37,8 +37,11 @@ class EventLog {
     if (!TakeLine(tenant)) return;
     LogError<const std::string&, Args...>(format, tenant, std::forward<Args>(args)...);
   }
-  // A refusal; each reason has a budget. The tenant may be unknown.
+  // A refusal. Each reason has a budget, and each peer has a part of it, so that one peer does not
+  // use up the lines of the others. The tenant may be unknown.
   void Refusal(ControlCounter reason, std::string_view message);
+  // Whom refusals concern from now on: a tenant or an address; empty: nobody is known.
+  void SetPeer(std::string peer) { peer_ = std::move(peer); }
 
   // Reports what was left out.
   void Poll();
@@ -50,11 +53,15 @@ class EventLog {
   const Clock& clock_;
   ControlCounters& counters_;
   LineBudget of_tenants_{kTenantLines};
-  LineBudget refusals_{kRefusalLines};
+  LineBudget refusals_{kRefusalLines};        // [reason]
+  LineBudget refusals_of_peers_{kPeerLines};  // [reason and peer]
+  std::string peer_;
+  TimeNs peers_forgotten_at_ = 0;
 
   // The start of a job of 1024 ranks with several lanes each fits into the burst.
   static constexpr LineBudget::Limits kTenantLines{.burst = 20'000, .per_second = 50};
   static constexpr LineBudget::Limits kRefusalLines{.burst = 100, .per_second = 5};
+  static constexpr LineBudget::Limits kPeerLines{.burst = 20, .per_second = 1};
 };
 
 }  // namespace phub::server

@@ -23,6 +23,9 @@ struct PeerCredentials {
   gid_t gid = 0;
 };
 std::string ToString(const PeerCredentials& credentials);  // "shm pid 1234 uid 0"
+// Whose budget of log lines pays for the peer: that of its user, who can start any number of
+// processes.
+std::string UserOf(const PeerCredentials& credentials);  // "uid 0"
 
 // The shared memory of a batch of keys for one rank. Both may be null.
 struct BatchMemory {

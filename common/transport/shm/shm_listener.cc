@@ -14,6 +14,7 @@
 #include "common/base/check.h"
 #include "common/base/errno_text.h"
 #include "common/base/log.h"
+#include "common/base/refusal_log.h"
 #include "common/base/status_text.h"
 #include "common/transport/shm/shm_address.h"
 
@@ -61,14 +62,19 @@ std::string ToString(const PeerCredentials& credentials) {
   return fmt::format("shm pid {} uid {}", credentials.pid, credentials.uid);
 }
 
+std::string UserOf(const PeerCredentials& credentials) {
+  return fmt::format("uid {}", credentials.uid);
+}
+
 struct ShmListener::Impl final : PendingLanes {
-  Impl(const ShmListenerOptions& options, ShmGate& gate_in, const Clock& clock)
+  Impl(const ShmListenerOptions& options, ShmGate& gate_in, const Clock& clock_in)
       : PendingLanes({.request_timeout = options.hello_timeout,
                       .places_max = options.pending_max,
                       .places_per_origin_max = options.pending_per_user_max,
                       .packets = true,
                       .transport_name = "shm"},
-                     clock),
+                     clock_in),
+        clock(clock_in),
         limits(options.limits),
         gate(gate_in) {}
 
@@ -79,8 +85,10 @@ struct ShmListener::Impl final : PendingLanes {
   void DecideBatch(const Descriptor& socket, const wire::SharedBatchRequest& request,
                    const PeerCredentials& credentials);
 
+  const Clock& clock;
   const ShmLimits limits;
   ShmGate& gate;
+  RefusalLog failures;
   std::string name;
   std::atomic<std::uint64_t> batches{0};
 };
@@ -157,8 +165,11 @@ void ShmListener::Impl::DecideLane(Descriptor socket, const wire::LaneHello& hel
       return gate.Attach(hello, *std::move(connection), ToString(credentials));
     }
   }
-  LogWarning("event=lane_failed transport=shm rank={} core={} peer=\"{}\" reason=\"{}\"",
-             hello.rank.value, hello.core.value, ToString(credentials), MessageOf(status));
+  if (const auto left_out = failures.Take(UserOf(credentials), clock.Now())) {
+    LogWarning(
+        "event=lane_failed transport=shm rank={} core={} peer=\"{}\" reason=\"{}\" left_out={}",
+        hello.rank.value, hello.core.value, ToString(credentials), MessageOf(status), *left_out);
+  }
   Refuse(socket, wire::LaneRefusal::kCapacity);
 }
 

@@ -148,8 +148,12 @@ void VerbsAcceptor::Serve(Request request) {
   const wire::LaneHello& hello = request.hello;
   absl::StatusOr<std::unique_ptr<VerbsConnection>> connection = Make(hello, request.peer);
   if (!connection.ok()) {
-    LogWarning("event=lane_failed transport=verbs rank={} core={} peer={} reason=\"{}\"",
-               hello.rank.value, hello.core.value, request.origin, MessageOf(connection.status()));
+    if (const auto left_out = failures_.Take(request.origin, clock_.Now())) {
+      LogWarning(
+          "event=lane_failed transport=verbs rank={} core={} peer={} reason=\"{}\" left_out={}",
+          hello.rank.value, hello.core.value, request.origin, MessageOf(connection.status()),
+          *left_out);
+    }
     SendRefusal(request.socket, wire::LaneRefusal::kCapacity);
     return GiveRoom(hello.incarnation);
   }
@@ -234,12 +238,16 @@ bool VerbsAcceptor::Settle(Offered& offered) {
   }
   const bool silent = got < 0 && (errno == EAGAIN || errno == EINTR);
   if (silent && clock_.Now() < offered.deadline) return false;
+  const auto left_out = failures_.Take(offered.request.origin, clock_.Now());
+  if (!left_out) return true;
   const wire::LaneHello& hello = offered.request.hello;
-  LogWarning("event=lane_given_up transport=verbs rank={} core={} peer={} reason=\"{}\"",
-             hello.rank.value, hello.core.value, offered.request.origin,
-             silent     ? "the client did not confirm its connection before the timeout"
-             : got == 1 ? "the client sent an invalid confirmation of its connection"
-                        : "the client closed the connection before it was connected");
+  LogWarning(
+      "event=lane_given_up transport=verbs rank={} core={} peer={} reason=\"{}\" left_out={}",
+      hello.rank.value, hello.core.value, offered.request.origin,
+      silent     ? "the client did not confirm its connection before the timeout"
+      : got == 1 ? "the client sent an invalid confirmation of its connection"
+                 : "the client closed the connection before it was connected",
+      *left_out);
   return true;
 }
 

@@ -22,6 +22,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/random.h"
+#include "common/base/refusal_log.h"
 #include "common/base/waiter.h"
 #include "common/transport/tcp/lane_kind.h"
 #include "common/transport/verbs/verbs_gate.h"
@@ -89,6 +90,7 @@ class VerbsAcceptor final : public LaneKind {
   const DurationNs ready_timeout_;
   const std::size_t waiting_max_;
   const SystemClock clock_;
+  RefusalLog failures_;
   const Doorbell doorbell_;  // rung when offered_ has something, or to stop
   std::uint64_t asked_ = 0;  // used only by the listener's thread
   std::mutex mutex_;

@@ -176,6 +176,11 @@ absl::Status CheckTenant(Control& control, const Caller& caller, std::string_vie
   return Foreign(control, caller, "another tenant's jobs");
 }
 
+std::string PeerOf(const Caller& caller) {
+  if (!caller.tenant.empty()) return caller.tenant;
+  return caller.peer.substr(0, caller.peer.rfind(':'));
+}
+
 absl::Status CheckSession(Control& control, const Caller& caller, std::string_view session_id) {
   if (!IsScoped(caller)) return absl::OkStatus();
   const std::optional<std::string> tenant = control.tenants().TenantOfSession(session_id);

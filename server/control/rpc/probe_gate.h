@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/refusal_log.h"
 #include "common/transport/tcp/lane_gate.h"
-#include "server/control/ports/refusal_log.h"
 #include "server/control/rpc/prober.h"
 
 namespace phub::server {

@@ -27,7 +27,7 @@ wire::LaneRefusal ControlSharedMemoryGate::Admit(const wire::LaneHello& hello,
       [&](Control& control) { return control.lanes().AdmitLane(hello, ProcessOf(credentials)); });
   if (refusal == wire::LaneRefusal::kNone) return refusal;
   const std::string peer = transport::ToString(credentials);
-  if (const auto left_out = refusals_.Take(peer, SystemClock().Now())) {
+  if (const auto left_out = refusals_.Take(transport::UserOf(credentials), SystemClock().Now())) {
     LogWarning("event=lane_refused reason={} rank={} core={} peer=\"{}\" left_out={}",
                wire::ToString(refusal), hello.rank.value, hello.core.value, peer, *left_out);
   }
@@ -59,7 +59,7 @@ wire::LaneRefusal ControlSharedMemoryGate::AdmitBatch(const wire::SharedBatchReq
   });
   if (refusal == wire::LaneRefusal::kNone) return refusal;
   const std::string peer = transport::ToString(credentials);
-  if (const auto left_out = refusals_.Take(peer, SystemClock().Now())) {
+  if (const auto left_out = refusals_.Take(transport::UserOf(credentials), SystemClock().Now())) {
     LogWarning("event=batch_refused reason={} rank={} batch={} peer=\"{}\" left_out={}",
                wire::ToString(refusal), request.rank.value, request.batch, peer, *left_out);
   }

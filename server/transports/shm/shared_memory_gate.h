@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "common/base/refusal_log.h"
 #include "common/transport/shm/shm_gate.h"
 #include "server/control/ports/control_thread.h"
-#include "server/control/ports/refusal_log.h"
 
 namespace phub::server {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/refusal_log.h"
 #include "common/transport/tcp/lane_gate.h"
 #include "server/control/ports/control_thread.h"
-#include "server/control/ports/refusal_log.h"
 
 namespace phub::server {
 

@@ -28,10 +28,10 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/refusal_log.h"
 #include "common/transport/verbs/verbs_gate.h"
 #include "server/control/jobs/memory_listener.h"
 #include "server/control/ports/control_thread.h"
-#include "server/control/ports/refusal_log.h"
 
 namespace phub::server {
 

@@ -44,6 +44,27 @@ TEST_F(EventLogTest, RepeatedRefusalsDoNotFillTheLog) {
   EXPECT_EQ(LinesWith("event=lines_suppressed reason=joins_refused_version count=4900"), 1u);
 }
 
+TEST_F(EventLogTest, OnePeerThatIsRefusedLeavesLinesForOthers) {
+  v1::JoinRequest request = JoinOf(0, 1);
+  request.set_protocol_version_min(99);
+  request.set_protocol_version_max(99);
+  const auto refuse = [&](const std::string& peer) {
+    control().BeginTurn();
+    control().SetPeer(peer);
+    EXPECT_FALSE(Join(request)->ok());
+  };
+  for (int i = 0; i < 500; ++i) refuse("10.0.0.1");
+  EXPECT_EQ(LinesWith("event=refused"), 20u);
+  refuse("10.0.0.2");
+  EXPECT_EQ(LinesWith("event=refused"), 21u);
+  Advance(11 * kSecond);
+  EXPECT_EQ(LinesWith("event=lines_suppressed reason=joins_refused_version count=480"), 1u);
+  EXPECT_EQ(Counter("phub_log_lines_suppressed_total"), 480u);
+  // Expect: many peers together have the budget of the reason.
+  for (int i = 0; i < 500; ++i) refuse(std::to_string(i));
+  EXPECT_LE(LinesWith("event=refused"), 121u);
+}
+
 TEST_F(EventLogTest, ATenantThatJoinsAndLeavesInALoopDoesNotFillTheLog) {
   for (int i = 0; i < 5000; ++i) {
     Leave(Enter(0, 1));

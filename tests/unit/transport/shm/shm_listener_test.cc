@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "common/base/log.h"
 #include "common/transport/shm/shm_address.h"
 #include "common/transport/shm/shm_dial.h"
 #include "tests/support/listener_thread.h"
@@ -164,6 +165,21 @@ TEST_F(ShmListenerTest, AdmittedHelloBecomesALane) {
   ASSERT_TRUE(PollFor(daemon, CompletionKind::kReceived, got));
   EXPECT_EQ(got.message->payload, landing[3].data);
   EXPECT_EQ(landing[3].data[99], std::byte{9});
+}
+
+TEST_F(ShmListenerTest, LanesThatFailInALoopDoNotFillTheLog) {
+  Start();
+  std::atomic<int> lines{0};
+  SetLogSink(
+      [](void* count, LogLevel, const std::string& line) {
+        *static_cast<std::atomic<int>*>(count) += line.find("event=lane_failed") != line.npos;
+      },
+      &lines);
+  for (int i = 0; i < 30; ++i) EXPECT_FALSE(Dial(Hello(fmt::format("m{:03}", i))).ok());
+  SetLogSink(nullptr, nullptr);
+  EXPECT_EQ(counters().refused_capacity, 30u);
+  EXPECT_GE(lines, 1);
+  EXPECT_LE(lines, 4);  // one in ten seconds
 }
 
 TEST_F(ShmListenerTest, MemoryOfKeysIsFetchedAndAddedInOrder) {

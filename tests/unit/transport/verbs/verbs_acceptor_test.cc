@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "tests/verbs/fake_verbs.h"
 
 namespace phub::transport {
@@ -183,6 +185,27 @@ TEST_F(VerbsAcceptorTest, PeerIsToldThatNoLaneCouldBeMade) {
   ASSERT_TRUE(wire::DecodeLaneWelcome(bytes, welcome));
   EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kCapacity);
   ExpectClosed(peer);
+}
+
+TEST_F(VerbsAcceptorTest, LanesThatFailInALoopDoNotFillTheLog) {
+  OpenGate gate;
+  VerbsAcceptor acceptor(gate, random_);
+  gate.refuses = true;
+  std::atomic<int> lines{0};
+  SetLogSink(
+      [](void* count, LogLevel, const std::string& line) {
+        *static_cast<std::atomic<int>*>(count) += line.find("event=lane_failed") != line.npos;
+      },
+      &lines);
+  for (int i = 0; i < 30; ++i) {
+    const Descriptor peer = Ask(acceptor, gate, 1, /*ready=*/false);
+    std::array<std::byte, wire::kLaneWelcomeBytes> bytes;
+    EXPECT_EQ(recv(peer.get(), bytes.data(), bytes.size(), MSG_WAITALL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  SetLogSink(nullptr, nullptr);
+  EXPECT_GE(lines, 1);
+  EXPECT_LE(lines, 4);  // one in ten seconds
 }
 
 TEST_F(VerbsAcceptorTest, ClientThatCannotConnectLeavesNothingBehind) {

@@ -1,10 +1,10 @@
-#include "server/control/ports/refusal_log.h"
+#include "common/base/refusal_log.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace phub::server {
+namespace phub {
 namespace {
 
 TEST(RefusalLog, APeerHasOneLineInTenSeconds) {
@@ -28,4 +28,4 @@ TEST(RefusalLog, ManyAddressesDoNotBringManyLines) {
 }
 
 }  // namespace
-}  // namespace phub::server
+}  // namespace phub

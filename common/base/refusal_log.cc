@@ -1,8 +1,8 @@
-#include "server/control/ports/refusal_log.h"
+#include "common/base/refusal_log.h"
 
 #include <utility>
 
-namespace phub::server {
+namespace phub {
 namespace {
 
 constexpr DurationNs kRefusalLogInterval = 10 * kSecond;
@@ -33,4 +33,4 @@ void RefusalLog::Shrink(TimeNs now) {
   });
 }
 
-}  // namespace phub::server
+}  // namespace phub

@@ -11,7 +11,7 @@
 
 #include "common/base/clock.h"
 
-namespace phub::server {
+namespace phub {
 
 class RefusalLog {
  public:
@@ -30,4 +30,4 @@ class RefusalLog {
   std::map<std::string, Peer> peers_;
 };
 
-}  // namespace phub::server
+}  // namespace phub
