@@ -203,6 +203,21 @@ def case_data_parallel_with_batch_normalization(rank: int, size: int) -> None:
     assert any(isinstance(each, torch.nn.SyncBatchNorm) for each in synchronized.modules())
 
 
+def case_data_parallel_compiled(rank: int, size: int) -> None:
+    """The compiler stays out of phub's own Python code, which sends buffers and gradients."""
+    if VERSION < (2, 13):
+        raise unittest.SkipTest("the compiler of this version was not tried")
+    results = []
+    for compiled in (False, True):
+        model: Any = DistributedDataParallel(network(buffers=True))
+        if compiled:
+            model = torch.compile(model, backend="eager")
+        train(model, sgd(model), rank, size)
+        results.append([parameter.detach() for parameter in model.parameters()])
+    for plain, other in zip(*results):
+        assert torch.equal(plain, other)
+
+
 def case_data_parallel_without_exchange(rank: int, size: int) -> None:
     model = DistributedDataParallel(network())
     x, y = batch(0, size)

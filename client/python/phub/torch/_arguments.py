@@ -32,8 +32,9 @@ def operation_of(options: Any, default: Any) -> Any:
     return getattr(options, "reduceOp", options)
 
 
-_FRAMES = 8
+_FRAMES = 12
 _OWN_FOLDER = os.path.dirname(__file__)
+_DISABLED = os.path.join("torch", "_dynamo", "eval_frame.py")  # calls what not_compiled() marks
 
 
 def called_in_backward() -> bool:
@@ -48,12 +49,30 @@ def called_in_backward() -> bool:
         if frame is None:
             return True  # a thread of autograd
         code = frame.f_code
-        if not code.co_filename.startswith(_OWN_FOLDER):
+        place = code.co_filename
+        if not place.startswith(_OWN_FOLDER) and not place.endswith(_DISABLED):
             return code.co_name in ("_engine_run_backward", "backward") and (
                 os.path.basename(os.path.dirname(code.co_filename)) == "autograd"
             )
         frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+def not_compiled(function: Any) -> Any:
+    """torch.compile neither reads nor changes the function: what torch.compiler.disable does, which
+    would import the compiler, also in programs that do not use it."""
+    disabled: list[Any] = []
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return function(*arguments, **options)
+        if not disabled:
+            disabled.append(sys.modules["torch._dynamo"].disable(function))
+        return disabled[0](*arguments, **options)
+
+    setattr(call, "_torchdynamo_disable", True)  # what torch.compiler.disable sets
+    return call
 
 
 def collective(method: Any) -> Any:
@@ -66,7 +85,7 @@ def collective(method: Any) -> Any:
         with torch.inference_mode(False):
             return method(*arguments, **options)
 
-    return call
+    return not_compiled(call)
 
 
 class Together:
