@@ -69,7 +69,7 @@ def install() -> None:
         return memory
 
     replacements: dict[str, Any] = {
-        "Copies": DelayedCopies,
+        "Staging": DelayedCopies,
         "Pins": NoPins,
         "on_device": lambda tensor: tensor.data_ptr() not in own,
         "return_memory": lambda: None,

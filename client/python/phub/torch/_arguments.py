@@ -34,7 +34,8 @@ def operation_of(options: Any, default: Any) -> Any:
 
 _FRAMES = 12
 _OWN_FOLDER = os.path.dirname(__file__)
-_DISABLED = os.path.join("torch", "_dynamo", "eval_frame.py")  # calls what not_compiled() marks
+# Calls what not_compiled() returns.
+_COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
 
 
 def called_in_backward() -> bool:
@@ -50,17 +51,17 @@ def called_in_backward() -> bool:
             return True  # a thread of autograd
         code = frame.f_code
         place = code.co_filename
-        if not place.startswith(_OWN_FOLDER) and not place.endswith(_DISABLED):
+        if not place.startswith(_OWN_FOLDER) and not place.endswith(_COMPILER):
             return code.co_name in ("_engine_run_backward", "backward") and (
-                os.path.basename(os.path.dirname(code.co_filename)) == "autograd"
+                os.path.basename(os.path.dirname(place)) == "autograd"
             )
         frame = frame.f_back  # type: ignore[assignment]
     return False
 
 
 def not_compiled(function: Any) -> Any:
-    """torch.compile neither reads nor changes the function: what torch.compiler.disable does, which
-    would import the compiler, also in programs that do not use it."""
+    """Keeps torch.compile away from the function. torch.compiler.disable would import the compiler,
+    also in programs that do not use it."""
     disabled: list[Any] = []
 
     @functools.wraps(function)

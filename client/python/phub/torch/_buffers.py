@@ -10,6 +10,7 @@ from . import _cuda
 from ._receivers import receivers
 from ._types import bytes_of, check
 
+
 def joined(pieces: list[Any]) -> Any:
     """Flat tensors end to end, in memory that is used again."""
     if any(each.dtype != pieces[0].dtype for each in pieces):
@@ -37,21 +38,20 @@ class Buffer:
         self.tensor = tensor
         self.dtype = tensor.dtype
         self.count = tensor.numel()
-        # Other memory that has the result of a device's tensor.
+        # Other memory that has the result of a CUDA tensor.
         self.result: Optional[Any] = None
-        self._copy: Any = None
-        self._copies: Optional[_cuda.Copies] = None
+        self._compact: Optional[Any] = None  # the copy of a CPU tensor
+        self._staging: Optional[_cuda.Staging] = None
         if _cuda.on_device(tensor):
-            self._copies = _cuda.Copies(tensor, read, memory)
-        if self._copies is not None:
-            self.bytes = bytes_of(self._copies.host)
+            self._staging = _cuda.Staging(tensor, read, memory)
+            self.bytes = bytes_of(self._staging.host)
         elif tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
             self.bytes = bytes_of(tensor)
         else:
-            self._copy = torch.empty(tensor.shape, dtype=self.dtype, device="cpu")
+            self._compact = torch.empty(tensor.shape, dtype=self.dtype, device="cpu")
             if read:
-                self._copy.copy_(tensor)
-            self.bytes = bytes_of(self._copy)
+                self._compact.copy_(tensor)
+            self.bytes = bytes_of(self._compact)
 
     def flat(self, dtype: Any = None) -> Any:
         """The elements, seen as `dtype` (default: the tensor's type)."""
@@ -60,30 +60,30 @@ class Buffer:
     @property
     def device(self) -> Optional[Any]:
         """The device from which the tensor is copied; None: it is on the CPU."""
-        return None if self._copies is None else self._copies.device
+        return None if self._staging is None else self._staging.device
 
     @property
     def is_own(self) -> bool:
         """`flat` is the tensor's own memory."""
-        return self._copy is None and self._copies is None
+        return self._compact is None and self._staging is None
 
     def ready(self) -> bool:
         """The memory has the tensor's values."""
-        return self._copies is None or self._copies.ready()
+        return self._staging is None or self._staging.ready()
 
     def wait(self) -> None:
         """Blocks until ready(): for callers that read the memory at once."""
-        if self._copies is not None:
-            self._copies.wait()
+        if self._staging is not None:
+            self._staging.wait()
 
     def give_back(self) -> Optional[Any]:
         """Copies the memory into the caller's tensor, if it is a copy. Returns an event if that
         continues on the tensor's device."""
-        if self._copies is not None:
-            return self._copies.copy_back(self.result)
-        if self._copy is not None:
+        if self._staging is not None:
+            return self._staging.copy_back(self.result)
+        if self._compact is not None:
             with torch.inference_mode(self.tensor.is_inference()), torch.no_grad():
-                self.tensor.copy_(self._copy)
+                self.tensor.copy_(self._compact)
         return None
 
 

@@ -33,7 +33,8 @@ class _Streams:
 
 _lock = threading.Lock()
 _streams: dict[Any, _Streams] = {}
-# Memory that copies to a device read: phub's own, which torch's allocators do not know.
+# Memory that copies to a device read, with the event of the copy's end. It may be phub's own, which
+# torch's allocators do not know.
 _lent: collections.deque[tuple[Any, Any]] = collections.deque()
 
 
@@ -57,7 +58,7 @@ def on_device(tensor: Any) -> bool:
     return bool(tensor.device.type != "cpu")
 
 
-class Copies:
+class Staging:
     """One tensor of the caller, its memory on this host, and the copies in both directions."""
 
     def __init__(self, tensor: Any, read: bool, memory: Optional[Any]) -> None:
@@ -108,17 +109,16 @@ class Copies:
             done = torch.cuda.Event()
             done.record()
         if source is not None:
-            _lent.append((done, source))
+            with _lock:
+                _lent.append((done, source))
         return done
 
 
 def return_memory() -> None:
     """Releases phub's memory that copies no longer read."""
-    try:
+    with _lock:
         while _lent and _lent[0][0].query():
             _lent.popleft()
-    except IndexError:  # another thread took the last one
-        pass
 
 
 @contextlib.contextmanager
@@ -161,10 +161,13 @@ def await_copies() -> None:
     """Blocks until no copy uses memory of the host."""
     with _lock:
         streams = list(_streams.values())
-    for each in streams:
-        each.out.synchronize()
-        each.back.synchronize()
-    return_memory()
+    try:
+        for each in streams:
+            each.out.synchronize()
+            each.back.synchronize()
+        return_memory()
+    except RuntimeError:  # an error of the program's kernels ended the device's work, copies too
+        pass
 
 
 # ---- Waiting for copies ----------------------------------------------------------------------

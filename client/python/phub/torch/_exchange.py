@@ -130,7 +130,7 @@ class Exchange:
             timeout = self.timeout if call.timeout is None else call.timeout
             operation = Operation(self.sequence, call, timeout)
             operation.record = self.recorder.add(operation.sequence, operation.text)
-            operation.ready = not copying
+            operation.can_read = not copying
             self.unfinished[operation.sequence] = operation
             self._starting.append(operation)
             error = self._start_parts()
@@ -153,7 +153,7 @@ class Exchange:
             error = _errors.Aborted(f"the copy of its tensors from the GPU failed: {problem}")
         else:
             with self.lock:
-                operation.ready = True
+                operation.can_read = True
                 error = self._start_parts()
         if error is not None:
             self.on_failure(operation, error)
@@ -246,7 +246,7 @@ class Exchange:
         are being copied to this host."""
         while self._starting:
             operation = self._starting[0]
-            if not operation.ready:
+            if not operation.can_read:
                 return None
             if not operation.started and (error := self._next_stage(operation)) is not None:
                 return error

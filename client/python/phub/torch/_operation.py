@@ -38,22 +38,27 @@ class Call:
     preparations: list[Callable[[], None]] = dataclasses.field(default_factory=list)
     # Run when all transfers are complete, in any thread, before the targets take their results.
     finishes: list[Callable[[], None]] = dataclasses.field(default_factory=list)
-
     # Copies the result into the caller's tensor, for callers that do not use `result`.
     copy_back: Optional[Callable[[], None]] = None
     # Run when the collective has ended, whether or not it failed.
     releases: list[Callable[[], None]] = dataclasses.field(default_factory=list)
 
     def prepare(self) -> None:
+        """REQUIRES: the sources can be read."""
         for each in self.preparations:
             each()
 
     def finish(self) -> list[tuple[Any, Any]]:
-        """Returns events, with their devices, after which the results are complete."""
+        """Gives the targets their results. Returns devices, with events after which the results are
+        there."""
         for each in self.finishes:
             each()
         given = [(target.device, target.give_back()) for target in self.targets]
         return [(device, event) for device, event in given if event is not None]
+
+    def release(self) -> None:
+        for each in self.releases:
+            each()
 
     def devices(self) -> list[Any]:
         """Of targets that are not on the CPU."""
@@ -74,7 +79,7 @@ class Operation:
         self.begun = time.monotonic()
         self.timeout = timeout
         self.call: Optional[Call] = call  # until the end: it refers to tensors and their copies
-        self.ready = False  # its sources can be read
+        self.can_read = False  # its sources are on this host
         self.started = False
         self.waiting: collections.deque[Part] = collections.deque()  # not started
         self.in_flight = 0
@@ -124,8 +129,7 @@ class Operation:
             self._done.set()
             future = self._future
         if call is not None:
-            for release in call.releases:
-                release()
+            call.release()
         if future is not None:
             self._set(future)
 
@@ -158,15 +162,13 @@ class Operation:
             if self._child is not None:
                 return self._child
             # With devices, the current streams of those who take the result wait for it.
-            self._future = torch.futures.Future(**self._future_options())
+            options = {"devices": self._devices} if self._devices else {}
+            self._future = torch.futures.Future(**options)
             self._child = self._future.then(self._value)
             done = self._done.is_set()
         if done:
             self._set(self._future)
         return self._child
-
-    def _future_options(self) -> dict[str, Any]:
-        return {"devices": self._devices} if self._devices else {}
 
     def _set(self, future: Any) -> None:
         if not self._arriving:

@@ -125,33 +125,35 @@ class Reductions(Submitter):
     ) -> Operation:
         """takes_result: the caller uses the result of the future, or waits for the Work."""
         call = Call(name, timeout, result=list(tensors))
-        if len(tensors) == 1 and self._reduce_large(call, tensors[0], op, takes_result):
+        text = ""
+        try:
+            for tensor in tensors:
+                check(tensor, name)
+                how = reduction(op, tensor.dtype, name)
+                text = how.name
+                self._reduce_in_place(call, tensor, how, takes_result and len(tensors) == 1)
+            call.details = f"({text}) of {sizes_of(tensors)}"
             return self.exchange.submit(call)
-        how = None
-        for tensor in tensors:
-            buffer = Buffer(tensor, name)
-            how = reduction(op, buffer.dtype, name)
-            call.sources.append(buffer)
-            call.targets.append(buffer)
-            self._reduce_one(call, _elements(buffer, how), how, None, True)
-        call.details = f"({how.name if how else ''}) of {sizes_of(tensors)}"
-        return self.exchange.submit(call)
+        except Exception:
+            call.release()
+            raise
 
-    def _reduce_large(self, call: Call, tensor: Any, op: Any, takes_result: bool) -> bool:
-        """Adds what reduces a large tensor without copies that can be avoided. False: it cannot."""
-        check(tensor, call.name)
-        how = reduction(op, tensor.dtype, call.name)
+    def _reduce_in_place(
+        self, call: Call, tensor: Any, how: Reduction, takes_result: bool
+    ) -> None:
+        """Adds what reduces the tensor, if it is large without copies that can be avoided."""
         size = tensor.numel() * tensor.element_size()
-        if not how.is_plain(tensor.dtype) or size < PIECE_MIN:
-            return False
-        call.details = f"({how.name}) of {sizes_of([tensor])}"
-        if _cuda.on_device(tensor):
-            self._reduce_on_device(call, tensor, how)
-            return True
-        if not takes_result or not tensor.is_contiguous() or tensor.is_neg():
-            return False
-        self._reduce_into_result(call, tensor, how)
-        return True
+        if how.is_plain(tensor.dtype) and size >= PIECE_MIN:
+            if _cuda.on_device(tensor):
+                self._reduce_on_device(call, tensor, how)
+                return
+            if takes_result and tensor.is_contiguous() and not tensor.is_neg():
+                self._reduce_into_result(call, tensor, how)
+                return
+        buffer = Buffer(tensor, call.name)
+        call.sources.append(buffer)
+        call.targets.append(buffer)
+        self._reduce_one(call, _elements(buffer, how), how, None, True)
 
     def _reduce_into_result(self, call: Call, tensor: Any, how: Reduction) -> None:
         """The result is another tensor, which the caller takes, or waits for."""
@@ -170,8 +172,8 @@ class Reductions(Submitter):
         call.copy_back = functools.partial(_copy_first, flat, result)
 
     def _reduce_on_device(self, call: Call, tensor: Any, how: Reduction) -> None:
-        """The tensor is copied into memory that the daemon maps, and the result from there, if
-        there is such memory."""
+        """The tensor is copied into memory that the daemon maps, and the result is copied from
+        there, if such memory is free."""
         number = NUMBERS[tensor.dtype]
         home = self.exchange.claim_home(number, how.operation, tensor.numel())
         memory = None

@@ -322,7 +322,7 @@ def _missing(operation: Operation, others: dict[int, Optional[dict[str, Any]]]) 
         operations = (values or {}).get("operations", [])
         if not operations or operations[-1][0] < operation.sequence:
             absent.append(rank)
-    if not operation.ready:
+    if not operation.can_read:
         return "this rank's GPU has not computed its tensors yet, or is copying them"
     if not absent:
         return "all ranks have called it"
