@@ -2,7 +2,7 @@
 
 import unittest
 
-from ranks import TorchTest, all_cases
+from ranks import TorchTest, all_cases, initialize
 
 
 def cases(rank: int, size: int, module: str, transport: str = "auto") -> list[str]:
@@ -19,6 +19,40 @@ def delayed_cases(
 
         delayed_copies.install()
     return cases(rank, size, module, transport)
+
+
+def refused_copies(rank: int, size: int) -> list[int]:
+    """How many homes of keys stay claimed: while collectives run, after them, after refusals."""
+    import delayed_copies
+    import torch
+
+    delayed_copies.install()
+    dist = initialize()
+    homes = dist.group.WORLD._membership.exchange._pool.homes
+
+    def claimed() -> int:
+        found = [slot.home for slots in homes._slots.values() for slot in slots]
+        return sum(home is not None and home.claimed for home in found)
+
+    tensor = torch.ones(200_000)
+    for _ in range(2):  # the second time the size gets keys of its own
+        dist.all_reduce(tensor)
+    counts = []
+    work = dist.all_reduce(tensor, async_op=True)
+    counts.append(claimed())
+    work.wait()
+    counts.append(claimed())
+    delayed_copies.DelayedCopies.refuses = True
+    for _ in range(3):
+        try:
+            dist.all_reduce(tensor)
+        except RuntimeError as error:
+            assert "refused" in str(error), error
+    delayed_copies.DelayedCopies.refuses = False
+    counts.append(claimed())
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return counts
 
 
 class Collectives(TorchTest):
@@ -45,6 +79,11 @@ class Collectives(TorchTest):
             results = self.run_ranks(2, delayed_cases, module, transport, ranks)
             for rank, errors in enumerate(results):
                 self.assertEqual(errors, [], f"rank {rank}")
+
+    def test_memory_for_copies_is_free_after_errors(self) -> None:
+        for counts in self.run_ranks(2, refused_copies):
+            self.assertEqual(counts[1:], [0, 0])
+            self.assertLessEqual(counts[0], 1)
 
     def test_two_ranks_over_tcp(self) -> None:
         self.check(2, "collective_cases", "tcp")

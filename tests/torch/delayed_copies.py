@@ -20,8 +20,11 @@ _random = random.Random(7)
 
 class DelayedCopies:
     device = None
+    refuses = False  # like CUDA while a graph is captured
 
     def __init__(self, tensor: Any, read: bool, memory: Optional[Any]) -> None:
+        if DelayedCopies.refuses:
+            raise RuntimeError("copies are refused")
         self._tensor = tensor
         if memory is None:
             memory = torch.empty(tensor.numel(), dtype=tensor.dtype, device="cpu")
