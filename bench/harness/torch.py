@@ -48,8 +48,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd",
                         help="optimizer of torch.optim (default sgd)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
-                        help="where the model is: all workers use the first GPU with cuda, whose "
-                        "tensors gloo and phub stage through the host (default cpu)")
+                        help="where the model is (default cpu). With cuda, all workers use the "
+                        "first GPU; gloo and phub copy its tensors through the host")
     parser.add_argument("--batch", type=int, default=0, metavar="N",
                         help="examples per worker and step (default: 32 for mlp, 8 for resnet18, "
                         "4 for gpt and resnet50)")
