@@ -334,6 +334,9 @@ RackWatch::Finding RackWatch::LookAtLanes(Watched& watched, TimeNs now, bool lan
     one.began_at = std::min(now, one.began_at + outage);
     // A protocol violation is certain and would happen again.
     if (one.why.code() == StatusCode::kInternal) return {.verdict = one.why};
+    // The cause is in this process: what the daemon would say after its timeout does not name it.
+    if (one.why.code() == StatusCode::kResourceExhausted && !settings_.wait)
+      return {.verdict = one.why};
     const DurationNs waited = now - (settings_.wait ? one.began_at : one.lost_at);
     const DurationNs timeout = link.joined.liveness_timeout_ns();
     const DurationNs patience = settings_.wait ? settings_.wait_timeout

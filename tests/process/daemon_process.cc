@@ -1,8 +1,10 @@
 #include "tests/process/daemon_process.h"
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 
 namespace phub::process {
@@ -15,6 +17,9 @@ std::vector<std::string> WithPort(std::vector<std::string> arguments, const std:
   arguments.insert(arguments.begin(), {"--port-file", fmt::format("{}/port", folder)});
   return arguments;
 }
+
+// Enough for the report of a sanitizer.
+constexpr std::size_t kShownBytes = 8000;
 
 }  // namespace
 
@@ -30,6 +35,15 @@ DaemonProcess::DaemonProcess(std::vector<std::string> arguments,
   std::string port;
   port_file >> port;
   endpoint_ = fmt::format("127.0.0.1:{}", port);
+}
+
+DaemonProcess::~DaemonProcess() {
+  if (!::testing::Test::HasFailure()) return;
+  const std::string outputs = process_.Outputs();
+  const std::size_t shown = std::min(outputs.size(), kShownBytes);
+  fmt::print(stderr, "The test failed. Its daemon {} {}. The end of what it printed:\n{}\n",
+             endpoint_, process_.IsRunning() ? "still runs" : "has ended",
+             outputs.substr(outputs.size() - shown));
 }
 
 std::string DaemonProcess::Logged(const std::string& field) {

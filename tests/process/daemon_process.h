@@ -24,6 +24,9 @@ class DaemonProcess {
   // reason.
   explicit DaemonProcess(std::vector<std::string> arguments = {},
                          const std::vector<std::string>& environment = {});
+  ~DaemonProcess();  // if the test has failed, prints the end of the daemon's output
+  DaemonProcess(DaemonProcess&&) = delete;
+  DaemonProcess& operator=(DaemonProcess&&) = delete;
 
   Process& process() { return process_; }
   const std::string& endpoint() const { return endpoint_; }  // "127.0.0.1:40123"
