@@ -38,19 +38,11 @@ class AttendStream::Sink final : public EventSink {
 };
 
 AttendStream::AttendStream(ControlThread& thread, Caller caller)
-    : thread_(thread), caller_(std::move(caller)), sink_(std::make_shared<Sink>(this)) {
+    : thread_(thread),
+      caller_(std::move(caller)),
+      sink_(std::make_shared<Sink>(this)),
+      calls_(thread, "attend_stream", [this] { Advance(); }) {
   StartRead(&received_);
-}
-
-void AttendStream::Start(std::function<void()> operation) {
-  ++starting_;
-  thread_.Defer([this, operation = std::move(operation)] {
-    operation();
-    thread_.Run({TurnKind::kStream, "attend_stream"}, [this](Control&) {
-      --starting_;
-      Advance();
-    });
-  });
 }
 
 // Writes the next event, or finishes once everything is written.
@@ -60,10 +52,10 @@ void AttendStream::Advance() {
   if (!waiting_.empty()) {
     writing_ = true;
     outgoing_ = waiting_.Pop();
-    Start([this] { StartWrite(&outgoing_); });
+    calls_.Start([this] { StartWrite(&outgoing_); });
     return;
   }
-  if (end_.has_value() && starting_ == 0) {
+  if (end_.has_value() && !calls_.pending()) {
     finished_ = true;
     thread_.Defer([this, status = *end_] { Finish(status); });
   }
@@ -126,7 +118,7 @@ void AttendStream::OnReadDone(bool ok) {
       return End(parsed.status);
     }
     if (!end_.has_value()) HandleHeartbeat(control);
-    if (!finished_ && !end_.has_value()) Start([this] { StartRead(&received_); });
+    if (!finished_ && !end_.has_value()) calls_.Start([this] { StartRead(&received_); });
   });
 }
 

@@ -19,6 +19,7 @@
 #include "server/control/ports/control_thread.h"
 #include "server/control/rpc/event_queue.h"
 #include "server/control/rpc/received.h"
+#include "server/control/rpc/stream_calls.h"
 #include "server/tenant/caller.h"
 
 namespace phub::server {
@@ -48,7 +49,6 @@ class AttendStream final
   void HandleHeartbeat(Control& control);
   void Detach(Control& control);
   void CountReplaced(Control& control);
-  void Start(std::function<void()> operation);
   void Advance();
 
   ControlThread& thread_;
@@ -64,7 +64,7 @@ class AttendStream final
   bool writing_ = false;
   bool peer_gone_ = false;
   bool finished_ = false;
-  int starting_ = 0;  // number of gRPC calls that are deferred or have not returned
+  StreamCalls calls_;
   std::optional<grpc::Status> end_;
 };
 

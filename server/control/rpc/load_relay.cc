@@ -6,15 +6,8 @@
 
 namespace phub::server {
 
-void LoadRelay::Start(std::function<void()> start) {
-  ++starting_;
-  thread_.Defer([self = shared_from_this(), start = std::move(start)] {
-    start();
-    self->thread_.Run({TurnKind::kStream, "load_relay"}, [&](Control&) {
-      --self->starting_;
-      self->Advance();
-    });
-  });
+void LoadRelay::Start(std::function<void()> call) {
+  calls_.Start([self = shared_from_this(), call = std::move(call)] { call(); });
 }
 
 void LoadRelay::Begin() {
@@ -56,7 +49,7 @@ void LoadRelay::OnWriteDone(bool ok) {
 }
 
 void LoadRelay::Advance() {
-  if (starting_ > 0 || writing_ || !held_ || !(closing_ || broken_)) return;
+  if (calls_.pending() || writing_ || !held_ || !(closing_ || broken_)) return;
   held_ = false;
   Start([this, all = !broken_] {
     if (all) StartWritesDone();

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "server/control/ports/control_thread.h"
 #include "server/control/rpc/rack_relay.h"
+#include "server/control/rpc/stream_calls.h"
 
 namespace phub::server {
 
@@ -20,7 +21,11 @@ class LoadRelay final : public grpc::ClientWriteReactor<v1::LoadStateRequest>,
   // on_change: called under the lock when a part was accepted or the stream has ended.
   LoadRelay(ControlThread& thread, RackRelay& relay, RackIndex to,
             std::function<void(Control&)> on_change)
-      : thread_(thread), relay_(relay), to_(to), on_change_(std::move(on_change)) {}
+      : thread_(thread),
+        relay_(relay),
+        to_(to),
+        on_change_(std::move(on_change)),
+        calls_(thread, "load_relay", [this] { Advance(); }) {}
 
   // All of these under the lock.
   void Begin();
@@ -36,8 +41,8 @@ class LoadRelay final : public grpc::ClientWriteReactor<v1::LoadStateRequest>,
   void OnDone(const grpc::Status& status) override;
 
  private:
-  // Calls `start` without the lock; until it returns the stream is held.
-  void Start(std::function<void()> start);
+  // Calls `call` without the lock; until it returns the stream is held.
+  void Start(std::function<void()> call);
   void Advance();
 
   ControlThread& thread_;
@@ -53,7 +58,7 @@ class LoadRelay final : public grpc::ClientWriteReactor<v1::LoadStateRequest>,
   bool closing_ = false;
   bool broken_ = false;  // no further write is possible
   bool over_ = false;
-  int starting_ = 0;  // calls of Start that have not returned
+  StreamCalls calls_;
   absl::Status status_;
 };
 

@@ -11,7 +11,11 @@ namespace phub::server {
 
 LoadStream::LoadStream(ControlThread& thread, Caller caller, RackRelay* relay,
                        v1::LoadStateResponse* response)
-    : thread_(thread), caller_(std::move(caller)), relay_(relay), response_(response) {
+    : thread_(thread),
+      caller_(std::move(caller)),
+      relay_(relay),
+      response_(response),
+      calls_(thread, "load_stream", [this] { Advance(); }) {
   StartRead(&received_);
 }
 
@@ -25,8 +29,8 @@ absl::Status LoadStream::Take(Control& control) {
     const absl::StatusOr<LoadId> load = control.loads().BeginLoad(std::move(first));
     if (!load.ok()) return load.status();
     load_ = *load;
-    const auto resume = [this, alive = alive_] {
-      thread_.Defer([this, alive, thread = &thread_] {
+    const auto resume = [this, alive = alive_, thread = &thread_] {
+      thread->Defer([this, alive, thread] {
         thread->Run({TurnKind::kStream, "load"}, [&](Control& under_lock) {
           if (*alive) Resume(under_lock);
         });
@@ -130,7 +134,7 @@ void LoadStream::End(const absl::Status& status) {
 }
 
 void LoadStream::Advance() {
-  if (finished_ || starting_ || !end_.has_value()) return;
+  if (finished_ || calls_.pending() || !end_.has_value()) return;
   for (const auto& [rack, relay] : relays_) {
     if (!relay->over()) return;  // Continue is called then
   }
@@ -139,14 +143,8 @@ void LoadStream::Advance() {
 }
 
 void LoadStream::Read() {
-  reading_ = starting_ = true;
-  thread_.Defer([this] {
-    StartRead(&received_);
-    thread_.Run({TurnKind::kStream, "load_stream"}, [this](Control&) {
-      starting_ = false;
-      Advance();
-    });
-  });
+  reading_ = true;
+  calls_.Start([this] { StartRead(&received_); });
 }
 
 void LoadStream::OnReadDone(bool ok) {

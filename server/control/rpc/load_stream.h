@@ -14,6 +14,7 @@
 #include "server/control/ports/control_thread.h"
 #include "server/control/rpc/load_relay.h"
 #include "server/control/rpc/received.h"
+#include "server/control/rpc/stream_calls.h"
 #include "server/tenant/caller.h"
 
 namespace phub::server {
@@ -56,15 +57,15 @@ class LoadStream final : public grpc::ServerReadReactor<Received<v1::LoadStateRe
   std::map<std::uint32_t, std::shared_ptr<LoadRelay>> relays_;  // by rack
   Incarnation job_;                                             // set if there are relays
   int next_piece_ = 0;                                          // of part_
-  bool reading_ = true;    // waiting for a part, or for the client to close its side
-  bool waiting_ = false;   // the daemon does not accept part_ yet
-  bool come_ = false;      // the client has sent everything
-  bool starting_ = false;  // StartRead is being called
+  bool reading_ = true;   // waiting for a part, or for the client to close its side
+  bool waiting_ = false;  // the daemon does not accept part_ yet
+  bool come_ = false;     // the client has sent everything
   bool finishing_ = false;
   bool finished_ = false;
   // Whether the stream still exists, for the answer that Control holds.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::optional<grpc::Status> end_;
+  StreamCalls calls_;
 };
 
 }  // namespace phub::server

@@ -8,24 +8,17 @@ namespace phub::server {
 
 SnapshotRelay::SnapshotRelay(ControlThread& thread, RackRelay& relay, RackIndex from,
                              const v1::ReadSnapshotRequest& request)
-    : thread_(thread), relay_(relay), from_(from), request_(request) {
+    : thread_(thread),
+      relay_(relay),
+      from_(from),
+      request_(request),
+      calls_(thread, "snapshot_relay", [this] { Advance(); }) {
   request_.mutable_rack()->set_passed_on(true);
-}
-
-void SnapshotRelay::Start(std::function<void()> start) {
-  ++starting_;
-  thread_.Defer([this, start = std::move(start)] {
-    start();
-    thread_.Run({TurnKind::kStream, "snapshot_relay"}, [this](Control&) {
-      --starting_;
-      Advance();
-    });
-  });
 }
 
 void SnapshotRelay::Begin() {
   begun_ = held_ = reading_ = true;
-  Start([this] {
+  calls_.Start([this] {
     relay_.admin(from_)->async()->ReadSnapshot(&context_, &request_, &reader_);
     reader_.AddHold();
     reader_.StartRead(&part_);
@@ -36,7 +29,7 @@ void SnapshotRelay::Begin() {
 void SnapshotRelay::End(const absl::Status& status) {
   if (finished_) return;  // gRPC may have finished the stream before this runs
   if (!end_.has_value()) end_ = status;
-  if (begun_) Start([this] { context_.TryCancel(); });
+  if (begun_) calls_.Start([this] { context_.TryCancel(); });
   Advance();
 }
 
@@ -45,7 +38,7 @@ void SnapshotRelay::OnPart(bool ok) {
     reading_ = false;
     if (ok && !end_.has_value()) {
       writing_ = true;
-      Start([this] { StartWrite(&part_); });
+      calls_.Start([this] { StartWrite(&part_); });
     } else {
       reads_over_ = true;
     }
@@ -61,7 +54,7 @@ void SnapshotRelay::OnWriteDone(bool ok) {
       reads_over_ = true;
     } else {
       reading_ = true;
-      Start([this] { reader_.StartRead(&part_); });
+      calls_.Start([this] { reader_.StartRead(&part_); });
     }
     Advance();
   });
@@ -76,10 +69,10 @@ void SnapshotRelay::OnReadEnd(const grpc::Status& status) {
 }
 
 void SnapshotRelay::Advance() {
-  if (starting_ > 0 || reading_ || writing_ || finished_) return;
+  if (calls_.pending() || reading_ || writing_ || finished_) return;
   if (held_ && reads_over_) {
     held_ = false;
-    return Start([this] { reader_.RemoveHold(); });
+    return calls_.Start([this] { reader_.RemoveHold(); });
   }
   if (!end_.has_value() || (begun_ && !read_ended_)) return;
   finished_ = true;

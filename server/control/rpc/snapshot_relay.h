@@ -10,6 +10,7 @@
 
 #include "server/control/ports/control_thread.h"
 #include "server/control/rpc/rack_relay.h"
+#include "server/control/rpc/stream_calls.h"
 
 namespace phub::server {
 
@@ -44,8 +45,6 @@ class SnapshotRelay final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
 
   void OnPart(bool ok);
   void OnReadEnd(const grpc::Status& status);
-  // Calls `start` without the lock; until it returns the stream is not finished.
-  void Start(std::function<void()> start);
   void Advance();
 
   ControlThread& thread_;
@@ -61,8 +60,8 @@ class SnapshotRelay final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
   bool reads_over_ = false;  // no further read follows
   bool read_ended_ = false;  // the other daemon's stream has ended
   bool writing_ = false;     // a write is in progress
-  int starting_ = 0;         // calls of Start that have not returned
   bool finished_ = false;
+  StreamCalls calls_;
   std::optional<absl::Status> end_;
 };
 

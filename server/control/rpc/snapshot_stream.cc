@@ -24,7 +24,10 @@ class SnapshotStream::Sink final : public SnapshotSink {
 };
 
 SnapshotStream::SnapshotStream(ControlThread& thread, const v1::ReadSnapshotRequest& request)
-    : thread_(thread), sink_(std::make_shared<Sink>(this)), request_(request) {}
+    : thread_(thread),
+      sink_(std::make_shared<Sink>(this)),
+      request_(request),
+      calls_(thread, "snapshot_stream", [this] { Advance(); }) {}
 
 void SnapshotStream::Begin(Control& control) {
   const absl::Status status = control.snapshots().ReadSnapshot(request_, sink_);
@@ -35,14 +38,7 @@ void SnapshotStream::Send(v1::SnapshotPart part) {
   if (end_.has_value()) return;
   part_ = std::move(part);
   writing_ = true;
-  starting_ = true;
-  thread_.Defer([this] {
-    StartWrite(&part_);
-    thread_.Run({TurnKind::kStream, "snapshot_stream"}, [this](Control&) {
-      starting_ = false;
-      Advance();
-    });
-  });
+  calls_.Start([this] { StartWrite(&part_); });
 }
 
 void SnapshotStream::End(const absl::Status& status) {
@@ -51,7 +47,7 @@ void SnapshotStream::End(const absl::Status& status) {
 }
 
 void SnapshotStream::Advance() {
-  if (finished_ || writing_ || starting_ || !end_.has_value()) return;
+  if (finished_ || writing_ || calls_.pending() || !end_.has_value()) return;
   finished_ = true;
   thread_.Defer([this, status = *end_] { Finish(status); });
 }

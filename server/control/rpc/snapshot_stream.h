@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "server/control/ports/control_thread.h"
+#include "server/control/rpc/stream_calls.h"
 
 namespace phub::server {
 
@@ -38,8 +39,8 @@ class SnapshotStream final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
   const v1::ReadSnapshotRequest request_;
   v1::SnapshotPart part_;  // being written
   bool writing_ = false;   // from the decision to write until OnWriteDone
-  bool starting_ = false;  // StartWrite is being called
   bool finished_ = false;
+  StreamCalls calls_;
   std::optional<grpc::Status> end_;
 };
 
