@@ -56,6 +56,9 @@ struct TransferOptions {
   DurationNs outage_timeout = 60 * kSecond;
   // Called often, on the calling thread. Returns false to cancel (kCancelled).
   std::function<bool(const TransferProgress&)> progress;
+  // Optional. Called when an outage begins and every ten seconds of it, on the calling thread,
+  // with the error and how long the outage has lasted.
+  std::function<void(const absl::Status& error, DurationNs waited)> waiting;
 };
 
 // The place of a checkpoint as reported to daemons: absolute path, this host, printable.

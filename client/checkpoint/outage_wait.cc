@@ -11,8 +11,15 @@ namespace phub::client {
 namespace {
 
 constexpr DurationNs kProgressInterval = 50 * kMillisecond;
+constexpr std::chrono::seconds kReportInterval{10};
 
 }  // namespace
+
+void OutageWait::Report(const absl::Status& error, Clock::time_point now) {
+  if (!options_.waiting || (reported_ && now - *reported_ < kReportInterval)) return;
+  reported_ = now;
+  options_.waiting(error, std::chrono::nanoseconds(now - *begun_).count());
+}
 
 bool OutageWait::Pause(absl::Status& status, const TransferProgress& progress) {
   if (!rpc::IsOutage(status)) return false;
@@ -22,6 +29,7 @@ bool OutageWait::Pause(absl::Status& status, const TransferProgress& progress) {
   }
   const Clock::time_point now = Clock::now();
   if (!begun_) begun_ = now;
+  Report(status, now);
   SystemRandom random;
   const DurationNs pause = backoff_.Next(random);
   for (DurationNs waited = 0; waited < pause; waited += kProgressInterval) {

@@ -23,13 +23,17 @@ class OutageWait {
   // The daemons answered.
   void Over() {
     begun_.reset();
+    reported_.reset();
     backoff_.Reset();
   }
 
  private:
   using Clock = std::chrono::steady_clock;
+  void Report(const absl::Status& error, Clock::time_point now);
+
   const TransferOptions& options_;
   std::optional<Clock::time_point> begun_;
+  std::optional<Clock::time_point> reported_;
   Backoff backoff_;
 };
 

@@ -48,7 +48,7 @@ struct JobImpl::CheckpointAccess {
   TransferOptions options;
 };
 
-JobImpl::CheckpointAccess JobImpl::AccessCheckpoint() const {
+JobImpl::CheckpointAccess JobImpl::AccessCheckpoint(const char* call) const {
   CheckpointAccess access;
   for (const std::unique_ptr<DaemonLink>& link : calls_.links()) {
     access.stubs.push_back(settings_.connector->MakeCheckpointStubs(link->endpoint));
@@ -60,12 +60,16 @@ JobImpl::CheckpointAccess JobImpl::AccessCheckpoint() const {
   access.options.call_timeout = calls_.timeout();
   access.options.outage_timeout = -1;  // a dead daemon ends the job
   access.options.progress = [this](const TransferProgress&) { return status().ok(); };
+  access.options.waiting = [this, call](const absl::Status& error, DurationNs waited) {
+    LogWarning("event=call_waits job={} rank={} call={} waited_s={:.1f} error=\"{}\"", name(),
+               rank(), call, static_cast<double>(waited) / kSecond, std::string(error.message()));
+  };
   return access;
 }
 
 Result<std::uint64_t> JobImpl::SaveCheckpoint(const std::string& directory) {
   if (Status verdict = status(); !verdict.ok()) return verdict;
-  const CheckpointAccess access = AccessCheckpoint();
+  const CheckpointAccess access = AccessCheckpoint("SaveCheckpoint");
   const TimeNs begun_at = clock_.Now();
   const absl::StatusOr<SavedCheckpoint> saved =
       client::SaveCheckpoint(access.daemons,
@@ -151,7 +155,7 @@ Status JobImpl::SendCheckpoint(const std::string& directory) {
                               .element_offset = chunk.element_offset,
                               .element_count = chunk.element_count});
     }
-  const CheckpointAccess access = AccessCheckpoint();
+  const CheckpointAccess access = AccessCheckpoint("LoadCheckpoint");
   return ToStatus(client::LoadCheckpoint(access.daemons, keys, directory, access.options).status());
 }
 

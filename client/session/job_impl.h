@@ -156,7 +156,7 @@ class JobImpl final : public EngineListener,
 
   // job_checkpoint.cc
   struct CheckpointAccess;
-  CheckpointAccess AccessCheckpoint() const;
+  CheckpointAccess AccessCheckpoint(const char* call) const;  // `call`: its name in the log
   Status SendCheckpoint(const std::string& directory);
   Status RefuseLoad(const Status& why);
   Status FetchLoaded(std::optional<v1::LoadedState>& loaded);

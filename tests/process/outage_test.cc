@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "client/session/control_diagnosis.h"
+#include "common/base/log.h"
 #include "tests/process/daemon_process.h"
 #include "tests/process/front_process.h"
 #include "tests/process/trainer.h"
@@ -186,6 +189,40 @@ TEST_F(OutageTest, TheFrontIsStoppedForSeconds) {
     while (stops % 2 == 0 && steps_ == steps && !done_) Sleep(10 * kMillisecond);
   });
   EXPECT_GT(stops, 0);
+}
+
+TEST_F(OutageTest, ASaveThatWaitsForTheFrontSaysSo) {
+  ASSERT_FALSE(daemon_.endpoint().empty()) << daemon_.process().Outputs();
+  Result<Session> session = Connect(daemon_.endpoint());
+  ASSERT_TRUE(session.ok()) << ToString(session.status());
+  Result<Job> job = session->Join({.job = "saving", .rank = 0, .world_size = 1});
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  Result<Key> key = job->AddKey("key", f32, 1000, None{});
+  ASSERT_TRUE(key.ok()) << ToString(key.status());
+  ASSERT_TRUE(key->PushPull().Wait().ok());
+  std::atomic<bool> waits = false;
+  SetLogSink(
+      [](void* context, LogLevel, const std::string& line) {
+        if (line.find("event=call_waits job=saving rank=0 call=SaveCheckpoint") != line.npos)
+          *static_cast<std::atomic<bool>*>(context) = true;
+      },
+      &waits);
+  // Each new front is killed, so no call reaches phubd until the save has said that it waits.
+  std::thread killer([&] {
+    const SystemClock clock;
+    const TimeNs deadline = clock.Now() + kStartPatience;
+    while (!waits && clock.Now() < deadline) {
+      if (const pid_t front = Front(); front != 0) kill(front, SIGKILL);
+      Sleep(kMillisecond);
+    }
+  });
+  const Result<std::uint64_t> saved = job->SaveCheckpoint(folder_.path());
+  killer.join();
+  SetLogSink(nullptr, nullptr);
+  EXPECT_TRUE(waits);
+  ASSERT_TRUE(saved.ok()) << ToString(saved.status());
+  EXPECT_EQ(*saved, 1u);
+  EXPECT_TRUE(job->Leave().ok());
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -154,9 +155,14 @@ TEST(DaemonShortage, OfDescriptorsRefusesTheJobAndNotTheService) {
   for (rlim_t room = 0; room <= 12; room += 2) {
     const rlimit low{open_files + room, before.rlim_max};
     ASSERT_EQ(prlimit(daemon.process().pid(), RLIMIT_NOFILE, &low, nullptr), 0);
-    if (!worker.Run(daemon.endpoint(), std::chrono::milliseconds(300)).ok()) ++refused;
-    ASSERT_TRUE(daemon.process().IsRunning()) << daemon.process().Outputs();
+    std::future<Status> worked = std::async(std::launch::async, [&] {
+      return worker.Run(daemon.endpoint(), std::chrono::milliseconds(300));
+    });
+    // A job that runs waits for control, for as long as its daemon lacks descriptors.
+    worked.wait_for(std::chrono::seconds(5));
     ASSERT_EQ(prlimit(daemon.process().pid(), RLIMIT_NOFILE, &before, nullptr), 0);
+    if (!worked.get().ok()) ++refused;
+    ASSERT_TRUE(daemon.process().IsRunning()) << daemon.process().Outputs();
   }
   EXPECT_GT(refused, 0u);
   const Status status = worker.Run(daemon.endpoint());
