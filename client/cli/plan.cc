@@ -137,6 +137,26 @@ class Registrar {
                 "Show the topology that new jobs are planned for, without measuring")
         .Excludes("--apply");
   }
+  void GroupOptions(Subcommand app) {
+    TopologyOption(app);
+    app.AddOption("--groups", arguments_->groups, "File of groups (.toml)").TypeName("FILE");
+    constexpr int kDegreeMax = 4096;
+    for (const auto& [option, degree, what] :
+         {std::tuple{"--mp", &arguments_->mp, "Members of a tensor (model) group (default: 1)"},
+          std::tuple{"--pp", &arguments_->pp, "Pipeline stages (default: 1)"},
+          std::tuple{"--dp", &arguments_->dp, "Data replicas (default: 1)"}})
+      app.AddOption(option, *degree, what).InRange(1, kDegreeMax).Excludes("--groups");
+    app.AddFlag("--least-load", arguments_->least_load,
+                "Use more spines to keep LOAD at BOUND, even if members' links take longer");
+    app.AddOption("-s,--size", arguments_->size, "Data of each group").ShowDefault();
+    app.AddOption("--pieces", arguments_->pieces,
+                  "Number of pieces to cut the data into (default: 64, fewer for large plans)")
+        .InRange(1, 4096);
+    app.AddOption("-o,-O,--out", arguments_->out,
+                  "Folder for the plans, one file for each group; or json for JSON output")
+        .TypeName("FOLDER")
+        .Transform([](std::string text) { return text == "table" ? std::string() : text; });
+  }
   PlanArguments& arguments() { return *arguments_; }
 
  private:
@@ -222,6 +242,38 @@ void AddMake(Registrar& registrar, Subcommand plan) {
   registrar.OutOption(make);
 }
 
+void AddGroups(Registrar& registrar, Subcommand plan) {
+  const Subcommand groups = registrar.Add(
+      plan, "groups", "Plan groups of members that exchange at the same time", PlanGroups);
+  registrar.GroupOptions(groups);
+  groups.SetFooter(
+      "Makes one plan for each group, for networks whose switches sum: leaves with members, and\n"
+      "spines that connect all leaves. The groups of a phase (tensor, pipeline, data) exchange at\n"
+      "the same time and are planned together: their data are divided among the spines, so that\n"
+      "the busiest cable between a leaf and a spine carries as little as possible. Different\n"
+      "phases take turns. Planning only: jobs do not run groups yet.\n"
+      "\n"
+      "--mp, --pp and --dp place tensor groups on consecutive ranks, then pipeline stages, then\n"
+      "data replicas. A file of groups is TOML:\n"
+      "  [[group]]\n"
+      "  name = \"a\"\n"
+      "  phase = \"data\"      # tensor, pipeline or data (default: data)\n"
+      "  ranks = [0, 4, 8]   # or members = [\"m0\", ...]\n"
+      "  size = \"64MiB\"      # (default: --size)\n"
+      "\n"
+      "SPINES lists spines with the shares of the group's data. SLOTS counts the sums that "
+      "switches\n"
+      "keep for a group. ALONE and TOGETHER are simulated times. LOAD is the time of the busiest\n"
+      "cable, BOUND is the least that any plan can reach, and MEMBERS is the time of the members'\n"
+      "own links. CONFLICTS counts the cables that several groups of a phase use, and PAIRS the\n"
+      "pairs of a cable and a group; no plan with this load has fewer than AT LEAST.\n"
+      "\n"
+      "Examples:\n"
+      "  phubctl plan groups -t fattree:8x8,aggregate --mp 4 --pp 2 --dp 8\n"
+      "  phubctl plan groups -t net.toml --groups groups.toml -o plans\n"
+      "  phubctl plan verify plans/a.json -t net.toml");
+}
+
 void AddConversions(Registrar& registrar, Subcommand plan) {
   const Subcommand to_xml = registrar.Add(plan, "export", "Convert to MSCCL XML", PlanExport);
   registrar.PlanArgument(to_xml);
@@ -279,6 +331,7 @@ void AddPlan(Subcommand parent, const Options& options, Command& command) {
   draw.AddOption("--home", registrar.arguments().home, "Draw only the trees of this member");
   registrar.OutOption(draw);
 
+  AddGroups(registrar, plan);
   AddConversions(registrar, plan);
   AddProbe(registrar, plan);
 
@@ -290,6 +343,7 @@ void AddPlan(Subcommand parent, const Options& options, Command& command) {
       "  phubctl plan draw plan.json --topology torus:4x4 --home m5 -o plan.svg\n"
       "  phubctl plan sketch sketch.json --profile profile.json -o gpus.toml\n"
       "  phubctl plan make -t racks:4x8@4 --sketch gateways.toml -p greedy -o plan.json\n"
+      "  phubctl plan groups -t fattree:8x8,aggregate --mp 4 --pp 2 --dp 8\n"
       "  phubctl -e rack0:7700 plan probe");
 }
 

@@ -32,6 +32,10 @@ struct PlanArguments {
   std::string home;
   std::string sum_rate;
   std::string optimizer_rate;
+  std::string groups;        // a file of groups
+  std::uint32_t mp = 0;      // degrees of parallelism; 0: not given
+  std::uint32_t pp = 0;
+  std::uint32_t dp = 0;
   std::uint32_t pieces = 0;  // 0: not given
   std::uint32_t starts = 0;
   std::uint64_t seed = 1;
@@ -40,6 +44,7 @@ struct PlanArguments {
   std::string topology_out;
   std::string plan_out;
   std::uint32_t repeat = 2;
+  bool least_load = false;
   bool lockstep = false;
   bool reorder = false;
   bool apply = false;  // plan new jobs for the measured topology
@@ -81,6 +86,7 @@ int PlanSimulate(const PlanArguments& arguments, const Options& options);
 int PlanCompare(const PlanArguments& arguments, const Options& options);
 int PlanDraw(const PlanArguments& arguments, const Options& options);
 int PlanExport(const PlanArguments& arguments, const Options& options);
+int PlanGroups(const PlanArguments& arguments, const Options& options);
 int PlanImport(const PlanArguments& arguments, const Options& options);
 int PlanProbe(const PlanArguments& arguments, const Options& options);
 

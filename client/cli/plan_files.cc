@@ -60,8 +60,9 @@ absl::StatusOr<plan::Topology> LoadTopology(const std::string& name_or_file) {
 absl::StatusOr<plan::Forest> LoadPlan(const plan::Topology& topology, const std::string& file) {
   absl::StatusOr<std::string> text = ReadFile(file, plan::kPlanTextBytesMax);
   if (!text.ok()) return text.status();
-  return InFile(file, file.ends_with(".xml") ? plan::ParseMsccl(topology, *text)
-                                             : plan::ParseForestJson(topology, *text));
+  return InFile(file, file.ends_with(".xml")
+                          ? plan::ParseMsccl(topology, *text)
+                          : plan::ParseForestJson(topology, *text, plan::PlanScope::kGroupsToo));
 }
 
 absl::StatusOr<plan::SimulationOptions> SimulationOf(const PlanArguments& arguments) {

@@ -6,6 +6,10 @@
 
 namespace phub::plan {
 
+std::span<const NodeIndex> MembersOf(const Topology& topology, const Forest& forest) {
+  return forest.group.empty() ? topology.members() : std::span<const NodeIndex>(forest.group);
+}
+
 std::uint32_t StepCount(const Forest& forest) {
   std::uint32_t count = 0;
   for (const Tree& tree : forest.trees)

@@ -3,6 +3,7 @@
 // Every tree carries a share of the data; the shares sum to 1. Each tree has two phases:
 //  - reduce: partial sums flow up an in-tree to the tree's home, a member that runs the optimizer;
 //  - gather: the result flows down an out-tree to every member.
+// The forest of a group of members is the same for the members of the group only.
 // A vertex of a tree is a member or an aggregating switch. An edge connects two vertices over a
 // physical path of links. Its step is the time slot in which it is sent. Steps are counted from 0
 // through both phases. An edge's step is greater than those of the edges that it waits for. A
@@ -14,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,7 +53,13 @@ struct Forest {
   std::int64_t share_unit = 1;
   std::vector<Path> paths;
   std::vector<Tree> trees;
+  // The members that exchange data, in ascending order of ranks. Empty: all members. Other members
+  // are not vertices of trees.
+  std::vector<NodeIndex> group = {};
 };
+
+// The members that exchange data.
+std::span<const NodeIndex> MembersOf(const Topology& topology, const Forest& forest);
 
 std::uint32_t StepCount(const Forest& forest);  // 1 + the greatest step
 std::size_t EdgeCount(const Forest& forest);

@@ -13,6 +13,7 @@ namespace phub::plan {
 namespace {
 
 constexpr std::string_view kPlanFormat = "phub.plan.v1";
+constexpr std::string_view kGroupPlanFormat = "phub.plan.v2";
 
 std::string QuotedJson(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -20,18 +21,16 @@ std::string QuotedJson(const std::string& text) {
 
 class ForestReader {
  public:
-  explicit ForestReader(const Topology& topology) : topology_(topology) {}
+  ForestReader(const Topology& topology, PlanScope scope) : topology_(topology), scope_(scope) {}
 
   absl::StatusOr<Forest> Read(const Json& root) {
     if (absl::Status status =
-            CheckObject(root, "", {"format", "planner", "topology", "paths", "trees"});
+            CheckObject(root, "", {"format", "planner", "topology", "members", "paths", "trees"});
         !status.ok())
       return status;
     const absl::StatusOr<std::string> format = StringField(root, "", "format");
     if (!format.ok()) return format.status();
-    if (*format != kPlanFormat)
-      return JsonError("format",
-                       fmt::format("'{}' is not {}", Printable(*format, 64), kPlanFormat));
+    if (absl::Status status = ReadGroup(root, *format); !status.ok()) return status;
     absl::StatusOr<std::string> planner = StringField(root, "", "planner");
     if (!planner.ok()) return planner.status();
     absl::StatusOr<std::string> name = StringField(root, "", "topology");
@@ -48,6 +47,34 @@ class ForestReader {
   }
 
  private:
+  absl::Status ReadGroup(const Json& root, const std::string& format) {
+    const bool is_group = format == kGroupPlanFormat;
+    if (!is_group && format != kPlanFormat)
+      return JsonError("format", fmt::format("'{}' is not {} or {}", Printable(format, 64),
+                                             kPlanFormat, kGroupPlanFormat));
+    if (is_group != root.contains("members"))
+      return JsonError("members", fmt::format("only plans with the format {} have this field, and "
+                                              "they must have it",
+                                              kGroupPlanFormat));
+    if (!is_group) return absl::OkStatus();
+    const absl::StatusOr<const Json*> members = ArrayField(root, "", "members");
+    if (!members.ok()) return members.status();
+    if (scope_ == PlanScope::kAllMembers)
+      return JsonError("members",
+                       fmt::format("the plan is for a group of {} of the {} members; daemons run "
+                                   "only plans for all members",
+                                   (*members)->size(), topology_.members().size()));
+    if ((*members)->size() < 2 || (*members)->size() > topology_.members().size())
+      return JsonError("members", fmt::format("the group must have from 2 to {} members",
+                                              topology_.members().size()));
+    for (std::size_t i = 0; i < (*members)->size(); ++i) {
+      const absl::StatusOr<NodeIndex> member = Node((**members)[i], fmt::format("members[{}]", i));
+      if (!member.ok()) return member.status();
+      forest_.group.push_back(*member);
+    }
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<NodeIndex> Node(const Json& name, std::string_view where) const {
     if (!name.is_string()) return JsonError(where, "expected the name of a node");
     const auto& text = name.get_ref<const std::string&>();
@@ -155,6 +182,7 @@ class ForestReader {
   }
 
   const Topology& topology_;
+  PlanScope scope_;
   Forest forest_;
   std::size_t edge_count_ = 0;
 };
@@ -177,9 +205,13 @@ std::string ForestToJson(const Topology& topology, const Forest& forest) {
   for (const Node& node : topology.nodes()) names.push_back(QuotedJson(node.name));
   fmt::memory_buffer out;
   const auto end = [&] { return std::back_inserter(out); };
-  fmt::format_to(end(),
-                 "{{\"format\": \"{}\",\n \"planner\": {},\n \"topology\": {},\n \"paths\": [",
-                 kPlanFormat, QuotedJson(forest.planner), QuotedJson(forest.topology));
+  fmt::format_to(end(), "{{\"format\": \"{}\",\n \"planner\": {},\n \"topology\": {},\n",
+                 forest.group.empty() ? kPlanFormat : kGroupPlanFormat, QuotedJson(forest.planner),
+                 QuotedJson(forest.topology));
+  for (std::size_t i = 0; i < forest.group.size(); ++i)
+    fmt::format_to(end(), "{}{}{}", i == 0 ? " \"members\": [" : ", ", names[forest.group[i].value],
+                   i + 1 == forest.group.size() ? "],\n" : "");
+  fmt::format_to(end(), " \"paths\": [");
   for (std::size_t i = 0; i < forest.paths.size(); ++i) {
     fmt::format_to(end(), "{}\n  [", i == 0 ? "" : ",");
     for (std::size_t hop = 0; hop < forest.paths[i].size(); ++hop) {
@@ -203,10 +235,11 @@ std::string ForestToJson(const Topology& topology, const Forest& forest) {
   return fmt::to_string(out);
 }
 
-absl::StatusOr<Forest> ParseForestJson(const Topology& topology, std::string_view text) {
+absl::StatusOr<Forest> ParseForestJson(const Topology& topology, std::string_view text,
+                                       PlanScope scope) {
   const absl::StatusOr<Json> root = ParseJson(text, kPlanTextBytesMax);
   if (!root.ok()) return root.status();
-  return ForestReader(topology).Read(*root);
+  return ForestReader(topology, scope).Read(*root);
 }
 
 }  // namespace phub::plan

@@ -1,9 +1,10 @@
 // The JSON form of a plan. Field names are stable; additions raise the version in "format".
 // Pure; any thread.
 //
-//   { "format": "phub.plan.v1",
+//   { "format": "phub.plan.v1",           phub.plan.v2 for the plan of a group
 //     "planner": "ring",                  the planner's name
 //     "topology": "torus:4x4",            the topology's name
+//     "members": ["m0", "m1"],            only in phub.plan.v2: the group, in the order of ranks
 //     "paths": [ ["m0", "m1"], ... ],     nodes from sender to receiver; each path once
 //     "trees": [
 //       { "home": "m0",                   the member that gets the sum and runs the optimizer
@@ -14,6 +15,7 @@
 // Steps are counted from 0 through both phases. common/plan/forest.h explains trees.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -24,8 +26,12 @@ namespace phub::plan {
 
 inline constexpr std::size_t kPlanTextBytesMax = std::size_t{256} << 20;
 
+// Which plans a reader accepts. Daemons run only plans for all members.
+enum class PlanScope : std::uint8_t { kAllMembers, kGroupsToo };
+
 std::string ForestToJson(const Topology& topology, const Forest& forest);
 // Errors name the place: "paths[3]: torus:4x4 has no link m1->m9". Does not verify the plan.
-absl::StatusOr<Forest> ParseForestJson(const Topology& topology, std::string_view text);
+absl::StatusOr<Forest> ParseForestJson(const Topology& topology, std::string_view text,
+                                       PlanScope scope = PlanScope::kAllMembers);
 
 }  // namespace phub::plan

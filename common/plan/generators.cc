@@ -25,6 +25,7 @@ struct Spec {
   bool aggregate = false;
   std::uint64_t seed = 1;
   std::optional<std::int64_t> switches;
+  std::optional<std::int64_t> spines;
 };
 
 absl::Status Bad(const Spec& spec, std::string_view what) {
@@ -76,9 +77,16 @@ absl::Status ParseOption(std::string_view option, Spec& spec) {
     spec.switches = count;
     return absl::OkStatus();
   }
-  return Bad(spec,
-             fmt::format("{1} has no option '{0}'; it has bandwidth=, latency=, aggregate{2}",
-                         option, spec.family, spec.family == "random" ? ", seed=, switches=" : ""));
+  if (std::int64_t count = 0; spec.family == "fattree" && key == "spines" &&
+                              ParseNumber(value, count) && count >= 1 && count <= 4096) {
+    spec.spines = count;
+    return absl::OkStatus();
+  }
+  const std::string_view more = spec.family == "random"    ? ", seed=, switches="
+                                : spec.family == "fattree" ? ", spines="
+                                                           : "";
+  return Bad(spec, fmt::format("{1} has no option '{0}'; it has bandwidth=, latency=, aggregate{2}",
+                               option, spec.family, more));
 }
 
 absl::StatusOr<Spec> ParseSpec(std::string_view text) {
@@ -169,8 +177,11 @@ absl::Status BuildFatTree(const Spec& spec, TopologyBuilder& builder) {
   const auto capacity = Rational::Make(factor.denominator(), factor.numerator());
   const std::vector<NodeIndex> leaves = BuildLeaves(leaf_count, hosts, builder);
   const double span = static_cast<double>(leaf_count * (hosts + 1) - 2);
-  for (std::int64_t i = 0; i < hosts; ++i) {
-    const double x = span * (static_cast<double>(i) + 0.5) / static_cast<double>(hosts);
+  const std::int64_t spines = spec.spines.value_or(hosts);
+  if (2 * leaf_count * (hosts + spines) > static_cast<std::int64_t>(kLinksMax))
+    return Bad(spec, fmt::format("the topology has more than {} links", kLinksMax));
+  for (std::int64_t i = 0; i < spines; ++i) {
+    const double x = span * (static_cast<double>(i) + 0.5) / static_cast<double>(spines);
     const NodeIndex spine = builder.AddSwitch(fmt::format("spine{}", i), Place{x, 0});
     for (const NodeIndex leaf : leaves) builder.Connect(leaf, spine, *capacity);
   }

@@ -6,7 +6,7 @@
 //   switch:16          16 members on one switch
 //   fattree:4x8@2      4 leaf switches of 8 members, 8 spine switches; every leaf has one link to
 //                      every spine; @2 divides the bandwidth of these links by 2 (oversubscription;
-//                      default @1)
+//                      default @1); spines=3: another number of spine switches
 //   racks:4x8@4        4 racks of 8 members; each rack has an uplink to one core switch, with the
 //                      bandwidth of its members divided by 4
 //   bigraph:4x8        BiGraph(M,N) of EFLOPS: N switches in two halves, M members on each, one
@@ -18,6 +18,7 @@
 //   latency=500ns        latency of every link
 //   aggregate            switches sum and multicast (switch, fattree, racks, bigraph, random)
 //   seed=7  switches=3   random only
+//   spines=3             fattree only
 #pragma once
 
 #include <cstdint>

@@ -34,6 +34,8 @@ class Exporter {
       : topology_(topology), forest_(forest), gpus_(topology.members().size()) {}
 
   absl::StatusOr<std::string> Export() {
+    if (!forest_.group.empty())
+      return absl::InvalidArgumentError("plans of groups cannot be exported to MSCCL");
     std::int64_t divisor = forest_.share_unit;
     for (const Tree& tree : forest_.trees) divisor = std::gcd(divisor, tree.share);
     const std::int64_t chunks = forest_.share_unit / divisor;

@@ -16,6 +16,7 @@ class FormChecker {
       : topology_(topology), forest_(forest), visited_(topology.nodes().size(), 0) {}
 
   absl::Status Check() {
+    if (absl::Status status = CheckGroup(); !status.ok()) return status;
     if (absl::Status status = CheckShares(); !status.ok()) return status;
     std::size_t edge_count = 0;
     for (std::size_t tree = 0; tree < forest_.trees.size(); ++tree) {
@@ -37,6 +38,25 @@ class FormChecker {
   }
 
  private:
+  absl::Status CheckGroup() {
+    if (forest_.group.size() == 1)
+      return absl::InvalidArgumentError("the plan's group has only one member");
+    for (std::size_t i = 0; i < forest_.group.size(); ++i) {
+      const NodeIndex member = forest_.group[i];
+      if (member.value >= topology_.nodes().size() || !topology_.IsMember(member))
+        return absl::InvalidArgumentError(
+            fmt::format("place {} of the group is not a member of the topology", i));
+      if (i > 0 && topology_.RankOf(forest_.group[i - 1]) >= topology_.RankOf(member))
+        return absl::InvalidArgumentError(fmt::format(
+            "the group lists {} twice or not in the order of ranks", topology_.node(member).name));
+    }
+    is_outside_.assign(topology_.nodes().size(), false);
+    if (forest_.group.empty()) return absl::OkStatus();
+    for (const NodeIndex member : topology_.members()) is_outside_[member.value] = true;
+    for (const NodeIndex member : forest_.group) is_outside_[member.value] = false;
+    return absl::OkStatus();
+  }
+
   absl::Status CheckShares() const {
     if (forest_.trees.empty()) return absl::InvalidArgumentError("the plan has no tree");
     if (forest_.share_unit < 1 || forest_.share_unit > kShareUnitMax)
@@ -47,6 +67,9 @@ class FormChecker {
       const auto& [home, share, reduce, gather] = forest_.trees[tree];
       if (home.value >= topology_.nodes().size() || !topology_.IsMember(home))
         return absl::InvalidArgumentError(fmt::format("tree {}: the home is not a member", tree));
+      if (is_outside_[home.value])
+        return absl::InvalidArgumentError(fmt::format(
+            "tree {}: the home {} is not in the plan's group", tree, topology_.node(home).name));
       if (share < 1 || share > forest_.share_unit)
         return absl::InvalidArgumentError(
             fmt::format("tree {} (home {}): the share is {}/{}; it must be above 0 and at most 1",
@@ -65,6 +88,8 @@ class FormChecker {
       if (end.value >= topology_.nodes().size()) return "one of its nodes is not in the topology";
       if (topology_.node(end).kind == NodeKind::kSwitch)
         return fmt::format("{} is a switch that cannot sum", topology_.node(end).name);
+      if (is_outside_[end.value])
+        return fmt::format("{} is not in the plan's group", topology_.node(end).name);
     }
     if (edge.from == edge.to) return "it connects a node to itself";
     if (edge.step >= kStepsMax) return fmt::format("the step exceeds {}", kStepsMax - 1);
@@ -97,6 +122,7 @@ class FormChecker {
 
   const Topology& topology_;
   const Forest& forest_;
+  std::vector<bool> is_outside_;        // by node: a member that is not in the group
   std::vector<std::uint32_t> visited_;  // by node: visit_ of the last path through it
   std::uint32_t visit_ = 0;
 };

@@ -5,12 +5,13 @@
 //  - shares that are not positive or do not sum to 1; homes that are not members;
 //  - a path that does not consist of links from the edge's sender to its receiver, visits a node
 //    twice, or passes through a member that does not forward;
-//  - an edge from or to a node that cannot sum;
+//  - an edge from or to a node that cannot sum, or to a member outside the plan's group;
 //  - a cycle of waits, and an edge whose step is not after those of the edges that it waits for.
 //    A valid plan therefore cannot deadlock;
 //  - a partial sum that is sent twice, or sent to a node that does not forward it;
 //  - a home that does not get every member's contribution exactly once;
 //  - a member that does not receive the result, or receives it twice.
+// In the plan of a group, "every member" is every member of the group (Forest::group).
 #pragma once
 
 #include <cstdint>

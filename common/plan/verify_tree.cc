@@ -8,7 +8,10 @@
 namespace phub::plan {
 
 TreeVerifier::TreeVerifier(const Topology& topology, const Forest& forest)
-    : topology_(topology), forest_(forest), contributions_(topology.nodes().size()) {}
+    : topology_(topology),
+      forest_(forest),
+      members_(MembersOf(topology, forest)),
+      contributions_(topology.nodes().size()) {}
 
 const std::vector<Edge>& TreeVerifier::Edges(bool reduces) const {
   return reduces ? forest_.trees[tree_].reduce : forest_.trees[tree_].gather;
@@ -122,10 +125,10 @@ absl::Status TreeVerifier::CheckOrder() {
 
 absl::Status TreeVerifier::Reduce() {
   const Tree& tree = forest_.trees[tree_];
-  const std::size_t member_count = topology_.members().size();
-  for (const NodeIndex member : topology_.members()) {
-    contributions_[member.value].assign(member_count, 0);
-    contributions_[member.value][topology_.RankOf(member)] = 1;
+  const std::size_t member_count = members_.size();
+  for (std::size_t place = 0; place < member_count; ++place) {
+    contributions_[members_[place].value].assign(member_count, 0);
+    contributions_[members_[place].value][place] = 1;
   }
   for (const Edge& edge : tree.reduce)
     for (const NodeIndex node : {edge.from, edge.to})
@@ -138,19 +141,19 @@ absl::Status TreeVerifier::Reduce() {
   for (const std::uint32_t i : order_) {
     const std::uint8_t* from = contributions_[tree.reduce[i].from.value].data();
     std::uint8_t* to = contributions_[tree.reduce[i].to.value].data();
-    for (std::size_t rank = 0; rank < member_count; ++rank) {
-      const unsigned sum = unsigned{from[rank]} + to[rank];
-      to[rank] = static_cast<std::uint8_t>(std::min(sum, 255u));  // any count above 1 is an error
+    for (std::size_t place = 0; place < member_count; ++place) {
+      const unsigned sum = unsigned{from[place]} + to[place];
+      to[place] = static_cast<std::uint8_t>(std::min(sum, 255u));  // any count above 1 is an error
     }
   }
   const std::vector<std::uint8_t>& result = contributions_[tree.home.value];
-  for (std::size_t rank = 0; rank < member_count; ++rank) {
-    if (result[rank] == 1) continue;
-    const std::string& name = NameOf(topology_.members()[rank]);
+  for (std::size_t place = 0; place < member_count; ++place) {
+    if (result[place] == 1) continue;
+    const std::string& name = NameOf(members_[place]);
     return RefuseTree(
-        result[rank] == 0
+        result[place] == 0
             ? fmt::format("the contribution of {} never reaches the home", name)
-            : fmt::format("the contribution of {} is counted {} times", name, result[rank]));
+            : fmt::format("the contribution of {} is counted {} times", name, result[place]));
   }
   return absl::OkStatus();
 }
@@ -170,7 +173,7 @@ absl::Status TreeVerifier::Gather() {
       return Refuse(false, edge, fmt::format("{} never receives the result", NameOf(edge.from)));
     has_result[edge.to.value] = true;
   }
-  for (const NodeIndex member : topology_.members())
+  for (const NodeIndex member : members_)
     if (!has_result[member.value])
       return RefuseTree(fmt::format("{} never receives the result", NameOf(member)));
   return absl::OkStatus();

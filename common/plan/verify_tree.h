@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,10 +32,11 @@ class TreeVerifier {
 
   const Topology& topology_;
   const Forest& forest_;
+  const std::span<const NodeIndex> members_;  // that exchange data
   std::size_t tree_ = 0;
   std::vector<std::uint32_t> in_count_, out_count_;       // by node, for one phase
   std::vector<std::int64_t> last_arrival_;                // by node: step; -1: none
-  std::vector<std::vector<std::uint8_t>> contributions_;  // [node][member rank]: count
+  std::vector<std::vector<std::uint8_t>> contributions_;  // [node][place in members_]: count
   std::vector<std::uint32_t> order_;
 };
 

@@ -52,8 +52,8 @@ inline void CheckForest(const plan::Topology& topology,
     PHUB_CHECK(result.ok(), "status={}", result.status().ToString());
     PHUB_CHECK(result->time_ps > 0);
   }
-  const absl::StatusOr<plan::Forest> again =
-      plan::ParseForestJson(topology, plan::ForestToJson(topology, *forest));
+  const absl::StatusOr<plan::Forest> again = plan::ParseForestJson(
+      topology, plan::ForestToJson(topology, *forest), plan::PlanScope::kGroupsToo);
   PHUB_CHECK(again.ok(), "status={}", again.status().ToString());
   PHUB_CHECK(plan::Verify(topology, *again).ok());
 }

@@ -286,6 +286,36 @@ TEST_F(PhubctlPlan, PlansFollowSketchesInToml) {
             "phubctl: " + In("bad.toml") + ": line 1: unknown key 'group'");
 }
 
+TEST_F(PhubctlPlan, PlansGroupsJointly) {
+  const std::string racks = "fattree:4x4,aggregate";
+  const std::string table =
+      Output({"groups", "-t", racks, "--mp", "2", "--dp", "8", "-o", In("plans")});
+  EXPECT_THAT(table, StartsWith("GROUP    PHASE   RANKS "));
+  EXPECT_THAT(table, HasSubstr("\nPHASE   GROUPS  CROSSING  LOAD  BOUND  MEMBERS  CONFLICTS  "));
+  EXPECT_THAT(table, HasSubstr("\ndata         2         2  1.00   0.50     1.00          0"));
+  EXPECT_THAT(table, EndsWith("are in times of 64 MiB on a unit link.\n"));
+  for (const char* plan : {"tensor0", "tensor7", "data0", "data1"})
+    EXPECT_THAT(Output({"verify", In("plans/") + plan + ".json", "-t", racks}),
+                HasSubstr("trees by groups"));
+  EXPECT_THAT(Output({"draw", In("plans/data0.json"), "-t", racks}), StartsWith("<svg "));
+  EXPECT_THAT(Error(1, {"export", In("plans/tensor0.json"), "-t", racks}),
+              HasSubstr("plans of groups cannot be exported"));
+  const std::string file =
+      folder_.Write("groups.toml",
+                    "[[group]]\nname = \"a\"\nranks = [0, 4]\n"
+                    "[[group]]\nname = \"b\"\nranks = [8, 4]\nsize = \"1MiB\"\n");
+  EXPECT_THAT(Error(1, {"groups", "-t", racks, "--groups", file}),
+              StartsWith("phubctl: " + file + ": line 6: group 'b': rank 4 (m4) is already in"));
+  folder_.Write("groups.toml", "[[group]]\nname = \"a\"\nranks = [0, 4]\n");
+  EXPECT_THAT(Output({"groups", "-t", racks, "--groups", file, "-o", "json"}),
+              HasSubstr("\"conflicts\": 0"));
+  EXPECT_THAT(Error(3, {"groups", "-t", racks, "--groups", In("none.toml")}),
+              HasSubstr("no such file"));
+  EXPECT_THAT(Error(1, {"groups", "-t", racks, "--mp", "32"}), HasSubstr("must be from 1 to 16"));
+  EXPECT_THAT(Error(2, {"groups", "-t", racks}), HasSubstr("--groups, or --mp, --pp and --dp"));
+  EXPECT_EQ(Plan({"groups", "-t", racks, "--groups", file, "--mp", "2"}).exit, Exit::WithCode(2));
+}
+
 TEST_F(PhubctlPlan, ReorderingSaysWhatItGains) {
   const Finished made =
       Plan({"make", "-p", "ring", "-t", "racks:2x4@4", "--reorder", "-o", In("ring.json")});

@@ -1,0 +1,306 @@
+#include "common/plan/groups/share_search.h"
+
+#include <array>
+#include <map>
+#include <random>
+
+namespace phub::plan {
+namespace {
+
+constexpr std::uint64_t kSingleWorkMax = std::uint64_t{1} << 27;
+constexpr std::uint64_t kDividedWorkMax = std::uint64_t{1} << 27;
+constexpr std::uint32_t kDividedStarts = 256;
+constexpr int kBalancingRounds = 12;
+constexpr std::int64_t kLeafItemsMax = 256;  // at a leaf, for LeastPairs
+
+class SingleSpineSearch {
+ public:
+  explicit SingleSpineSearch(const ShareProblem& problem)
+      : problem_(problem),
+        table_(problem),
+        is_placed_(problem.need.size(), false),
+        users_(problem.spines, 0) {}
+
+  SingleSpines Run() {
+    const bool found = Place(0);
+    SingleSpines result;
+    result.is_proven = found || work_ <= kSingleWorkMax;
+    if (found) result.table = std::move(table_);
+    return result;
+  }
+
+ private:
+  bool Place(std::size_t placed) {
+    if (placed == problem_.need.size()) return true;
+    const std::size_t group = MostConstrained();
+    if (work_ > kSingleWorkMax) return false;
+    is_placed_[group] = true;
+    bool tried_unused = false;
+    for (std::size_t spine = 0; spine < problem_.spines; ++spine) {
+      if (table_.LeftFor(group, spine) < problem_.need[group]) continue;
+      // Unused spines of equal capacity are interchangeable.
+      if (users_[spine] == 0 && AreSpinesEqual()) {
+        if (tried_unused) continue;
+        tried_unused = true;
+      }
+      table_.Add(group, spine, problem_.need[group]);
+      ++users_[spine];
+      if (Place(placed + 1)) return true;
+      table_.Add(group, spine, -problem_.need[group]);
+      --users_[spine];
+      if (work_ > kSingleWorkMax) break;
+    }
+    is_placed_[group] = false;
+    return false;
+  }
+
+  // The group that fits on the fewest spines. If several do, the one with the most leaves.
+  std::size_t MostConstrained() {
+    std::size_t best = 0, best_fits = problem_.spines + 1;
+    for (std::size_t group = 0; group < problem_.need.size(); ++group) {
+      if (is_placed_[group]) continue;
+      std::size_t fits = 0;
+      for (std::size_t spine = 0; spine < problem_.spines && fits < best_fits; ++spine) {
+        if (table_.LeftFor(group, spine) >= problem_.need[group]) ++fits;
+        work_ += problem_.leaves[group].size();
+      }
+      if (fits < best_fits ||
+          (fits == best_fits && problem_.leaves[group].size() > problem_.leaves[best].size())) {
+        best = group;
+        best_fits = fits;
+      }
+    }
+    return best;
+  }
+
+  bool AreSpinesEqual() const {
+    return std::equal(problem_.weight.begin() + 1, problem_.weight.end(), problem_.weight.begin());
+  }
+
+  const ShareProblem& problem_;
+  ShareTable table_;
+  std::vector<bool> is_placed_;       // by group
+  std::vector<std::uint32_t> users_;  // by spine
+  std::uint64_t work_ = 0;
+};
+
+// Random starts of three kinds; each table within the room is then thinned.
+class DividedSearch {
+ public:
+  DividedSearch(const ShareProblem& problem, std::int64_t pairs_least)
+      : problem_(problem), pairs_least_(pairs_least), best_(Spread()), order_(problem.need.size()) {
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    Thin(best_);
+  }
+
+  ShareTable Run() {
+    constexpr std::array<std::int64_t, 4> kParts = {2, 3, 4, 1};
+    for (std::uint32_t start = 0; start < kDividedStarts; ++start) {
+      if (best_.Pairs() == pairs_least_ || work_ > kDividedWorkMax) break;
+      Shuffle();
+      Consider(Filled());
+      const auto spines = static_cast<std::int64_t>(problem_.spines);
+      const std::int64_t parts = kParts[start % kParts.size()];
+      Consider(Balanced(parts == 1 ? spines : parts));
+      Consider(Spread());
+    }
+    return std::move(best_);
+  }
+
+ private:
+  void Shuffle() {
+    for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random_() % i]);
+  }
+
+  void Consider(std::optional<ShareTable> table) {
+    if (!table || !table->IsWithinRoom()) return;
+    Thin(*table);
+    if (table->Pairs() < best_.Pairs()) best_ = *std::move(table);
+  }
+
+  // Every group on all spines.
+  ShareTable Spread() const {
+    ShareTable table(problem_);
+    const std::int64_t whole =
+        std::accumulate(problem_.weight.begin(), problem_.weight.end(), std::int64_t{0});
+    for (std::size_t group = 0; group < problem_.need.size(); ++group)
+      for (std::size_t spine = 0; spine < problem_.spines; ++spine)
+        table.Add(group, spine, problem_.need[group] / whole * problem_.weight[spine]);
+    return table;
+  }
+
+  // One group after the other: on the spine that it fills best, or else in the largest parts.
+  std::optional<ShareTable> Filled() {
+    ShareTable table(problem_);
+    for (const std::size_t group : order_) {
+      std::int64_t need = problem_.need[group];
+      while (need > 0) {
+        std::size_t best = 0;
+        std::int64_t best_left = 0;
+        for (std::size_t spine = 0; spine < problem_.spines; ++spine) {
+          const std::int64_t left = table.LeftFor(group, spine);
+          work_ += problem_.leaves[group].size();
+          const bool is_better =
+              best_left >= need ? left >= need && left < best_left : left > best_left;
+          if (is_better) {
+            best = spine;
+            best_left = left;
+          }
+        }
+        if (best_left <= 0) return std::nullopt;
+        const std::int64_t part = std::min(need, best_left);
+        table.Add(group, best, part);
+        need -= part;
+      }
+    }
+    return table;
+  }
+
+  // Equal parts of groups, moved one by one to the spine where they load cables least.
+  std::optional<ShareTable> Balanced(std::int64_t parts) {
+    for (const std::int64_t need : problem_.need)
+      if (need % parts != 0) return std::nullopt;
+    ShareTable table(problem_);
+    std::vector<std::size_t> spine_of(order_.size() * static_cast<std::size_t>(parts), kNowhere);
+    for (int round = 0; round < kBalancingRounds; ++round) {
+      bool has_moved = false;
+      for (std::size_t i = 0; i < spine_of.size(); ++i) {
+        const std::size_t group = order_[i % order_.size()];
+        const std::int64_t part = problem_.need[group] / parts;
+        const std::size_t before = spine_of[i];
+        if (before != kNowhere) table.Add(group, before, -part);
+        spine_of[i] = LeastLoaded(table, group, part, before);
+        table.Add(group, spine_of[i], part);
+        has_moved |= spine_of[i] != before;
+      }
+      if (table.IsWithinRoom()) return table;
+      if (!has_moved || work_ > kDividedWorkMax) break;
+    }
+    return std::nullopt;
+  }
+
+  std::size_t LeastLoaded(const ShareTable& table, std::size_t group, std::int64_t part,
+                          std::size_t before) {
+    std::size_t best = before;
+    double best_most = std::numeric_limits<double>::infinity(), best_sum = best_most;
+    for (std::size_t offset = 0; offset < problem_.spines; ++offset) {
+      const std::size_t spine = (offset + (before == kNowhere ? 0 : before)) % problem_.spines;
+      double most = 0, sum = 0;
+      for (const std::uint32_t leaf : problem_.leaves[group]) {
+        const auto room = static_cast<double>(problem_.room[leaf][spine]);
+        const double load = (room - static_cast<double>(table.LeftAt(leaf, spine) - part)) / room;
+        most = std::max(most, load);
+        sum += load * load;
+      }
+      work_ += problem_.leaves[group].size();
+      // On a spine that the group already uses, a part costs no pair.
+      if (table.AmountOf(group, spine) > 0) sum *= 0.999;
+      if (most > best_most || (most == best_most && sum >= best_sum)) continue;
+      best = spine;
+      best_most = most;
+      best_sum = sum;
+    }
+    return best;
+  }
+
+  // Moves a group's parts to other spines that it uses, small parts first, while there is room.
+  void Thin(ShareTable& table) {
+    for (const std::size_t group : order_) {
+      std::vector<std::size_t> used;
+      for (std::size_t spine = 0; spine < problem_.spines; ++spine)
+        if (table.AmountOf(group, spine) > 0) used.push_back(spine);
+      std::stable_sort(used.begin(), used.end(), [&](std::size_t a, std::size_t b) {
+        return table.AmountOf(group, a) < table.AmountOf(group, b);
+      });
+      for (const std::size_t spine : used) Empty(table, group, spine, used);
+    }
+  }
+
+  void Empty(ShareTable& table, std::size_t group, std::size_t spine,
+             const std::vector<std::size_t>& used) {
+    const std::int64_t amount = table.AmountOf(group, spine);
+    std::int64_t left = 0;
+    for (const std::size_t other : used) {
+      work_ += problem_.leaves[group].size();
+      if (other == spine || table.AmountOf(group, other) == 0) continue;
+      left += std::min(table.LeftFor(group, other), amount);
+      if (left >= amount) break;
+    }
+    if (left < amount) return;
+    std::int64_t rest = amount;
+    for (std::size_t i = used.size(); i-- > 0 && rest > 0;) {
+      if (used[i] == spine || table.AmountOf(group, used[i]) == 0) continue;
+      const std::int64_t part = std::min(table.LeftFor(group, used[i]), rest);
+      table.Add(group, used[i], part);
+      rest -= part;
+    }
+    table.Add(group, spine, -amount);
+  }
+
+  static constexpr std::size_t kNowhere = ~std::size_t{0};
+
+  const ShareProblem& problem_;
+  const std::int64_t pairs_least_;
+  ShareTable best_;
+  std::vector<std::size_t> order_;
+  std::mt19937_64 random_{1};
+  std::uint64_t work_ = 0;
+};
+
+// The fewest pieces of `items` items of size `need`, packed into `bins` bins with `room` each, more
+// than one for each item. A connected part with i items and b bins has at least i + b - 1 pieces.
+std::int64_t ExtraPieces(std::int64_t items, std::int64_t bins, std::int64_t need,
+                         std::int64_t room) {
+  constexpr std::int64_t kImpossible = std::int64_t{1} << 40;
+  const auto width = static_cast<std::size_t>(bins) + 1;
+  // [items placed][bins used] -> fewest extra pieces
+  std::vector<std::vector<std::int64_t>> fewest(static_cast<std::size_t>(items) + 1,
+                                                std::vector<std::int64_t>(width, kImpossible));
+  fewest[0].assign(width, 0);
+  for (std::size_t placed = 1; placed < fewest.size(); ++placed) {
+    for (std::size_t part = 1; part <= placed; ++part) {
+      const auto sum = static_cast<Wide>(part) * need;
+      const auto part_bins = static_cast<std::size_t>((sum + room - 1) / room);
+      for (std::size_t used = part_bins; used < width; ++used)
+        fewest[placed][used] =
+            std::min(fewest[placed][used], fewest[placed - part][used - part_bins] +
+                                               static_cast<std::int64_t>(part_bins) - 1);
+    }
+  }
+  const std::int64_t extra = fewest.back().back();
+  return extra >= kImpossible ? 0 : extra;
+}
+
+}  // namespace
+
+SingleSpines SearchSingleSpines(const ShareProblem& problem) {
+  return SingleSpineSearch(problem).Run();
+}
+
+ShareTable SearchDividedShares(const ShareProblem& problem, std::int64_t pairs_least) {
+  return DividedSearch(problem, pairs_least).Run();
+}
+
+std::int64_t LeastPairs(const ShareProblem& problem) {
+  std::int64_t least = 0;
+  for (const auto& leaves : problem.leaves) least += static_cast<std::int64_t>(leaves.size());
+  const auto is_uniform = [](const std::vector<std::int64_t>& values) {
+    return std::equal(values.begin() + 1, values.end(), values.begin());
+  };
+  if (problem.need.empty() || !is_uniform(problem.need)) return least;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> known;  // items, room -> extra
+  for (std::uint32_t leaf = 0; leaf < problem.room.size(); ++leaf) {
+    const auto items = std::count_if(
+        problem.leaves.begin(), problem.leaves.end(),
+        [&](const auto& leaves) { return std::binary_search(leaves.begin(), leaves.end(), leaf); });
+    if (items == 0 || items > kLeafItemsMax || !is_uniform(problem.room[leaf])) continue;
+    const auto [extra, is_new] = known.try_emplace({items, problem.room[leaf].front()}, 0);
+    if (is_new)
+      extra->second = ExtraPieces(items, static_cast<std::int64_t>(problem.spines),
+                                  problem.need.front(), problem.room[leaf].front());
+    least += extra->second;
+  }
+  return least;
+}
+
+}  // namespace phub::plan

@@ -1,0 +1,28 @@
+// The searches behind spine_shares.h. Deterministic: they count work, not time. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "common/plan/groups/share_table.h"
+
+namespace phub::plan {
+
+struct SingleSpines {
+  std::optional<ShareTable> table;  // absent: there is no such table, or the search was cut short
+  bool is_proven = false;           // the search was complete
+};
+
+// One spine for each group, by backtracking: next is the group that fits on the fewest spines.
+SingleSpines SearchSingleSpines(const ShareProblem& problem);
+
+// The best table found with groups on several spines. Always within the room, since every group can
+// be divided among all spines by weight. Stops early at `pairs_least` pairs.
+ShareTable SearchDividedShares(const ShareProblem& problem, std::int64_t pairs_least);
+
+// No table within the room has fewer pairs. At each leaf the groups are items that are packed into
+// cables and may be cut: items of one size that fill cables of one size need at least as many
+// pieces as any partition into connected parts.
+std::int64_t LeastPairs(const ShareProblem& problem);
+
+}  // namespace phub::plan
