@@ -3,14 +3,16 @@
 //
 // The load of a cable is its data divided by its capacity. No division has a lower greatest load
 // than the bound: at each leaf, the data of all groups divided by the leaf's capacity to the
-// spines. Dividing every group among all spines reaches it. Of the divisions whose load is at most
-// `limit`, the one with the fewest pairs (cable, group) is wanted, since each pair costs messages
-// and memory in a switch. With one spine for each group this is the colouring of a hypergraph: an
-// exact search within a fixed limit of work decides whether it exists. Otherwise several heuristics
-// search, and `pairs_least` is a lower bound. Pure; equal input gives equal output.
+// spines. Dividing every group among all spines reaches it. Among the divisions whose load is at
+// most `limit`, the one with the fewest pairs (cable, group) is wanted, since each pair costs
+// messages and memory in a switch. With one spine for each group this is the colouring of a
+// hypergraph: an exact search within a fixed limit of work decides whether it exists. Otherwise
+// several heuristics search, and `pairs_least` is a lower bound. Pure; equal input gives equal
+// output.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,15 +29,15 @@ struct SpineDemand {
 
 struct SpineShare {
   std::uint32_t spine = 0;
-  Rational share;  // of the group's data
+  Rational share;  // part of the group's data
 };
 
 struct SpineShares {
   std::vector<std::vector<SpineShare>> by_group;  // by spine
-  Rational load;                                  // of the busiest cable, in bytes per capacity
-  std::int64_t pairs = 0;                         // (cable, group)
-  std::int64_t pairs_least = 0;                   // no division within the limit has fewer
-  std::int64_t conflicts = 0;                     // cables with two or more groups
+  Rational load;                 // load of the busiest cable, in bytes per capacity
+  std::int64_t pairs = 0;        // (cable, group)
+  std::int64_t pairs_least = 0;  // no division within the limit has fewer
+  std::int64_t conflicts = 0;    // cables with two or more groups
 };
 
 // The greatest load at a leaf, in bytes per capacity. 0 without groups. nullopt if the fraction
