@@ -40,7 +40,8 @@ class Registrar {
   Argument AddTopologyOption(Subcommand app) {
     return app
         .AddOption("-t,--topology", arguments_->topology,
-                   "torus:4x4 mesh: ring: switch: fattree:4x8@2 racks:4x8@4 bigraph:4x8 random:, "
+                   "torus:4x4 mesh: ring: switch: fattree:4x8@2 racks:4x8@4 bigraph:4x8 random: "
+                   "fred:64,3, "
                    "with ,bandwidth= ,latency= ,aggregate; or a .toml or .json file")
         .TypeName("TOPOLOGY");
   }
@@ -252,6 +253,8 @@ void AddGroups(Registrar& registrar, Subcommand plan) {
       "the same time and are planned together: their data are divided among the spines, so that\n"
       "the busiest cable between a leaf and a spine carries as little as possible. Different\n"
       "phases take turns. Planning only: jobs do not run groups yet.\n"
+      "\n"
+      "On FRED's network (fred:PORTS,MIDDLES) groups share no link, or take turns.\n"
       "\n"
       "--mp, --pp and --dp place tensor groups on consecutive ranks, then pipeline stages, then\n"
       "data replicas. A file of groups is TOML:\n"

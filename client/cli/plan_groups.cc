@@ -59,8 +59,43 @@ std::string SpinesText(const plan::Topology& topology, const plan::CompiledGroup
 // Loads in times of the data of the largest group.
 std::string LoadText(const plan::Rational& load) { return fmt::format("{:.2f}", load.ToDouble()); }
 
+// FRED's network: groups take turns.
+std::string TurnTables(const std::vector<plan::Group>& groups,
+                       const plan::CompiledGroups& compiled) {
+  using Align = Table::Align;
+  Table table({{"GROUP"},
+               {"PHASE"},
+               {"RANKS"},
+               {"TURN", Align::kRight},
+               {"SLOTS", Align::kRight},
+               {"ALONE", Align::kRight},
+               {"TOGETHER", Align::kRight}});
+  Table phases({{"PHASE"},
+                {"GROUPS", Align::kRight},
+                {"LOAD", Align::kRight},
+                {"MEMBERS", Align::kRight},
+                {"CONFLICTS", Align::kRight},
+                {"TURNS", Align::kRight},
+                {"TIME", Align::kRight}});
+  for (const plan::CompiledPhase& phase : compiled.phases) {
+    for (const std::uint32_t i : phase.groups) {
+      const plan::CompiledGroup& group = compiled.groups[i];
+      table.Add({groups[i].name, std::string(PhaseName(phase.phase)), RanksText(groups[i].ranks),
+                 fmt::format("{}", group.turn), fmt::format("{}", group.slots),
+                 HumanSeconds(group.seconds_alone), HumanSeconds(group.seconds_together)});
+    }
+    phases.Add({std::string(PhaseName(phase.phase)), fmt::format("{}", phase.groups.size()),
+                LoadText(phase.load), LoadText(phase.members_load),
+                fmt::format("{}", phase.conflicts),
+                fmt::format("{}{}", phase.is_proven ? "" : "at most ", phase.turns),
+                HumanSeconds(phase.seconds)});
+  }
+  return fmt::format("{}\n{}", table.Text(), phases.Text());
+}
+
 std::string GroupTables(const plan::Topology& topology, const std::vector<plan::Group>& groups,
                         const plan::CompiledGroups& compiled) {
+  if (compiled.takes_turns) return TurnTables(groups, compiled);
   using Align = Table::Align;
   Table table({{"GROUP"},
                {"PHASE"},
@@ -111,6 +146,7 @@ OrderedJson GroupsJson(const plan::Topology& topology, const std::vector<plan::G
                                       {"bytes", groups[i].bytes},
                                       {"leaves", NamesOf(topology, group.leaves)},
                                       {"spines", OrderedJson::object()},
+                                      {"turn", group.turn},
                                       {"slots", group.slots},
                                       {"seconds_alone", group.seconds_alone},
                                       {"seconds_together", group.seconds_together}});
@@ -128,6 +164,8 @@ OrderedJson GroupsJson(const plan::Topology& topology, const std::vector<plan::G
                       {"conflicts", phase.conflicts},
                       {"pairs", phase.pairs},
                       {"pairs_least", phase.pairs_least},
+                      {"turns", phase.turns},
+                      {"proven", phase.is_proven},
                       {"seconds", phase.seconds}});
   return json;
 }
@@ -176,12 +214,14 @@ int PlanGroups(const PlanArguments& arguments, const Options& options) {
         !status.ok())
       return ReportPlanError(status);
   const std::string text =
-      is_json ? GroupsJson(*topology, *groups, *compiled)
-                        .dump(2, ' ', false, OrderedJson::error_handler_t::replace) +
-                    "\n"
-              : GroupTables(*topology, *groups, *compiled) +
-                    fmt::format("\nLOAD, BOUND and MEMBERS are in times of {} on a unit link.\n",
-                                HumanBytes(static_cast<std::uint64_t>(compiled->bytes)));
+      is_json
+          ? GroupsJson(*topology, *groups, *compiled)
+                    .dump(2, ' ', false, OrderedJson::error_handler_t::replace) +
+                "\n"
+          : GroupTables(*topology, *groups, *compiled) +
+                fmt::format("\n{} are in times of {} on a unit link.\n",
+                            compiled->takes_turns ? "LOAD and MEMBERS" : "LOAD, BOUND and MEMBERS",
+                            HumanBytes(static_cast<std::uint64_t>(compiled->bytes)));
   const absl::Status status = WriteOut("", text);
   return status.ok() ? static_cast<int>(kOk) : ReportPlanError(status);
 }

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/units.h"
+#include "common/plan/groups/fred.h"
 #include "common/plan/random_topology.h"
 #include "common/plan/topology_builder.h"
 #include "fmt/format.h"
@@ -26,6 +27,7 @@ struct Spec {
   std::uint64_t seed = 1;
   std::optional<std::int64_t> switches;
   std::optional<std::int64_t> spines;
+  std::uint32_t middles = 3;  // fred
 };
 
 absl::Status Bad(const Spec& spec, std::string_view what) {
@@ -114,7 +116,16 @@ absl::StatusOr<Spec> ParseSpec(std::string_view text) {
                                    shape, kNodesMax));
     spec.shape.push_back(size);
   }
-  for (std::size_t i = 1; i < fields.size(); ++i)
+  std::size_t first_option = 1;
+  if (spec.family == "fred") {
+    if (fields.size() < 2 || !ParseNumber(fields[1], spec.middles) || spec.middles < 2 ||
+        spec.middles > kFredMiddlesMax)
+      return Bad(spec, fmt::format("expected fred:PORTS,MIDDLES with 2 to {} middle networks, such "
+                                   "as fred:64,3",
+                                   kFredMiddlesMax));
+    first_option = 2;
+  }
+  for (std::size_t i = first_option; i < fields.size(); ++i)
     if (absl::Status status = ParseOption(fields[i], spec); !status.ok()) return status;
   return spec;
 }
@@ -226,6 +237,12 @@ absl::Status BuildBiGraph(const Spec& spec, TopologyBuilder& builder) {
   return absl::OkStatus();
 }
 
+absl::Status BuildFredNetwork(const Spec& spec, TopologyBuilder& builder) {
+  const absl::Status status =
+      BuildFred({static_cast<std::uint32_t>(spec.shape[0]), spec.middles}, builder);
+  return status.ok() ? status : Bad(spec, std::string(status.message()));
+}
+
 absl::Status BuildRandom(const Spec& spec, TopologyBuilder& builder) {
   BuildRandomTopology({.members = spec.shape[0],
                        .switches = spec.switches.value_or((spec.shape[0] + 3) / 4),
@@ -255,6 +272,7 @@ constexpr std::array kFamilies = {
     Family{"racks", 2, true, true, BuildRacks},
     Family{"bigraph", 2, false, true, BuildBiGraph},
     Family{"random", 1, false, true, BuildRandom},
+    Family{"fred", 1, false, true, BuildFredNetwork},
 };
 
 absl::Status CheckShape(const Spec& spec, const Family& family) {

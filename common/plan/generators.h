@@ -13,6 +13,8 @@
 //                      link between any two switches of different halves
 //   random:12          12 members, randomly linked to switches and to each other, all links in both
 //                      directions; deterministic for a seed, members and switches
+//   fred:64,3          FRED's network with 64 ports and 3 middle networks at each level; its
+//                      switches sum (common/plan/groups/fred.h)
 // Options:
 //   bandwidth=100Gbit/s  bandwidth of a unit link (a member's own link)
 //   latency=500ns        latency of every link

@@ -25,6 +25,9 @@ class TopologyBuilder {
   // AddLink adds one direction, Connect both. `capacity`: in unit links; must be positive.
   void AddLink(NodeIndex from, NodeIndex to, Rational capacity, std::int64_t latency_ns);
   void Connect(NodeIndex a, NodeIndex b, Rational capacity);
+  void ConnectOneWay(NodeIndex from, NodeIndex to, Rational capacity) {
+    AddLink(from, to, capacity, latency_ns_);
+  }
   bool HasLink(NodeIndex from, NodeIndex to) const;
   void SetMembersForward() { parts_.members_forward = true; }
 

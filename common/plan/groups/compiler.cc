@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/plan/groups/fred_plans.h"
 #include "common/plan/groups/leaf_spine.h"
 #include "common/plan/groups/switch_trees.h"
 #include "common/plan/simulator.h"
@@ -16,6 +17,8 @@ namespace phub::plan {
 namespace {
 
 constexpr std::size_t kEdgesOfGroupMax = std::size_t{1} << 18;
+// A tree on FRED's network may have a switch as a vertex at every level.
+constexpr std::size_t kFredVerticesPerMember = 3;
 constexpr std::size_t kTransfersOfPhaseMax = std::size_t{1} << 19;
 
 absl::Status OutOfRange() {
@@ -116,10 +119,15 @@ class GroupCompiler {
         if (groups_[i].phase == phase) list.groups.push_back(i);
       if (!list.groups.empty()) compiled_.phases.push_back(std::move(list));
     }
-    const absl::StatusOr<LeafSpine> network = FindLeavesAndSpines(topology_);
+    const std::optional<FredShape> fred = FredShapeOf(topology_);
+    compiled_.takes_turns = fred.has_value();
+    const absl::StatusOr<LeafSpine> network =
+        fred ? absl::StatusOr<LeafSpine>(LeafSpine{}) : FindLeavesAndSpines(topology_);
     if (!network.ok()) return network.status();
     for (CompiledPhase& phase : compiled_.phases) {
-      if (absl::Status status = DividePhase(*network, phase); !status.ok()) return status;
+      if (absl::Status status = fred ? RoutePhase(*fred, phase) : DividePhase(*network, phase);
+          !status.ok())
+        return status;
       if (absl::Status status = CheckPlans(phase); !status.ok()) return status;
       if (absl::Status status = TimePhase(phase); !status.ok()) return status;
     }
@@ -171,6 +179,55 @@ class GroupCompiler {
           SpineForest(topology_, network, groups_[i]).Build(compiled_.groups[i].spines);
       if (!forest.ok()) return InGroup(i, forest.status());
       compiled_.groups[i].forest = *std::move(forest);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RoutePhase(const FredShape& shape, CompiledPhase& phase) {
+    std::vector<const Group*> groups;
+    for (const std::uint32_t i : phase.groups) groups.push_back(&groups_[i]);
+    const FredTurns turns = RouteGroups(shape, groups);
+    phase.turns = turns.turns;
+    phase.is_proven = turns.is_proven;
+    for (std::size_t place = 0; place < phase.groups.size(); ++place) {
+      const std::uint32_t i = phase.groups[place];
+      CompiledGroup& group = compiled_.groups[i];
+      group.turn = turns.turn_of[place];
+      phase.conflicts += group.turn > 0 ? 1 : 0;
+      std::vector<NodeIndex> members;
+      for (const std::uint32_t rank : groups_[i].ranks)
+        members.push_back(topology_.members()[rank]);
+      absl::StatusOr<Forest> forest =
+          FredForest(topology_, shape, groups_[i], turns.middles[place],
+                     HomesOf(members, 4 * members.size() * kFredVerticesPerMember));
+      if (!forest.ok()) return InGroup(i, forest.status());
+      group.forest = *std::move(forest);
+      group.forest.group = std::move(members);
+    }
+    return LoadTurns(phase);
+  }
+
+  // No two groups of a turn share a link, so the busiest link is that of one group.
+  absl::Status LoadTurns(CompiledPhase& phase) {
+    for (const std::uint32_t i : phase.groups) {
+      const Forest& forest = compiled_.groups[i].forest;
+      std::vector<std::int64_t> shares(topology_.links().size(), 0);
+      for (const Tree& tree : forest.trees)
+        for (const auto* edges : {&tree.reduce, &tree.gather})
+          for (const Edge& edge : *edges)
+            for (const LinkIndex link : forest.paths[edge.path.value])
+              shares[link.value] += tree.share;
+      for (std::uint32_t link = 0; link < shares.size(); ++link) {
+        const auto time = TimeOn(topology_, LinkIndex{link}, shares[link], forest.share_unit);
+        const auto part = Rational::Make(groups_[i].bytes, compiled_.bytes);
+        const auto load = time && part ? Multiply(*time, *part) : std::nullopt;
+        if (!load) return OutOfRange();
+        const Link& ends = topology_.link(LinkIndex{link});
+        Rational& busiest = topology_.IsMember(ends.from) || topology_.IsMember(ends.to)
+                                ? phase.members_load
+                                : phase.load;
+        busiest = std::max(busiest, *load);
+      }
     }
     return absl::OkStatus();
   }

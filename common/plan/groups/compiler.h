@@ -44,18 +44,21 @@ struct CompiledPhase {
   std::size_t crossing = 0;           // groups with members under several leaves
   // Times of the busiest link, in times of `bytes` on a unit link.
   Rational load;          // cables between leaves and spines (FRED: all links)
-  Rational bound;         // of `load`, for any division
+  Rational bound;         // lower bound of `load` for any division; 0 for FRED
   Rational members_load;  // links of members
   std::int64_t pairs = 0;
   std::int64_t pairs_least = 0;
-  std::int64_t conflicts = 0;  // ports that two or more groups of the phase (and turn) use
-  std::uint32_t turns = 1;
-  bool is_proven = true;  // FRED: the search was complete
-  double seconds = 0;     // all groups
+  // Leaves and spines: ports that two or more groups of the phase use. FRED: groups that must wait
+  // for another turn than the first.
+  std::int64_t conflicts = 0;
+  std::uint32_t turns = 1;  // FRED only
+  bool is_proven = true;    // FRED: the search for routes was complete
+  double seconds = 0;       // all groups
 };
 
 struct CompiledGroups {
   std::int64_t bytes = 0;             // the data of the largest group
+  bool takes_turns = false;           // FRED
   std::vector<CompiledGroup> groups;  // as given
   std::vector<CompiledPhase> phases;  // those that have groups
 };
