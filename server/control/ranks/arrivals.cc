@@ -137,6 +137,13 @@ std::vector<std::string> Arrivals::HintsFor(const Job& job) const {
                     twin->host, twin->pid, twin->rank));
   }
   if (std::string similar = SimilarJob(job); !similar.empty()) hints.push_back(std::move(similar));
+  const std::uint32_t racks = context_.options.racks_with_ranks();
+  if (racks > 1 && job.rack_run == nullptr) {
+    hints.push_back(fmt::format(
+        "this daemon is one of {} racks, but the job has no plan, so all its ranks must "
+        "join this rack; a job whose ranks set plan=auto spans the racks",
+        racks));
+  }
   return hints;
 }
 

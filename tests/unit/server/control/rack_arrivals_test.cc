@@ -7,6 +7,7 @@
 namespace phub::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -49,6 +50,15 @@ TEST_F(RackArrivalsTest, AllRacksHearOnceWhoIsMissingInAll) {
   Enter({4, 5});
   Advance(2 * Arrivals::kNoticeInterval);
   EXPECT_EQ(Notices(0).size(), 2u);
+}
+
+TEST_F(RackArrivalsTest, AJobWithoutAPlanHearsThatItIsOfOneRack) {
+  set_options = [](v1::JobOptions& options) { options.clear_plan(); };
+  Enter({0});
+  Advance(kNotice);
+  ASSERT_EQ(Notices(0).size(), 1u);
+  EXPECT_THAT(Notices(0)[0].hints(),
+              ElementsAre(AllOf(HasSubstr("one of 3 racks"), HasSubstr("plan=auto"))));
 }
 
 TEST_F(RackArrivalsTest, ARefusalInAnotherRackIsReportedAtOnceAndInTheNotice) {
