@@ -7,128 +7,32 @@ Durations in the rules are shorter here: a minute is a second, but none is below
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-import unittest
 import urllib.request
-from pathlib import Path
-from typing import Callable, Optional
 
 import phub
-from prometheus import Prometheus, find_programs
+from daemons import REPOSITORY, SHIPPED, Daemon, DaemonsTest, run_tests, wait_until
+from prometheus import Prometheus
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
-SHIPPED = REPOSITORY / "deploy" / "prometheus"
-PHUBD, TRAINER = os.environ["PHUB_PHUBD"], os.environ["PHUB_TRAINER"]
-PATIENCE_S = 90
 MINUTE_MS = 1000
 SHORTEST_MS = 4000  # on a busy machine, a healthy daemon may answer some scrapes too late
 LONGEST_S = 15 * MINUTE_MS / 1000  # of the rules' durations
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not in time: {what}")
-        time.sleep(0.1)
-
-
-class Program:
-    """A process whose output goes to a file."""
-
-    def __init__(self, arguments: list[str], output: Path) -> None:
-        self._output = output
-        with output.open("w") as file:
-            environment = {name: value for name, value in os.environ.items()
-                           if not name.startswith("PHUB_")}
-            self.process = subprocess.Popen(arguments, stdout=file, stderr=subprocess.STDOUT,
-                                            env=environment)
-
-    def output(self) -> str:
-        return self._output.read_text()
-
-    def wait_for(self, text: str) -> None:
-        def is_there() -> bool:
-            if self.process.poll() is not None:
-                raise AssertionError(f"it ended:\n{self.output()}")
-            return text in self.output()
-        wait_until(is_there, text)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-class Daemon(Program):
-    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
-        super().__init__([PHUBD, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
-                          "--cores", "1", "--liveness-timeout", "10m", *arguments], folder / name)
-        self.wait_for("event=serving")
-        log = self.output()
-        found = re.search(r"event=serving .* listen=(\S+) .* metrics=http://([^/]+)/", log)
-        assert found is not None, log
-        self.endpoint, self.instance = found.groups()
-
-
-class AlertsTest(unittest.TestCase):
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="phub-alerts-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        programs = find_programs()
-        assert programs is not None
-        self.programs = programs
-
-    def daemon(self, name: str, *arguments: str) -> Daemon:
-        daemon = Daemon(self.folder, name, *arguments)
-        self.addCleanup(daemon.close)
-        return daemon
-
-    def job(self, daemon: Daemon, name: str, ranks: int, *arguments: str) -> list[Program]:
-        """A job that trains."""
-        started = []
-        for rank in range(ranks):
-            started.append(Program(
-                [TRAINER, "--endpoint", daemon.endpoint, "--job", name, "--rank", str(rank),
-                 "--world-size", str(ranks), "--iterations", "1000000", *arguments],
-                self.folder / f"{name}-{rank}"))
-            self.addCleanup(started[-1].close)
-        for each in started:
-            each.wait_for("iteration 1\n")
-        return started
-
-    def prometheus(self, instances: list[str]) -> Prometheus:
-        """With what phub ships, except for the targets and the durations."""
-        configuration = (SHIPPED / "prometheus.yml").read_text()
-        targets = ", ".join(f'"{instance}"' for instance in instances)
-        configuration, replaced = re.subn(r"targets: \[.*\]", f"targets: [{targets}]",
-                                          configuration)
-        self.assertEqual(replaced, 1)
-        rules = self.folder / "alerts.yml"
-        self.assertIn("/usr/share/doc/phub/alerts.yml", configuration)
-        configuration = configuration.replace("/usr/share/doc/phub/alerts.yml", str(rules))
-        configuration += "global: {scrape_interval: 500ms, evaluation_interval: 500ms}\n"
-        file = self.folder / "prometheus.yml"
-        file.write_text(configuration)
-
+class AlertsTest(DaemonsTest):
+    @staticmethod
+    def rules() -> str:
+        """The shipped ones, with shorter durations."""
         def shorter(match: re.Match[str]) -> str:
             minutes = int(match[1]) * (60 if match[2] == "h" else 1)
             return f"{max(minutes * MINUTE_MS, SHORTEST_MS)}ms"
         text = (SHIPPED / "alerts.yml").read_text()
-        rules.write_text(re.sub(r"(?<=\[|\s)(\d+)([mh])(?=\]|\n)", shorter, text))
-        subprocess.run([self.programs / "promtool", "check", "config", file], check=True,
-                       stdout=subprocess.DEVNULL)
-        started = Prometheus(self.programs, file, self.folder)
-        self.addCleanup(started.close)
-        started.wait(PATIENCE_S)
-        return started
+        return re.sub(r"(?<=\[|\s)(\d+)([mh])(?=\]|\n)", shorter, text)
 
     def refuse(self, daemon: Daemon) -> None:
         """A job waits for a rank, which tries again and again with other options."""
@@ -158,22 +62,22 @@ class AlertsTest(unittest.TestCase):
 
     def test_exactly_the_expected_alerts_fire(self) -> None:
         healthy_and_stuck = self.daemon("mixed")
-        self.job(healthy_and_stuck, "healthy", 2, "--pause-ms", "50")
-        stuck = self.job(healthy_and_stuck, "stuck", 3, "--pause-ms", "50")
+        self.job([healthy_and_stuck] * 2, "healthy", "--pause-ms", "50")
+        stuck = self.job([healthy_and_stuck] * 3, "stuck", "--pause-ms", "50")
         losing = self.daemon("losing")
         # Its ranks do not push again, so it does not stall.
         idles = ["--pause-ms", "1000000", "--scale", "40"]
-        lost = self.job(losing, "lost", 2, "--wait-timeout-ms", "1000000", *idles)
+        lost = self.job([losing] * 2, "lost", "--wait-timeout-ms", "1000000", *idles)
         refusing = self.daemon("refusing")
         self.refuse(refusing)
         # Memory is scarce from 90 % on, a quota from 95 % on.
         full = self.daemon("full", "--memory-max", str(self.memory_of(losing) * 100 // 93))
-        self.job(full, "large", 2, *idles)
+        self.job([full] * 2, "large", *idles)
         down = self.daemon("down")
         down.close()
 
         daemons = [healthy_and_stuck, losing, refusing, full, down]
-        prometheus = self.prometheus([daemon.instance for daemon in daemons])
+        prometheus = self.prometheus([daemon.instance for daemon in daemons], self.rules())
         stuck[2].process.send_signal(signal.SIGSTOP)
         self.addCleanup(lambda: stuck[2].process.send_signal(signal.SIGCONT))
         lost[1].process.kill()
@@ -217,13 +121,5 @@ class AlertsTest(unittest.TestCase):
         self.assertEqual(checked.returncode, 0, checked.stdout)
 
 
-def main() -> Optional[int]:
-    if find_programs() is None:
-        print("Prometheus is not installed and cannot be downloaded (try apt-get update)")
-        return 1 if os.environ.get("PROMETHEUS_TEST_REQUIRED") else 77
-    unittest.main(verbosity=2)
-    return None
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests())

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any, Optional
@@ -69,6 +70,12 @@ class Prometheus:
     def ask(self, path: str) -> Any:
         with urllib.request.urlopen(f"http://{self._address}/api/v1/{path}", timeout=30) as answer:
             return json.load(answer)["data"]
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The series now: each has `metric`, its labels, and `value`, a time and a text."""
+        result: list[dict[str, Any]] = self.ask("query?" + urllib.parse.urlencode(
+            {"query": expression}))["result"]
+        return result
 
     def close(self) -> None:
         self._process.kill()
