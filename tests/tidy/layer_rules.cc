@@ -23,6 +23,7 @@ const std::vector<Layer>& Layers() {
       {"common/simd", {"common/base", "common/optimizer"}},
       {"common/plan", {"common/base"}},
       {"common/checkpoint", {"common/base"}},
+      {"common/aggregation", {"common/base"}},
       {"common/transport",
        {"common/base", "common/net", "common/wire", "common/simd", "common/plan"}},
       {"server",

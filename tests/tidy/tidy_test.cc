@@ -76,6 +76,7 @@ TEST(TidyIncludes, LayersPointDownwards) {
   EXPECT_TRUE(broken("common/simd/a.cc", "common/transport/b.h"));
   EXPECT_TRUE(broken("common/plan/a.cc", "common/wire/b.h"));
   EXPECT_TRUE(broken("common/checkpoint/a.cc", "common/wire/b.h"));
+  EXPECT_TRUE(broken("common/aggregation/a.cc", "common/wire/b.h"));
   EXPECT_TRUE(broken("common/transport/tcp/a.cc", "common/checkpoint/b.h"));
   EXPECT_TRUE(broken("common/transport/tcp/a.cc", "server/b.h"));
   EXPECT_TRUE(broken("server/control/a.cc", "common/checkpoint/b.h"));

@@ -1,0 +1,240 @@
+#include "common/aggregation/core_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/aggregation/slot.h"
+#include "common/base/check.h"
+
+namespace phub::aggregation {
+namespace {
+
+constexpr std::uint64_t RankBit(std::uint32_t rank) { return std::uint64_t{1} << rank; }
+
+}  // namespace
+
+CoreStream::CoreStream(const Geometry& geometry, std::uint32_t ranks,
+                       std::vector<std::uint32_t> blocks, Iteration first)
+    : geometry_(geometry),
+      ranks_(ranks),
+      every_rank_(phub_every_worker_bit(ranks)),
+      blocks_(std::move(blocks)),
+      chunks_(blocks_.size(), Chunk{.iteration = first}),
+      places_(geometry.positions) {
+  PHUB_CHECK(geometry.positions > 0);
+  PHUB_CHECK(ranks > 0 && ranks <= PHUB_WORKERS_MAX, "ranks={}", ranks);
+  for (const std::uint32_t count : blocks_)
+    PHUB_CHECK(count > 0 && count <= geometry.blocks, "blocks={}", count);
+  for (Place& place : places_) place.folded.resize(geometry.blocks);
+}
+
+void CoreStream::TellStream(Rank rank, CoreActions& actions) const {
+  actions.push_back({.kind = CoreAction::Kind::kStreamIs, .rank = rank, .lease = lease_});
+}
+
+CoreAction CoreStream::About(CoreAction::Kind kind, ChunkIndex chunk) const {
+  return {
+      .kind = kind, .chunk = chunk, .iteration = chunks_[chunk.value].iteration, .lease = lease_};
+}
+
+CoreAction CoreStream::AssignmentOf(const Place& place, Rank rank) const {
+  CoreAction action = About(CoreAction::Kind::kAssign, place.chunk);
+  action.rank = rank;
+  action.position = place.position;
+  return action;
+}
+
+void CoreStream::Open(LeaseNumber lease, CoreActions& actions) {
+  PHUB_CHECK(lease_ == kNoLease && lease != kNoLease, "lease={} open={}", lease.value,
+             lease_.value);
+  lease_ = lease;
+  next_ = Position{0};
+  for (Place& place : places_) place.state = Place::State::kUnused;
+  TellStream(kEveryRank, actions);
+}
+
+void CoreStream::Close(CoreActions& actions) {
+  if (lease_ == kNoLease) return;
+  for (Place& place : places_) {
+    if (place.state == Place::State::kOpen)
+      actions.push_back(About(CoreAction::Kind::kClear, place.chunk));
+    place.state = Place::State::kUnused;
+  }
+  for (Chunk& chunk : chunks_) {
+    chunk.state = State::kWaiting;
+    chunk.announced = 0;
+  }
+  lease_ = kNoLease;
+  TellStream(kEveryRank, actions);
+}
+
+void CoreStream::RankReplaced(Rank rank, CoreActions& actions) {
+  PHUB_CHECK(IsRank(rank) && lease_ == kNoLease, "rank={} lease={}", rank.value, lease_.value);
+  // The new process pushes its own gradients.
+  for (Chunk& chunk : chunks_) chunk.pushed &= ~RankBit(rank.value);
+  TellStream(rank, actions);
+}
+
+void CoreStream::LaneReopened(Rank rank, CoreActions& actions) {
+  PHUB_CHECK(IsRank(rank), "rank={}", rank.value);
+  TellStream(rank, actions);
+  std::vector<const Place*> open;
+  for (const Place& place : places_) {
+    if (place.state == Place::State::kOpen) open.push_back(&place);
+  }
+  std::ranges::sort(open, {}, [](const Place* place) { return place->position; });
+  for (const Place* place : open) actions.push_back(AssignmentOf(*place, rank));
+}
+
+CoreStream::Age CoreStream::AgeOf(ChunkIndex chunk, Iteration iteration) const {
+  const Iteration present = chunks_[chunk.value].iteration;
+  if (iteration == present) return Age::kPresent;
+  return iteration.value + 1 == present.value ? Age::kComplete : Age::kImpossible;
+}
+
+bool CoreStream::Announce(Rank rank, LeaseNumber lease, ChunkIndex chunk, Iteration iteration,
+                          CoreActions& actions) {
+  if (!IsRank(rank) || chunk.value >= chunks_.size()) return false;
+  Chunk& announced = chunks_[chunk.value];
+  switch (AgeOf(chunk, iteration)) {
+    case Age::kImpossible: return false;
+    case Age::kComplete:
+      actions.push_back({.kind = CoreAction::Kind::kAnswer,
+                         .rank = rank,
+                         .chunk = chunk,
+                         .iteration = iteration});
+      return true;
+    case Age::kPresent: break;
+  }
+  // For an old stream. The rank will push the chunk once it learns that the stream has ended.
+  if (lease == kNoLease || lease != lease_) return true;
+  if ((announced.announced & RankBit(rank.value)) != 0) return true;  // again, on a new lane
+  if (announced.pushed != 0) {
+    CoreAction action = About(CoreAction::Kind::kUseTcp, chunk);
+    action.rank = rank;
+    actions.push_back(action);
+    return true;
+  }
+  announced.announced |= RankBit(rank.value);
+  if (announced.announced == every_rank_) {
+    announced.state = State::kReady;
+    actions.push_back(About(CoreAction::Kind::kReady, chunk));
+  }
+  return true;
+}
+
+void CoreStream::AskForPushes(ChunkIndex chunk, CoreActions& actions) {
+  Chunk& asked = chunks_[chunk.value];
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    if ((asked.announced & RankBit(rank)) == 0) continue;
+    CoreAction action = About(CoreAction::Kind::kUseTcp, chunk);
+    action.rank = Rank{rank};
+    actions.push_back(action);
+  }
+  asked.announced = 0;
+}
+
+bool CoreStream::Push(Rank rank, ChunkIndex chunk, Iteration iteration, CoreActions& actions) {
+  if (!IsRank(rank) || chunk.value >= chunks_.size()) return false;
+  Chunk& pushed = chunks_[chunk.value];
+  switch (AgeOf(chunk, iteration)) {
+    case Age::kImpossible: return false;
+    case Age::kComplete:
+      actions.push_back({.kind = CoreAction::Kind::kAnswer,
+                         .rank = rank,
+                         .chunk = chunk,
+                         .iteration = iteration});
+      return true;
+    case Age::kPresent: break;
+  }
+  // A rank that has announced a chunk pushes it only when asked to, or after the stream has ended.
+  if ((pushed.announced & RankBit(rank.value)) != 0) return false;
+  pushed.pushed |= RankBit(rank.value);
+  AskForPushes(chunk, actions);
+  if (pushed.pushed != every_rank_) return true;
+  actions.push_back(About(CoreAction::Kind::kFoldPushed, chunk));
+  Complete(chunk, actions);
+  return true;
+}
+
+bool CoreStream::CanAssign(ChunkIndex chunk) const {
+  return lease_ != kNoLease && chunk.value < chunks_.size() &&
+         chunks_[chunk.value].state == State::kReady &&
+         places_[geometry_.PlaceOf(next_)].state != Place::State::kOpen;
+}
+
+void CoreStream::Assign(ChunkIndex chunk, CoreActions& actions) {
+  PHUB_CHECK(CanAssign(chunk), "chunk={}", chunk.value);
+  Place& place = places_[geometry_.PlaceOf(next_)];
+  place.state = Place::State::kOpen;
+  place.position = next_;
+  place.chunk = chunk;
+  place.folded_count = 0;
+  place.folded.assign(place.folded.size(), false);
+  ++next_.value;
+  chunks_[chunk.value].state = State::kOpen;
+  actions.push_back(AssignmentOf(place, kEveryRank));
+}
+
+SumVerdict CoreStream::Sum(const phub_packet& packet, CoreActions& actions) {
+  if (lease_ == kNoLease || packet.lease != lease_.value) return SumVerdict::kOld;
+  const std::uint32_t index = packet.slot / geometry_.blocks;
+  const std::uint32_t block = packet.slot % geometry_.blocks;
+  if (index >= places_.size()) return SumVerdict::kWrong;
+  Place& place = places_[index];
+  if (place.state == Place::State::kUnused) return SumVerdict::kOld;
+  if (packet.phase != geometry_.PhaseOf(place.position)) return SumVerdict::kOld;
+  if (block >= blocks_[place.chunk.value]) return SumVerdict::kWrong;
+  if (place.state == Place::State::kTaken) {  // a worker has not received TAKEN
+    CoreAction again{.kind = CoreAction::Kind::kTaken, .chunk = place.chunk, .lease = lease_};
+    again.position = place.position;
+    actions.push_back(again);
+    return SumVerdict::kRepeated;
+  }
+  if (place.folded[block]) return SumVerdict::kRepeated;
+  place.folded[block] = true;
+  ++place.folded_count;
+  CoreAction fold = About(CoreAction::Kind::kFold, place.chunk);
+  fold.position = place.position;
+  fold.block = block;
+  actions.push_back(fold);
+  if (place.folded_count == blocks_[place.chunk.value]) MarkTaken(place, actions);
+  return SumVerdict::kFolded;
+}
+
+void CoreStream::MarkTaken(Place& place, CoreActions& actions) {
+  place.state = Place::State::kTaken;
+  CoreAction taken = About(CoreAction::Kind::kTaken, place.chunk);
+  taken.position = place.position;
+  actions.push_back(taken);
+  Complete(place.chunk, actions);
+}
+
+void CoreStream::Complete(ChunkIndex chunk, CoreActions& actions) {
+  actions.push_back(About(CoreAction::Kind::kComplete, chunk));
+  Chunk& complete = chunks_[chunk.value];
+  complete.state = State::kWaiting;
+  complete.announced = complete.pushed = 0;
+  ++complete.iteration.value;
+}
+
+void CoreStream::AppendState(std::vector<std::uint64_t>& words) const {
+  words.push_back(lease_.value);
+  words.push_back(next_.value);
+  for (const Chunk& chunk : chunks_) {
+    words.push_back(static_cast<std::uint64_t>(chunk.state));
+    words.push_back(chunk.iteration.value);
+    words.push_back(chunk.announced);
+    words.push_back(chunk.pushed);
+  }
+  for (const Place& place : places_) {
+    words.push_back(static_cast<std::uint64_t>(place.state));
+    if (place.state == Place::State::kUnused) continue;
+    words.push_back(place.position.value);
+    words.push_back(place.chunk.value);
+    if (place.state == Place::State::kTaken) continue;
+    for (const bool folded : place.folded) words.push_back(folded ? 1 : 0);
+  }
+}
+
+}  // namespace phub::aggregation

@@ -1,0 +1,138 @@
+// The core loop's side of a stream of sums: which chunk is summed at which position, which sums are
+// folded, and when a position is taken. Events in, actions out. Pure: no I/O, no clock, no payload.
+// The caller performs the actions in order. One thread.
+//
+// Each iteration of a chunk is summed once, in one of two ways, for all ranks alike:
+//   stream  all ranks have announced it under the present lease. When its turn comes, the caller
+//           assigns the next position, and the sums of its blocks are folded as they arrive.
+//   tcp     every rank pushes it over tcp. The first push of a chunk's iteration decides for tcp:
+//           ranks that have announced it are asked to push it.
+//
+// Position k uses the same slots as k - S, so it is assigned only once k - S is taken. A position
+// is taken, and all workers are notified, once all its blocks have been folded. From then on a
+// repeated sum of it is answered TAKEN; a sum of any other position that is not open is dropped.
+//
+// If the stream closes, nothing that is not taken is kept: what was folded of open positions is
+// cleared, and every rank pushes those chunks over tcp.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/aggregation/packet.h"
+#include "common/aggregation/stream.h"
+#include "common/base/ids.h"
+
+namespace phub::aggregation {
+
+inline constexpr Rank kEveryRank = Rank::Max();
+
+struct CoreAction {
+  enum class Kind : std::uint8_t {
+    // To `rank` or every rank, over tcp.
+    kStreamIs,  // `lease` is the present stream; kNoLease: there is none
+    kAssign,    // the chunk's iteration has `position` in stream `lease`
+    kUseTcp,    // push the chunk's iteration over tcp
+    kAnswer,    // the parameters of this iteration, which the rank has missed
+    // A datagram to all workers.
+    kTaken,  // `position` of stream `lease` is taken
+    // Here.
+    kReady,       // all ranks have announced the chunk: call Assign() when its turn comes
+    kFold,        // the sum that Sum() was called with, to the chunk's accumulator at `block`
+    kFoldPushed,  // what every rank has pushed over tcp
+    kClear,       // discard what was folded of the chunk's iteration
+    kComplete,    // the chunk's iteration is summed: update it, and send the parameters to all
+  };
+  Kind kind = Kind::kStreamIs;
+  Rank rank = kEveryRank;
+  ChunkIndex chunk{};
+  Iteration iteration{};
+  LeaseNumber lease{};
+  Position position{};
+  std::uint32_t block = 0;
+};
+using CoreActions = std::vector<CoreAction>;
+
+// What became of a sum; one counter each.
+enum class SumVerdict : std::uint8_t {
+  kFolded,
+  kRepeated,  // its block is folded already, or its position is the last taken at its place
+  kOld,       // it has another lease or another position
+  kWrong,     // a slot that the chunk or the stream does not have
+};
+
+class CoreStream {
+ public:
+  // `blocks[c]`: the number of blocks of chunk c, from 1 to geometry.blocks. At most
+  // PHUB_WORKERS_MAX ranks. `first`: the iteration that every chunk starts with.
+  CoreStream(const Geometry& geometry, std::uint32_t ranks, std::vector<std::uint32_t> blocks,
+             Iteration first);
+
+  // --- From control.
+  // REQUIRES: no stream is open; this lease was never opened before.
+  void Open(LeaseNumber lease, CoreActions& actions);
+  // The aggregator is lost or a worker's process was replaced. Nothing happens if none is open.
+  void Close(CoreActions& actions);
+  // Another process is `rank` now, on a new lane. REQUIRES: no stream is open.
+  void RankReplaced(Rank rank, CoreActions& actions);
+  // The same process has a new lane; what was sent on the old one may be lost.
+  void LaneReopened(Rank rank, CoreActions& actions);
+
+  // --- From a rank, over tcp. False: an honest rank never sends this; the rank is at fault.
+  [[nodiscard]] bool Announce(Rank rank, LeaseNumber lease, ChunkIndex chunk, Iteration iteration,
+                              CoreActions& actions);
+  [[nodiscard]] bool Push(Rank rank, ChunkIndex chunk, Iteration iteration, CoreActions& actions);
+
+  // --- From the scheduler. Chunks that are ready may be assigned in any order.
+  bool CanAssign(ChunkIndex chunk) const;
+  // REQUIRES: CanAssign(chunk).
+  void Assign(ChunkIndex chunk, CoreActions& actions);
+
+  // --- From the aggregator: a SUM that phub_packet_check() has found good.
+  SumVerdict Sum(const phub_packet& packet, CoreActions& actions);
+
+  LeaseNumber lease() const { return lease_; }
+  // The iteration of the chunk that is summed next.
+  Iteration iteration(ChunkIndex chunk) const { return chunks_[chunk.value].iteration; }
+
+  // Appends the whole state, for searches over states.
+  void AppendState(std::vector<std::uint64_t>& words) const;
+
+ private:
+  enum class State : std::uint8_t { kWaiting, kReady, kOpen };
+  struct Chunk {
+    State state = State::kWaiting;
+    Iteration iteration{};
+    std::uint64_t announced = 0;  // a bit per rank, under the present lease
+    std::uint64_t pushed = 0;     // a bit per rank, over tcp
+  };
+  struct Place {
+    enum class State : std::uint8_t { kUnused, kOpen, kTaken };
+    State state = State::kUnused;
+    Position position{};
+    ChunkIndex chunk{};
+    std::uint32_t folded_count = 0;
+    std::vector<bool> folded;  // by block
+  };
+  enum class Age : std::uint8_t { kImpossible, kComplete, kPresent };
+
+  Age AgeOf(ChunkIndex chunk, Iteration iteration) const;
+  bool IsRank(Rank rank) const { return rank.value < ranks_; }
+  CoreAction About(CoreAction::Kind kind, ChunkIndex chunk) const;
+  CoreAction AssignmentOf(const Place& place, Rank rank) const;
+  void TellStream(Rank rank, CoreActions& actions) const;
+  void AskForPushes(ChunkIndex chunk, CoreActions& actions);
+  void Complete(ChunkIndex chunk, CoreActions& actions);
+  void MarkTaken(Place& place, CoreActions& actions);
+
+  Geometry geometry_;
+  std::uint32_t ranks_;
+  std::uint64_t every_rank_;
+  std::vector<std::uint32_t> blocks_;
+  LeaseNumber lease_ = kNoLease;
+  Position next_{};
+  std::vector<Chunk> chunks_;
+  std::vector<Place> places_;
+};
+
+}  // namespace phub::aggregation

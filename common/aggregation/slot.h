@@ -1,0 +1,159 @@
+// A slot of an aggregator: it adds one block of integers of every worker, sends the sum to the core
+// loop, and remembers the sum until the core loop has it. The rules are the same for the aggregator
+// in user space and for the BPF program, which both include this header. C99 without a C library,
+// as packet.h. The caller holds the slot's lock during phub_slot_receive() and until it has
+// performed the verdict on the slot's values.
+//
+//   state       event (the packet's phase is)          verdict
+//   COLLECTING  the slot's, the worker's bit is clear  add; if it was the last: SUMMED, send the
+//   sum
+//               the slot's, the bit is set             say HAVE
+//   SUMMED      the slot's                             worker (slot mod n): send the sum again;
+//                                                      others: say HAVE
+//               the next one                           reset to that phase, COLLECTING, add
+//   both        the one before                         say TAKEN
+//               any other                              drop
+// A probe changes nothing. It is answered MISSING where a payload would be added.
+//
+// Phases are compared for equality only, so they may wrap. A worker sends the next phase only when
+// it knows that the core loop has taken the sum of this one. Therefore:
+//   - a reset never loses a sum that is still needed, and
+//   - a packet of this phase or an older one is never added after the reset: its phase is not the
+//     slot's any more.
+// The bitmap admits each contribution once. A slot of zeros is in phase 0, COLLECTING.
+#pragma once
+
+#include "common/aggregation/packet.h"
+
+enum phub_slot_state { PHUB_SLOT_COLLECTING = 0, PHUB_SLOT_SUMMED = 1 };
+
+struct phub_slot {
+  __u64 workers;  // a bit for each worker whose contribution is in the values
+  __u32 phase;
+  __u32 payload_sum;
+  __u16 count;
+  __u8 state;
+  __u8 exponent;       // the same in all contributions
+  __u8 next_exponent;  // the maximum of all proposals
+  __u8 zero[3];
+};
+
+enum phub_verdict {
+  PHUB_VERDICT_STORE,       // the first contribution: copy the payload to the values
+  PHUB_VERDICT_STORE_LAST,  // a lease with one worker: copy, then send the sum to the core loop
+  PHUB_VERDICT_ADD,
+  PHUB_VERDICT_ADD_LAST,  // add, then send the sum to the core loop
+  PHUB_VERDICT_SEND_SUM,  // again, to the core loop
+  PHUB_VERDICT_MISSING,   // answers to the worker, see phub_slot_answer()
+  PHUB_VERDICT_HAVE,
+  PHUB_VERDICT_TAKEN,
+  PHUB_VERDICT_REFUSED,  // exponent or count differ from those of the first contribution
+  // Dropped without an answer.
+  PHUB_VERDICT_EARLY,  // the next phase, while this one is not complete
+  PHUB_VERDICT_PHASE,  // any other phase
+  PHUB_VERDICT_COUNT,
+};
+
+static inline __u64 phub_every_worker_bit(__u32 worker_count) {
+  return worker_count >= 64 ? ~PHUB_CAST(__u64, 0) : (PHUB_CAST(__u64, 1) << worker_count) - 1;
+}
+
+// The verdict on a contribution that the slot has already.
+static inline enum phub_verdict phub_slot_repeated(const struct phub_slot* slot,
+                                                   const struct phub_packet* packet,
+                                                   __u32 worker_count) {
+  // One worker is enough to have a lost sum sent again; all would make n copies of it.
+  if (slot->state == PHUB_SLOT_SUMMED && packet->slot % worker_count == packet->worker)
+    return PHUB_VERDICT_SEND_SUM;
+  return PHUB_VERDICT_HAVE;
+}
+
+static inline enum phub_verdict phub_slot_probed(const struct phub_slot* slot,
+                                                 const struct phub_packet* packet,
+                                                 __u32 worker_count) {
+  const __u64 bit = PHUB_CAST(__u64, 1) << (packet->worker % PHUB_WORKERS_MAX);
+  if (packet->phase == slot->phase) {
+    return (slot->workers & bit) == 0 ? PHUB_VERDICT_MISSING
+                                      : phub_slot_repeated(slot, packet, worker_count);
+  }
+  if (packet->phase == slot->phase + 1)
+    return slot->state == PHUB_SLOT_SUMMED ? PHUB_VERDICT_MISSING : PHUB_VERDICT_EARLY;
+  return packet->phase == slot->phase - 1 ? PHUB_VERDICT_TAKEN : PHUB_VERDICT_PHASE;
+}
+
+static inline enum phub_verdict phub_slot_contributed(struct phub_slot* slot,
+                                                      const struct phub_packet* packet,
+                                                      __u32 worker_count) {
+  const __u64 bit = PHUB_CAST(__u64, 1) << (packet->worker % PHUB_WORKERS_MAX);
+  if (packet->phase == slot->phase + 1) {
+    if (slot->state != PHUB_SLOT_SUMMED) return PHUB_VERDICT_EARLY;
+    slot->phase = packet->phase;
+    slot->state = PHUB_SLOT_COLLECTING;
+    slot->workers = 0;
+  } else if (packet->phase != slot->phase) {
+    return packet->phase == slot->phase - 1 ? PHUB_VERDICT_TAKEN : PHUB_VERDICT_PHASE;
+  }
+  if ((slot->workers & bit) != 0) return phub_slot_repeated(slot, packet, worker_count);
+  const int first = slot->workers == 0;
+  if (first) {
+    slot->count = packet->count;
+    slot->exponent = packet->exponent;
+    slot->next_exponent = packet->next_exponent;
+    slot->payload_sum = packet->payload_sum;
+  } else {
+    if (slot->count != packet->count || slot->exponent != packet->exponent)
+      return PHUB_VERDICT_REFUSED;
+    if (slot->next_exponent < packet->next_exponent) slot->next_exponent = packet->next_exponent;
+    slot->payload_sum += packet->payload_sum;
+  }
+  slot->workers |= bit;
+  if (slot->workers != phub_every_worker_bit(worker_count))
+    return first ? PHUB_VERDICT_STORE : PHUB_VERDICT_ADD;
+  slot->state = PHUB_SLOT_SUMMED;
+  return first ? PHUB_VERDICT_STORE_LAST : PHUB_VERDICT_ADD_LAST;
+}
+
+// Handles a PAYLOAD or a PROBE that phub_packet_check() has found good.
+static inline enum phub_verdict phub_slot_receive(struct phub_slot* slot,
+                                                  const struct phub_packet* packet,
+                                                  __u32 worker_count) {
+  return packet->kind == PHUB_PACKET_PROBE ? phub_slot_probed(slot, packet, worker_count)
+                                           : phub_slot_contributed(slot, packet, worker_count);
+}
+
+// Performs STORE and ADD on the slot's values. REQUIRES: count <= PHUB_PACKET_COUNT_MAX.
+static inline void phub_slot_add(__u32* values, const __u8* payload, __u32 count, int first) {
+  for (__u32 i = 0; i < count; ++i) {
+    const __u32 value = phub_load32(payload + 4 * i);
+    values[i] = first ? value : values[i] + value;
+  }
+}
+
+// The header of the slot's sum, for the core loop.
+static inline void phub_slot_sum(const struct phub_slot* slot, const struct phub_packet* packet,
+                                 struct phub_packet* sum) {
+  *sum = *packet;
+  sum->kind = PHUB_PACKET_SUM;
+  sum->worker = PHUB_EVERY_WORKER;
+  sum->count = slot->count;
+  sum->exponent = slot->exponent;
+  sum->next_exponent = slot->next_exponent;
+  sum->payload_sum = slot->payload_sum;
+}
+
+// The answer to the worker that sent `packet`. Returns 0 if the verdict has no answer.
+static inline int phub_slot_answer(const struct phub_slot* slot, enum phub_verdict verdict,
+                                   const struct phub_packet* packet, struct phub_packet* answer) {
+  *answer = *packet;
+  answer->count = 0;
+  answer->payload_sum = 0;
+  answer->exponent = slot->exponent;
+  answer->next_exponent = 0;
+  switch (verdict) {
+    case PHUB_VERDICT_MISSING: answer->kind = PHUB_PACKET_MISSING; return 1;
+    case PHUB_VERDICT_HAVE: answer->kind = PHUB_PACKET_HAVE; return 1;
+    case PHUB_VERDICT_TAKEN: answer->kind = PHUB_PACKET_TAKEN; return 1;
+    case PHUB_VERDICT_REFUSED: answer->kind = PHUB_PACKET_REFUSED; return 1;
+    default: return 0;
+  }
+}

@@ -1,0 +1,157 @@
+#include "common/aggregation/worker_stream.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace phub::aggregation {
+
+WorkerStream::WorkerStream(const Geometry& geometry, std::vector<std::uint32_t> blocks)
+    : geometry_(geometry),
+      blocks_(std::move(blocks)),
+      chunks_(blocks_.size()),
+      places_(geometry.positions) {
+  PHUB_CHECK(geometry.positions > 0);
+  for (const std::uint32_t count : blocks_)
+    PHUB_CHECK(count > 0 && count <= geometry.blocks, "blocks={}", count);
+}
+
+void WorkerStream::Push(ChunkIndex chunk, Iteration iteration, WorkerActions& actions) {
+  PHUB_CHECK(chunk.value < chunks_.size(), "chunk={}", chunk.value);
+  Chunk& pushed = chunks_[chunk.value];
+  PHUB_CHECK(pushed.state == State::kIdle, "chunk={} is pushed already", chunk.value);
+  pushed.iteration = iteration;
+  if (lease_ == kNoLease) return PushTcp(chunk, actions);
+  pushed.state = State::kAnnounced;
+  Announce(chunk, actions);
+}
+
+void WorkerStream::Announce(ChunkIndex chunk, WorkerActions& actions) const {
+  actions.push_back({.kind = WorkerAction::Kind::kAnnounce,
+                     .chunk = chunk,
+                     .iteration = chunks_[chunk.value].iteration,
+                     .lease = lease_});
+}
+
+void WorkerStream::PushTcp(ChunkIndex chunk, WorkerActions& actions) {
+  chunks_[chunk.value].state = State::kTcp;
+  actions.push_back({.kind = WorkerAction::Kind::kPushTcp,
+                     .chunk = chunk,
+                     .iteration = chunks_[chunk.value].iteration});
+}
+
+WorkerAction WorkerStream::About(WorkerAction::Kind kind, const Place& place,
+                                 std::uint32_t block) const {
+  return {.kind = kind,
+          .chunk = place.chunk,
+          .iteration = chunks_[place.chunk.value].iteration,
+          .lease = lease_,
+          .position = place.position,
+          .block = block};
+}
+
+void WorkerStream::MarkTaken(Place& place) {
+  if (!place.open) return;
+  place.open = false;
+  Chunk& chunk = chunks_[place.chunk.value];
+  if (chunk.state == State::kAssigned) chunk.state = State::kTaken;
+}
+
+void WorkerStream::StreamIs(LeaseNumber lease, WorkerActions& actions) {
+  if (lease == lease_) return;
+  lease_ = lease;
+  for (Place& place : places_) place.open = false;
+  // What the old stream has not taken goes over tcp. Taken chunks wait for their parameters.
+  for (std::uint32_t i = 0; i < chunks_.size(); ++i) {
+    const State state = chunks_[i].state;
+    if (state == State::kAnnounced || state == State::kAssigned) PushTcp(ChunkIndex{i}, actions);
+  }
+}
+
+bool WorkerStream::Assign(LeaseNumber lease, Position position, ChunkIndex chunk,
+                          Iteration iteration, WorkerActions& actions) {
+  if (lease != lease_ || lease == kNoLease) return false;
+  if (chunk.value >= chunks_.size()) return false;
+  Place& place = places_[geometry_.PlaceOf(position)];
+  if (place.open && place.position == position) return place.chunk == chunk;  // assigned again
+  Chunk& assigned = chunks_[chunk.value];
+  // After a lane was lost, the core loop assigns open positions again. TAKEN or the parameters may
+  // have arrived as datagrams since then.
+  const bool over = assigned.state == State::kTaken || assigned.state == State::kIdle;
+  if (assigned.iteration > iteration || (over && assigned.iteration == iteration)) return true;
+  if (assigned.iteration != iteration || assigned.state != State::kAnnounced) return false;
+  // The core loop uses a place again only once it has taken the position there.
+  MarkTaken(place);
+  place = {.open = true, .position = position, .chunk = chunk};
+  assigned.state = State::kAssigned;
+  for (std::uint32_t block = 0; block < blocks_[chunk.value]; ++block)
+    actions.push_back(About(WorkerAction::Kind::kSendPayload, place, block));
+  return true;
+}
+
+bool WorkerStream::UseTcp(ChunkIndex chunk, Iteration iteration, WorkerActions& actions) {
+  if (chunk.value >= chunks_.size()) return false;
+  const Chunk& refused = chunks_[chunk.value];
+  // The stream may have ended meanwhile, and the chunk was pushed then.
+  if (refused.state == State::kAnnounced && refused.iteration == iteration) PushTcp(chunk, actions);
+  return true;
+}
+
+bool WorkerStream::Parameters(ChunkIndex chunk, Iteration iteration) {
+  if (chunk.value >= chunks_.size()) return false;
+  Chunk& complete = chunks_[chunk.value];
+  if (complete.state == State::kIdle || complete.iteration != iteration) return false;
+  for (Place& place : places_) {
+    if (place.open && place.chunk == chunk) MarkTaken(place);
+  }
+  complete.state = State::kIdle;
+  return true;
+}
+
+void WorkerStream::LaneReopened(WorkerActions& actions) {
+  for (std::uint32_t i = 0; i < chunks_.size(); ++i) {
+    switch (chunks_[i].state) {
+      case State::kIdle: break;
+      case State::kAnnounced:
+      case State::kAssigned:
+      case State::kTaken: Announce(ChunkIndex{i}, actions); break;
+      case State::kTcp: PushTcp(ChunkIndex{i}, actions); break;
+    }
+  }
+}
+
+void WorkerStream::Receive(const phub_packet& packet, WorkerActions& actions) {
+  if (lease_ == kNoLease || packet.lease != lease_.value) return;
+  const std::uint32_t index = packet.slot / geometry_.blocks;
+  const std::uint32_t block = packet.slot % geometry_.blocks;
+  if (index >= places_.size()) return;
+  Place& place = places_[index];
+  if (!place.open || geometry_.PhaseOf(place.position) != packet.phase) return;
+  if (packet.kind == PHUB_PACKET_TAKEN) return MarkTaken(place);
+  if (packet.kind == PHUB_PACKET_MISSING && block < blocks_[place.chunk.value])
+    actions.push_back(About(WorkerAction::Kind::kSendPayload, place, block));
+}
+
+void WorkerStream::Probe(std::uint32_t place, std::uint32_t block, WorkerActions& actions) {
+  if (IsOutstanding(place, block))
+    actions.push_back(About(WorkerAction::Kind::kSendProbe, places_[place], block));
+}
+
+bool WorkerStream::IsOutstanding(std::uint32_t place, std::uint32_t block) const {
+  return place < places_.size() && places_[place].open &&
+         block < blocks_[places_[place].chunk.value];
+}
+
+void WorkerStream::AppendState(std::vector<std::uint64_t>& words) const {
+  words.push_back(lease_.value);
+  for (const Chunk& chunk : chunks_) {
+    words.push_back(static_cast<std::uint64_t>(chunk.state));
+    words.push_back(chunk.iteration.value);
+  }
+  for (const Place& place : places_) {
+    words.push_back(place.open ? place.position.value + 1 : 0);
+    words.push_back(place.open ? place.chunk.value : 0);
+  }
+}
+
+}  // namespace phub::aggregation

@@ -1,0 +1,105 @@
+// A worker's side of a stream of sums: what it sends, and when. Events in, actions out. Pure: no
+// I/O, no clock, no payload. The caller performs the actions in order; it keeps a chunk's gradient
+// unchanged from Push() until Parameters() has returned true. One thread.
+//
+// A chunk's iteration takes one of two ways. The core loop decides which, equally for all ranks:
+//   stream  announce it over tcp; the core loop assigns a position; send its blocks as datagrams,
+//           probe until the position is taken
+//   tcp     push it over tcp, as if there were no stream: there is none, or it ended before the
+//           position was taken, or another rank has pushed this iteration over tcp
+// On both ways the parameters come at the end.
+//
+// A block's contribution is known to be at the aggregator once it answers HAVE. Even then the block
+// is probed until its position is taken, since a lost sum is sent again only when asked for. A
+// position counts as taken if
+//   - the core loop or the aggregator says TAKEN,
+//   - the core loop assigns the position that uses the same slots next, or
+//   - the chunk's parameters arrive.
+// The second rule implies "send position k only when k - S is taken".
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/aggregation/packet.h"
+#include "common/aggregation/stream.h"
+#include "common/base/ids.h"
+
+namespace phub::aggregation {
+
+struct WorkerAction {
+  enum class Kind : std::uint8_t {
+    kAnnounce,     // over tcp: the chunk's iteration is ready for the stream `lease`
+    kPushTcp,      // over tcp: the chunk's gradient
+    kSendPayload,  // a datagram with the block's integers
+    kSendProbe,    // a datagram with a header only
+  };
+  Kind kind = Kind::kAnnounce;
+  ChunkIndex chunk{};
+  Iteration iteration{};
+  LeaseNumber lease{};      // all but kPushTcp
+  Position position{};      // datagrams only
+  std::uint32_t block = 0;  // datagrams only
+};
+using WorkerActions = std::vector<WorkerAction>;
+
+class WorkerStream {
+ public:
+  // `blocks[c]`: the number of blocks of chunk c, from 1 to geometry.blocks.
+  WorkerStream(const Geometry& geometry, std::vector<std::uint32_t> blocks);
+
+  // --- From the program.
+  // REQUIRES: the parameters of the previous Push() of this chunk have arrived.
+  void Push(ChunkIndex chunk, Iteration iteration, WorkerActions& actions);
+
+  // --- From the core loop, over tcp, in the order in which it sent them. False: the message is
+  // impossible, and the lane must be closed.
+  // The present stream; kNoLease if there is none. Also the first message on each new lane.
+  void StreamIs(LeaseNumber lease, WorkerActions& actions);
+  [[nodiscard]] bool Assign(LeaseNumber lease, Position position, ChunkIndex chunk,
+                            Iteration iteration, WorkerActions& actions);
+  [[nodiscard]] bool UseTcp(ChunkIndex chunk, Iteration iteration, WorkerActions& actions);
+  // The parameters are complete. False if they are not what this worker waits for: it has them
+  // already.
+  bool Parameters(ChunkIndex chunk, Iteration iteration);
+  // Messages of the old lane may be lost, so all that is outstanding is announced or pushed again.
+  void LaneReopened(WorkerActions& actions);
+
+  // --- From the aggregator and the core loop: a datagram that phub_packet_check() has found good.
+  // Anything that is not about an open position of this stream is ignored.
+  void Receive(const phub_packet& packet, WorkerActions& actions);
+  // It is time to ask about a block again. Which blocks: IsOutstanding().
+  void Probe(std::uint32_t place, std::uint32_t block, WorkerActions& actions);
+
+  // Whether the block of the position at `place` (position modulo S) is to be probed.
+  bool IsOutstanding(std::uint32_t place, std::uint32_t block) const;
+  LeaseNumber lease() const { return lease_; }
+
+  // Appends the whole state, for searches over states.
+  void AppendState(std::vector<std::uint64_t>& words) const;
+
+ private:
+  enum class State : std::uint8_t { kIdle, kAnnounced, kAssigned, kTaken, kTcp };
+  struct Chunk {
+    State state = State::kIdle;
+    Iteration iteration{};
+  };
+  struct Place {
+    bool open = false;
+    Position position{};
+    ChunkIndex chunk{};
+  };
+
+  void Announce(ChunkIndex chunk, WorkerActions& actions) const;
+  void PushTcp(ChunkIndex chunk, WorkerActions& actions);
+  WorkerAction About(WorkerAction::Kind kind, const Place& place, std::uint32_t block) const;
+  void MarkTaken(Place& place);
+
+  Geometry geometry_;
+  std::vector<std::uint32_t> blocks_;
+  LeaseNumber lease_ = kNoLease;
+  std::vector<Chunk> chunks_;
+  std::vector<Place> places_;
+};
+
+}  // namespace phub::aggregation

@@ -1,0 +1,273 @@
+// The events of a World: the network, the aggregator, control, and what may go wrong.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include "tests/sim/sum_world.h"
+
+namespace phub::aggregation::search {
+namespace {
+
+constexpr std::array<const char*, 8> kKinds = {"?",    "PAYLOAD", "PROBE", "MISSING",
+                                               "HAVE", "REFUSED", "TAKEN", "SUM"};
+constexpr std::array<const char*, PHUB_VERDICT_COUNT> kVerdicts = {
+    "store", "store, the last", "add",     "add, the last", "send the sum again", "missing",
+    "have",  "taken",           "refused", "drop: early",   "drop: phase"};
+
+}  // namespace
+
+std::string TextOf(const phub_packet& packet) {
+  std::string text = fmt::format("{} slot {} phase {} lease {}", kKinds[packet.kind], packet.slot,
+                                 packet.phase, packet.lease);
+  if (packet.worker != PHUB_EVERY_WORKER) text += fmt::format(" worker {}", packet.worker);
+  return text;
+}
+
+// --- The network
+
+void World::Add(const Datagram& datagram) {
+  const auto key = [](const Datagram& one) {
+    return std::tuple(one.to, one.packet.kind, one.packet.worker, one.packet.lease, one.packet.slot,
+                      one.packet.phase, one.value);
+  };
+  flying_.insert(std::ranges::upper_bound(flying_, key(datagram), {}, key), datagram);
+}
+
+void World::Send(std::uint32_t index, const WorkerAction& action) {
+  bool has_payload = action.kind == WorkerAction::Kind::kSendPayload;
+  if (shape_.mistake == Mistake::kPublishedBitmaps) has_payload = true;  // it knows no probes
+  Datagram datagram{.to = kAtAggregator};
+  if (has_payload) {
+    const std::uint32_t held = workers_[index].program.gradient[action.chunk.value];
+    datagram.value = GradientOf(index, action.chunk, held, action.block);
+  }
+  const Geometry& geometry = shape_.geometry;
+  datagram.packet = {
+      .lease = action.lease.value,
+      .phase = geometry.PhaseOf(action.position),
+      .payload_sum = datagram.value,
+      .slot = static_cast<std::uint16_t>(geometry.SlotOf(action.position, action.block)),
+      .count = static_cast<std::uint16_t>(has_payload ? 1 : 0),
+      .kind = static_cast<std::uint8_t>(has_payload ? PHUB_PACKET_PAYLOAD : PHUB_PACKET_PROBE),
+      .worker = static_cast<std::uint8_t>(index),
+      .exponent = 0,
+      .next_exponent = 0};
+  Add(datagram);
+}
+
+void World::SendTaken(const CoreAction& action) {
+  Datagram datagram;
+  datagram.packet.lease = action.lease.value;
+  datagram.packet.phase = shape_.geometry.PhaseOf(action.position);
+  datagram.packet.slot = static_cast<std::uint16_t>(shape_.geometry.SlotOf(action.position, 0));
+  datagram.packet.kind = PHUB_PACKET_TAKEN;
+  datagram.packet.worker = PHUB_EVERY_WORKER;
+  for (datagram.to = 0; datagram.to < shape_.workers; ++datagram.to) Add(datagram);
+}
+
+void World::Deliver(const Datagram& datagram) {
+  if (log_ != nullptr) {
+    const std::string to = datagram.to == kAtAggregator ? "aggregator"
+                           : datagram.to == kAtCoreLoop ? "core loop"
+                                                        : fmt::format("worker {}", datagram.to);
+    Log(fmt::format("{} <- {}", to, TextOf(datagram.packet)));
+  }
+  if (datagram.to == kAtCoreLoop) return DeliverToCore(datagram);
+  if (datagram.to != kAtAggregator) return DeliverToWorker(datagram);
+  if (shape_.mistake == Mistake::kPublishedBitmaps) return DeliverToPublished(datagram);
+  DeliverToAggregator(datagram);
+}
+
+void World::DeliverToWorker(const Datagram& datagram) {
+  phub_packet packet = datagram.packet;
+  if (shape_.mistake == Mistake::kTakenNeverArrives && packet.kind == PHUB_PACKET_TAKEN) return;
+  if (shape_.mistake == Mistake::kHaveEndsProbes && packet.kind == PHUB_PACKET_HAVE)
+    packet.kind = PHUB_PACKET_TAKEN;
+  WorkerActions actions;
+  workers_[datagram.to].stream.Receive(packet, actions);
+  Perform(datagram.to, actions);
+}
+
+void World::DeliverToCore(const Datagram& datagram) {
+  const std::uint32_t block = datagram.packet.slot % shape_.geometry.blocks;
+  phub_packet packet = datagram.packet;
+  if (shape_.mistake == Mistake::kSumOfAnyPhase)
+    packet.phase = phases_[packet.slot / shape_.geometry.blocks];
+  CoreActions actions;
+  const SumVerdict verdict = core_.Sum(packet, actions);
+  if (verdict == SumVerdict::kWrong) Fail("the core loop receives a sum of a wrong slot");
+  if (verdict == SumVerdict::kFolded) {
+    if (log_ != nullptr) Log("  the core loop folds it");
+    accumulators_[actions.front().chunk.value * shape_.geometry.blocks + block] += datagram.value;
+  }
+  Perform(actions);
+}
+
+void World::DeliverToAggregator(Datagram datagram) {
+  phub_packet& packet = datagram.packet;
+  if (shape_.mistake == Mistake::kLeaseNotChecked) packet.lease = aggregator_.lease;
+  if (aggregator_.lease == 0 || packet.lease != aggregator_.lease) {
+    if (log_ != nullptr) Log("  the aggregator drops it: lease");
+    return;
+  }
+  phub_slot& slot = aggregator_.slots[packet.slot];
+  if (packet.kind == PHUB_PACKET_PAYLOAD && shape_.mistake == Mistake::kOlderPhaseAdded &&
+      packet.phase + 1 == slot.phase)
+    packet.phase = slot.phase;
+  phub_verdict verdict = phub_slot_receive(&slot, &packet, shape_.workers);
+  if (log_ != nullptr) Log(fmt::format("  the aggregator: {}", kVerdicts[verdict]));
+  std::uint32_t& sum = aggregator_.values[packet.slot];
+  std::array<std::uint8_t, 4> payload{};
+  phub_store32(payload.data(), datagram.value);
+  switch (verdict) {
+    case PHUB_VERDICT_STORE:
+    case PHUB_VERDICT_STORE_LAST: phub_slot_add(&sum, payload.data(), 1, 1); break;
+    case PHUB_VERDICT_ADD:
+    case PHUB_VERDICT_ADD_LAST: phub_slot_add(&sum, payload.data(), 1, 0); break;
+    case PHUB_VERDICT_HAVE:
+      if (shape_.mistake == Mistake::kDuplicateAdded && slot.state == PHUB_SLOT_COLLECTING) {
+        sum += datagram.value;
+        slot.payload_sum += datagram.value;
+      }
+      break;
+    case PHUB_VERDICT_SEND_SUM:
+      if (shape_.mistake == Mistake::kSumSentOnce) verdict = PHUB_VERDICT_HAVE;
+      break;
+    case PHUB_VERDICT_REFUSED:
+    case PHUB_VERDICT_EARLY: Fail("the aggregator refuses a packet of an honest worker"); break;
+    default: break;
+  }
+  Datagram answer{.to = packet.worker};
+  if (phub_slot_answer(&slot, verdict, &packet, &answer.packet) != 0) return Add(answer);
+  if (verdict == PHUB_VERDICT_STORE_LAST || verdict == PHUB_VERDICT_ADD_LAST ||
+      verdict == PHUB_VERDICT_SEND_SUM) {
+    Datagram out{.to = kAtCoreLoop, .value = sum};
+    phub_slot_sum(&slot, &packet, &out.packet);
+    if (out.packet.payload_sum != sum) Fail("the payload sum of a sum is wrong");
+    Add(out);
+  }
+}
+
+// SwitchML's switch, as published: the phase only chooses the set and is echoed.
+void World::DeliverToPublished(const Datagram& datagram) {
+  phub_packet packet = datagram.packet;
+  if (aggregator_.lease == 0 || packet.lease != aggregator_.lease) return;
+  Published& slot = aggregator_.published[packet.slot];
+  const std::size_t set = packet.phase % 2;
+  const std::uint32_t bit = 1u << packet.worker;
+  const std::uint32_t before = slot.bitmap[set];
+  slot.bitmap[set] |= bit;
+  slot.bitmap[1 - set] &= ~bit;
+  const bool again = (before & bit) != 0;
+  if (!again) {
+    slot.value[set] = before == 0 ? datagram.value : slot.value[set] + datagram.value;
+    slot.left[set] = slot.left[set] == 0 ? shape_.workers - 1 : slot.left[set] - 1;
+  }
+  if (log_ != nullptr) Log(again ? "  the aggregator: seen" : "  the aggregator: add");
+  if (slot.left[set] != 0) return;
+  packet.kind = PHUB_PACKET_SUM;
+  packet.worker = PHUB_EVERY_WORKER;
+  Add({.to = kAtCoreLoop, .value = slot.value[set], .packet = packet});
+}
+
+// --- Events
+
+void World::AppendEvents(std::vector<Event>& events) const {
+  if (!error_.empty()) return;
+  if (IsFinished()) {
+    if (shape_.endings > 0) events.push_back({.kind = Event::Kind::kEndJob});
+    return;
+  }
+  AppendCalmEvents(events);
+  if (events.empty()) AppendProbes(Event::Kind::kProbe, events);
+  AppendTroubles(events);
+}
+
+void World::AppendCalmEvents(std::vector<Event>& events) const {
+  for (std::uint8_t i = 0; i < flying_.size(); ++i)
+    events.push_back({.kind = Event::Kind::kDeliver, .a = i});
+  for (std::uint8_t i = 0; i < shape_.workers; ++i) {
+    if (!workers_[i].to_core.empty()) events.push_back({.kind = Event::Kind::kToCore, .a = i});
+    if (!workers_[i].from_core.empty()) events.push_back({.kind = Event::Kind::kFromCore, .a = i});
+  }
+  for (std::uint8_t i = 0; i < shape_.chunks; ++i) {
+    if (core_.CanAssign(ChunkIndex{i})) events.push_back({.kind = Event::Kind::kAssign, .a = i});
+  }
+  if (control_ == Control::kUnaware) events.push_back({.kind = Event::Kind::kNotice});
+  if (control_ == Control::kMustGrant) events.push_back({.kind = Event::Kind::kGrant});
+}
+
+void World::AppendProbes(Event::Kind kind, std::vector<Event>& events) const {
+  for (std::uint8_t i = 0; i < shape_.workers; ++i) {
+    for (std::uint8_t place = 0; place < shape_.geometry.positions; ++place) {
+      for (std::uint8_t block = 0; block < shape_.geometry.blocks; ++block) {
+        if (workers_[i].stream.IsOutstanding(place, block))
+          events.push_back({.kind = kind, .a = i, .b = place, .c = block});
+      }
+    }
+  }
+}
+
+void World::AppendTroubles(std::vector<Event>& events) const {
+  const auto add = [&](Event::Kind kind, std::size_t count) {
+    for (std::uint8_t i = 0; i < count; ++i) events.push_back({.kind = kind, .a = i});
+  };
+  if (shape_.losses > 0) add(Event::Kind::kLose, flying_.size());
+  if (shape_.duplicates > 0) add(Event::Kind::kDeliverAndCopy, flying_.size());
+  add(Event::Kind::kDeliverLate, late_.size());
+  if (shape_.early_probes > 0) AppendProbes(Event::Kind::kProbeEarly, events);
+  if (shape_.lost_lanes > 0) add(Event::Kind::kLoseLane, shape_.workers);
+  if (shape_.replacements > 0) add(Event::Kind::kReplace, shape_.workers);
+  if (shape_.restarts > 0) add(Event::Kind::kRestart, 1);
+  if (shape_.endings > 0) add(Event::Kind::kEndJob, 1);
+}
+
+void World::Apply(const Event& event, std::string* log) {
+  log_ = log;
+  const auto take = [](std::vector<Datagram>& from, std::uint8_t index) {
+    const Datagram datagram = from[index];
+    from.erase(from.begin() + index);
+    return datagram;
+  };
+  switch (event.kind) {
+    case Event::Kind::kDeliver: Deliver(take(flying_, event.a)); break;
+    case Event::Kind::kDeliverAndCopy:
+      if (log_ != nullptr) Log("a datagram that the network has copied:");
+      --shape_.duplicates;
+      late_.push_back(flying_[event.a]);
+      Deliver(take(flying_, event.a));
+      break;
+    case Event::Kind::kDeliverLate:
+      if (log_ != nullptr) Log("a late copy:");
+      Deliver(take(late_, event.a));
+      break;
+    case Event::Kind::kToCore: ReceiveAtCore(event.a); break;
+    case Event::Kind::kFromCore: ReceiveFromCore(event.a); break;
+    case Event::Kind::kAssign: {
+      if (log_ != nullptr) Log(fmt::format("the core loop assigns chunk {}", event.a));
+      CoreActions actions;
+      core_.Assign(ChunkIndex{event.a}, actions);
+      Perform(actions);
+      break;
+    }
+    case Event::Kind::kProbeEarly: --shape_.early_probes; [[fallthrough]];
+    case Event::Kind::kProbe: {
+      if (log_ != nullptr) Log(fmt::format("worker {} probes", event.a));
+      WorkerActions actions;
+      workers_[event.a].stream.Probe(event.b, event.c, actions);
+      Perform(event.a, actions);
+      break;
+    }
+    case Event::Kind::kGrant: Grant(); break;
+    default: ApplyTrouble(event);
+  }
+  for (std::uint32_t i = 0; prompt_lanes_ && i < shape_.workers; ++i) {
+    while (!workers_[i].to_core.empty() && error_.empty()) ReceiveAtCore(i);
+  }
+  log_ = nullptr;
+}
+
+}  // namespace phub::aggregation::search

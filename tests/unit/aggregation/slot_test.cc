@@ -1,0 +1,209 @@
+#include "common/aggregation/slot.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "tests/unit/aggregation/in_c.h"
+
+namespace phub::aggregation {
+namespace {
+
+// Three workers and one slot.
+class SumSlot : public ::testing::Test {
+ protected:
+  static phub_packet Packet(std::uint8_t kind, std::uint8_t worker, std::uint32_t phase,
+                            std::uint32_t value = 0) {
+    phub_packet packet{};
+    packet.phase = phase;
+    packet.payload_sum = value;
+    packet.count = 1;
+    packet.kind = kind;
+    packet.worker = worker;
+    packet.exponent = 120;
+    return packet;
+  }
+  phub_verdict Pay(std::uint8_t worker, std::uint32_t phase, std::uint32_t value = 0) {
+    const phub_packet packet = Packet(PHUB_PACKET_PAYLOAD, worker, phase, value);
+    return phub_slot_receive(&slot_, &packet, 3);
+  }
+  phub_verdict Probe(std::uint8_t worker, std::uint32_t phase) {
+    const phub_packet packet = Packet(PHUB_PACKET_PROBE, worker, phase);
+    return phub_slot_receive(&slot_, &packet, 3);
+  }
+  void Fill(std::uint32_t phase) {
+    for (std::uint8_t worker = 0; worker < 3; ++worker) Pay(worker, phase, worker);
+  }
+  phub_slot slot_{};
+};
+
+TEST_F(SumSlot, AddsEachContributionOnce) {
+  EXPECT_EQ(Pay(1, 0, 10), PHUB_VERDICT_STORE);
+  EXPECT_EQ(Pay(1, 0, 10), PHUB_VERDICT_HAVE);
+  EXPECT_EQ(Pay(2, 0, 0xffffffff), PHUB_VERDICT_ADD);
+  EXPECT_EQ(Pay(2, 0, 0xffffffff), PHUB_VERDICT_HAVE);
+  EXPECT_EQ(Pay(0, 0, 5), PHUB_VERDICT_ADD_LAST);
+  EXPECT_EQ(slot_.payload_sum, 14u);
+  EXPECT_EQ(slot_.state, PHUB_SLOT_SUMMED);
+}
+
+TEST_F(SumSlot, SendsTheSumAgainToOneWorkerOnly) {
+  Fill(0);
+  EXPECT_EQ(Pay(0, 0), PHUB_VERDICT_SEND_SUM);
+  EXPECT_EQ(Probe(0, 0), PHUB_VERDICT_SEND_SUM);
+  EXPECT_EQ(Pay(1, 0), PHUB_VERDICT_HAVE);
+  EXPECT_EQ(Probe(2, 0), PHUB_VERDICT_HAVE);
+  phub_packet other = Packet(PHUB_PACKET_PROBE, 2, 0);
+  other.slot = 5;  // 5 mod 3 = 2
+  EXPECT_EQ(phub_slot_receive(&slot_, &other, 3), PHUB_VERDICT_SEND_SUM);
+}
+
+TEST_F(SumSlot, TheNextPhaseResetsOnlyACompleteSum) {
+  Pay(0, 0);
+  Pay(1, 0);
+  EXPECT_EQ(Pay(0, 1), PHUB_VERDICT_EARLY);
+  EXPECT_EQ(Probe(0, 1), PHUB_VERDICT_EARLY);
+  EXPECT_EQ(Pay(2, 0), PHUB_VERDICT_ADD_LAST) << "the slot is as before";
+  EXPECT_EQ(Probe(0, 1), PHUB_VERDICT_MISSING);
+  EXPECT_EQ(slot_.phase, 0u) << "a probe resets nothing";
+  EXPECT_EQ(Pay(0, 1, 7), PHUB_VERDICT_STORE);
+  EXPECT_EQ(slot_.phase, 1u);
+  EXPECT_EQ(slot_.payload_sum, 7u);
+}
+
+TEST_F(SumSlot, OnlyThePhaseBeforeIsTakenAndAnyOtherIsDropped) {
+  Fill(0);
+  Fill(1);
+  Pay(0, 2);
+  for (const std::uint8_t worker : std::initializer_list<std::uint8_t>{0, 1}) {
+    EXPECT_EQ(Pay(worker, 1), PHUB_VERDICT_TAKEN);
+    EXPECT_EQ(Probe(worker, 1), PHUB_VERDICT_TAKEN);
+    for (const std::uint32_t phase : {0u, 4u, 0x80000002u, 0xffffffffu}) {
+      EXPECT_EQ(Pay(worker, phase), PHUB_VERDICT_PHASE) << phase;
+      EXPECT_EQ(Probe(worker, phase), PHUB_VERDICT_PHASE) << phase;
+    }
+  }
+  EXPECT_EQ(slot_.workers, 1u);
+}
+
+TEST_F(SumSlot, PhasesWrap) {
+  slot_.phase = 0xffffffff;
+  Fill(0xffffffff);
+  EXPECT_EQ(Pay(2, 0), PHUB_VERDICT_STORE);
+  EXPECT_EQ(Pay(1, 0xffffffff), PHUB_VERDICT_TAKEN);
+  EXPECT_EQ(Pay(1, 0), PHUB_VERDICT_ADD);
+}
+
+TEST_F(SumSlot, RefusesAnotherExponentOrCount) {
+  Pay(0, 0, 1);
+  phub_packet packet = Packet(PHUB_PACKET_PAYLOAD, 1, 0, 1);
+  packet.exponent = 121;
+  EXPECT_EQ(phub_slot_receive(&slot_, &packet, 3), PHUB_VERDICT_REFUSED);
+  phub_packet answer{};
+  ASSERT_EQ(phub_slot_answer(&slot_, PHUB_VERDICT_REFUSED, &packet, &answer), 1);
+  EXPECT_EQ(answer.kind, PHUB_PACKET_REFUSED);
+  EXPECT_EQ(answer.exponent, 120) << "the one that the slot has";
+  EXPECT_EQ(answer.worker, 1);
+  packet.exponent = 120;
+  packet.count = 2;
+  EXPECT_EQ(phub_slot_receive(&slot_, &packet, 3), PHUB_VERDICT_REFUSED);
+  EXPECT_EQ(slot_.workers, 1u);
+  EXPECT_EQ(slot_.payload_sum, 1u);
+}
+
+TEST_F(SumSlot, AnswersTakenWithTheExponentThatTheWorkerNeedsNext) {
+  Fill(0);
+  phub_packet next = Packet(PHUB_PACKET_PAYLOAD, 0, 1);
+  next.exponent = 99;
+  phub_slot_receive(&slot_, &next, 3);
+  const phub_packet late = Packet(PHUB_PACKET_PROBE, 1, 0);
+  const phub_verdict verdict = phub_slot_receive(&slot_, &late, 3);
+  phub_packet answer{};
+  ASSERT_EQ(phub_slot_answer(&slot_, verdict, &late, &answer), 1);
+  EXPECT_EQ(answer.kind, PHUB_PACKET_TAKEN);
+  EXPECT_EQ(answer.phase, 0u);
+  EXPECT_EQ(answer.exponent, 99);
+  EXPECT_EQ(answer.count, 0);
+}
+
+TEST_F(SumSlot, TheSumHasTheGreatestProposalOfTheNextExponent) {
+  phub_packet packet{};
+  for (const std::uint8_t worker : std::initializer_list<std::uint8_t>{0, 1, 2}) {
+    packet = Packet(PHUB_PACKET_PAYLOAD, worker, 0, 3);
+    packet.next_exponent = worker == 1 ? 140 : 130;
+    phub_slot_receive(&slot_, &packet, 3);
+  }
+  phub_packet sum{};
+  phub_slot_sum(&slot_, &packet, &sum);
+  EXPECT_EQ(sum.kind, PHUB_PACKET_SUM);
+  EXPECT_EQ(sum.worker, PHUB_EVERY_WORKER);
+  EXPECT_EQ(sum.exponent, 120);
+  EXPECT_EQ(sum.next_exponent, 140);
+  EXPECT_EQ(sum.payload_sum, 9u);
+  EXPECT_EQ(sum.count, 1);
+}
+
+TEST_F(SumSlot, DropsHaveNoAnswer) {
+  const phub_packet packet = Packet(PHUB_PACKET_PROBE, 0, 0);
+  phub_packet answer{};
+  for (const phub_verdict verdict :
+       {PHUB_VERDICT_EARLY, PHUB_VERDICT_PHASE, PHUB_VERDICT_ADD, PHUB_VERDICT_SEND_SUM})
+    EXPECT_EQ(phub_slot_answer(&slot_, verdict, &packet, &answer), 0);
+}
+
+TEST(SumSlots, OneAndSixtyFourWorkersHaveCompleteSums) {
+  phub_packet packet{};
+  packet.kind = PHUB_PACKET_PAYLOAD;
+  phub_slot one{};
+  EXPECT_EQ(phub_slot_receive(&one, &packet, 1), PHUB_VERDICT_STORE_LAST);
+  phub_slot many{};
+  for (std::uint8_t worker = 0; worker < 64; ++worker) {
+    packet.worker = worker;
+    const phub_verdict verdict = phub_slot_receive(&many, &packet, 64);
+    EXPECT_EQ(verdict, worker == 0    ? PHUB_VERDICT_STORE
+                       : worker == 63 ? PHUB_VERDICT_ADD_LAST
+                                      : PHUB_VERDICT_ADD);
+  }
+}
+
+// From bytes to the sum, in C.
+TEST(SumSlots, TheSameHeaderWorksInC) {
+  phub_lease lease{};
+  lease.number = 1;
+  lease.slot_count = 2;
+  lease.worker_count = 2;
+  lease.count_max = 3;
+  for (std::uint16_t worker = 0; worker < 2; ++worker) lease.workers[worker].port = worker;
+  std::array<phub_slot, 2> slots{};
+  std::array<std::uint32_t, 6> values{};
+  phub_verdict verdict = PHUB_VERDICT_COUNT;
+  const auto send = [&](std::uint8_t worker, std::uint32_t value) {
+    std::vector<std::uint8_t> bytes(PHUB_PACKET_BYTES + 12);
+    phub_packet packet{};
+    packet.lease = 1;
+    packet.slot = 1;
+    packet.count = 3;
+    packet.kind = PHUB_PACKET_PAYLOAD;
+    packet.worker = worker;
+    for (std::uint32_t i = 0; i < 3; ++i)
+      phub_store32(&bytes[PHUB_PACKET_BYTES + 4 * i], value + i);
+    packet.payload_sum = phub_payload_sum(&bytes[PHUB_PACKET_BYTES], 3);
+    phub_packet_encode(&packet, &lease.key, bytes.data());
+    return in_c_receive(&lease, slots.data(), values.data(), bytes.data(),
+                        static_cast<std::uint32_t>(bytes.size()), &lease.workers[worker], &verdict);
+  };
+  EXPECT_EQ(send(0, 10), PHUB_CHECK_GOOD);
+  EXPECT_EQ(verdict, PHUB_VERDICT_STORE);
+  EXPECT_EQ(send(0, 10), PHUB_CHECK_GOOD);
+  EXPECT_EQ(verdict, PHUB_VERDICT_HAVE);
+  EXPECT_EQ(send(1, 0xfffffff0), PHUB_CHECK_GOOD);
+  EXPECT_EQ(verdict, PHUB_VERDICT_ADD_LAST);
+  EXPECT_EQ(values, (std::array<std::uint32_t, 6>{0, 0, 0, 0xfffffffa, 0xfffffffc, 0xfffffffe}));
+  EXPECT_EQ(slots[1].payload_sum, values[3] + values[4] + values[5]);
+}
+
+}  // namespace
+}  // namespace phub::aggregation
