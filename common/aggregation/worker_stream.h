@@ -67,6 +67,7 @@ class WorkerStream {
 
   // --- From the aggregator and the core loop: a datagram that phub_packet_check() has found good.
   // Anything that is not about an open position of this stream is ignored.
+  // REFUSED is for the caller to report: ranks use different exponents, which ends the job.
   void Receive(const phub_packet& packet, WorkerActions& actions);
   // It is time to ask about a block again. Which blocks: IsOutstanding().
   void Probe(std::uint32_t place, std::uint32_t block, WorkerActions& actions);
