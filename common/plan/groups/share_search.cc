@@ -9,7 +9,9 @@ namespace {
 
 constexpr std::uint64_t kSingleWorkMax = std::uint64_t{1} << 27;
 constexpr std::uint64_t kDividedWorkMax = std::uint64_t{1} << 27;
-constexpr std::uint32_t kDividedStarts = 256;
+constexpr std::uint32_t kDividedStarts = 24;
+// A table is rebuilt until this many attempts for each pair of a group and a spine were in vain.
+constexpr std::size_t kRebuildsInVain = 64;
 constexpr int kBalancingRounds = 12;
 constexpr std::int64_t kLeafItemsMax = 256;  // at a leaf, for LeastPairs
 
@@ -84,7 +86,7 @@ class SingleSpineSearch {
   std::uint64_t work_ = 0;
 };
 
-// Random starts of three kinds; each table within the room is then thinned.
+// Random starts of several kinds. Each table within the room is thinned, and then rebuilt in parts.
 class DividedSearch {
  public:
   DividedSearch(const ShareProblem& problem, std::int64_t pairs_least)
@@ -94,20 +96,21 @@ class DividedSearch {
   }
 
   ShareTable Run() {
-    constexpr std::array<std::int64_t, 4> kParts = {2, 3, 4, 1};
-    for (std::uint32_t start = 0; start < kDividedStarts; ++start) {
-      if (best_.Pairs() == pairs_least_ || work_ > kDividedWorkMax) break;
+    Rebuild(best_);
+    const auto spines = static_cast<std::int64_t>(problem_.spines);
+    const std::array<std::int64_t, 4> parts = {2, 3, 4, spines};
+    for (std::uint32_t start = 0; start < kDividedStarts && !IsDone(); ++start) {
+      order_.resize(problem_.need.size());
+      std::iota(order_.begin(), order_.end(), std::size_t{0});
       Shuffle();
-      Consider(Filled());
-      const auto spines = static_cast<std::int64_t>(problem_.spines);
-      const std::int64_t parts = kParts[start % kParts.size()];
-      Consider(Balanced(parts == 1 ? spines : parts));
-      Consider(Spread());
+      Consider(start % 3 == 0 ? Filled() : Balanced(parts[start % parts.size()]));
     }
     return std::move(best_);
   }
 
  private:
+  bool IsDone() const { return best_.Pairs() <= pairs_least_ || work_ > kDividedWorkMax; }
+
   void Shuffle() {
     for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random_() % i]);
   }
@@ -115,7 +118,40 @@ class DividedSearch {
   void Consider(std::optional<ShareTable> table) {
     if (!table || !table->IsWithinRoom()) return;
     Thin(*table);
-    if (table->Pairs() < best_.Pairs()) best_ = *std::move(table);
+    Rebuild(*std::move(table));
+  }
+
+  // Takes a few groups out and puts them back in another order, again and again. A table with as
+  // many pairs as before is accepted, too.
+  void Rebuild(ShareTable table) {
+    std::int64_t pairs = table.Pairs(), least = pairs;
+    if (pairs < best_.Pairs()) best_ = table;
+    const std::size_t groups = problem_.need.size();
+    const std::size_t in_vain_max = kRebuildsInVain * groups * problem_.spines;
+    for (std::size_t in_vain = 0; in_vain < in_vain_max && !IsDone(); ++in_vain) {
+      order_.clear();
+      for (std::size_t count = 2 + random_() % 4; count > 0; --count)
+        order_.push_back(random_() % groups);
+      ShareTable next = table;
+      for (const std::size_t group : order_) TakeOut(next, group);
+      std::sort(order_.begin(), order_.end());
+      order_.erase(std::unique(order_.begin(), order_.end()), order_.end());
+      Shuffle();
+      work_ += (groups + problem_.room.size()) * problem_.spines;
+      if (!Fill(next) || next.Pairs() > pairs) continue;
+      table = std::move(next);
+      pairs = table.Pairs();
+      if (pairs < best_.Pairs()) best_ = table;
+      if (pairs >= least) continue;
+      least = pairs;
+      in_vain = 0;
+    }
+  }
+
+  void TakeOut(ShareTable& table, std::size_t group) const {
+    for (std::size_t spine = 0; spine < problem_.spines; ++spine)
+      if (const std::int64_t amount = table.AmountOf(group, spine); amount > 0)
+        table.Add(group, spine, -amount);
   }
 
   // Every group on all spines.
@@ -132,6 +168,12 @@ class DividedSearch {
   // One group after the other: on the spine that it fills best, or else in the largest parts.
   std::optional<ShareTable> Filled() {
     ShareTable table(problem_);
+    if (!Fill(table)) return std::nullopt;
+    return table;
+  }
+
+  // Adds the groups of order_. Returns false if there is no room.
+  bool Fill(ShareTable& table) {
     for (const std::size_t group : order_) {
       std::int64_t need = problem_.need[group];
       while (need > 0) {
@@ -147,13 +189,13 @@ class DividedSearch {
             best_left = left;
           }
         }
-        if (best_left <= 0) return std::nullopt;
+        if (best_left <= 0) return false;
         const std::int64_t part = std::min(need, best_left);
         table.Add(group, best, part);
         need -= part;
       }
     }
-    return table;
+    return true;
   }
 
   // Equal parts of groups, moved one by one to the spine where they load cables least.
