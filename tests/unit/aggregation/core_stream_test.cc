@@ -149,6 +149,8 @@ TEST_F(SumCore, ClosingClearsOpenPositionsAndRanksPush) {
   EXPECT_TRUE(Announce(0, 0, 8, 6));
   EXPECT_TRUE(Push(1, 0, 8));
   EXPECT_EQ(Actions(), "use tcp 0 to 0") << "rank 0 had announced";
+  EXPECT_TRUE(Push(0, 0, 8));
+  EXPECT_EQ(Actions(), "fold pushed 0, complete 0");
 }
 
 TEST_F(SumCore, IgnoresAnnouncementsForAnOldLease) {

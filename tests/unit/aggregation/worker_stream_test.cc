@@ -109,6 +109,29 @@ TEST_F(SumWorker, TheNextPositionOfAPlaceAndParametersImplyTaken) {
   EXPECT_TRUE(worker_.Parameters(ChunkIndex{1}, Iteration{0}));
   EXPECT_TRUE(worker_.Parameters(ChunkIndex{0}, Iteration{0}));
   EXPECT_FALSE(worker_.Parameters(ChunkIndex{0}, Iteration{0})) << "it has them already";
+  Push(0, 1);
+  EXPECT_FALSE(worker_.Parameters(ChunkIndex{0}, Iteration{0})) << "of the iteration before";
+}
+
+TEST_F(SumWorker, ParametersEndProbes) {
+  Push(0, 0);
+  ASSERT_TRUE(Assign(0, 0, 0));
+  ASSERT_TRUE(worker_.IsOutstanding(0, 0));
+  EXPECT_TRUE(worker_.Parameters(ChunkIndex{0}, Iteration{0}));
+  EXPECT_FALSE(worker_.IsOutstanding(0, 0));
+}
+
+TEST_F(SumWorker, ANewStreamStartsWithPositionZeroAgain) {
+  Push(0, 0);
+  ASSERT_TRUE(Assign(0, 0, 0));
+  worker_.StreamIs(kNoLease, actions_);
+  EXPECT_FALSE(worker_.IsOutstanding(0, 0));
+  ASSERT_TRUE(worker_.Parameters(ChunkIndex{0}, Iteration{0}));
+  worker_.StreamIs(LeaseNumber{6}, actions_);
+  Push(0, 1);
+  Actions();
+  EXPECT_TRUE(Assign(0, 0, 1, 6));
+  EXPECT_EQ(Actions(), "payload 0 at 0.0, payload 0 at 0.1");
 }
 
 TEST_F(SumWorker, PushesOverTcpWhatTheStreamHasNotTaken) {
