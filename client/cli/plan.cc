@@ -328,8 +328,11 @@ void AddPlan(Subcommand parent, const Options& options, Command& command) {
   registrar.SizeOptions(compare, kBestPieces);
   registrar.SearchOptions(compare);
 
-  const Subcommand draw = registrar.Add(plan, "draw", "Draw the trees of a plan as SVG", PlanDraw);
-  registrar.PlanArgument(draw);
+  const Subcommand draw = registrar.Add(
+      plan, "draw", "Draw the trees of a plan, or several plans together, as SVG", PlanDraw);
+  draw.AddOption("plan", registrar.arguments().plans,
+                 "Plan file (.json, or MSCCL .xml); several: each plan in its own colour")
+      .Required();
   registrar.TopologyOption(draw);
   draw.AddOption("--home", registrar.arguments().home, "Draw only the trees of this member");
   registrar.OutOption(draw);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/cli/cli.h"
@@ -18,12 +19,13 @@ namespace phub::client::cli {
 
 // The options of all plan commands; each command adds those that it supports.
 struct PlanArguments {
-  std::string topology;  // "torus:4x4", or a file (.toml, .json)
-  std::string plan;      // a plan file
-  std::string sketch;    // a sketch: TACCL's (.json) or phub's own (.toml)
-  std::string profile;   // the profile of the nodes of TACCL's sketch (.json)
-  std::string node;      // the kind of its nodes; empty: by the profile
-  std::string chunk;     // the size that the profile is for; empty: by its name
+  std::string topology;            // "torus:4x4", or a file (.toml, .json)
+  std::string plan;                // a plan file
+  std::vector<std::string> plans;  // draw: one or more plan files
+  std::string sketch;              // a sketch: TACCL's (.json) or phub's own (.toml)
+  std::string profile;             // the profile of the nodes of TACCL's sketch (.json)
+  std::string node;                // the kind of its nodes; empty: by the profile
+  std::string chunk;               // the size that the profile is for; empty: by its name
   std::string time_unit;
   std::string planner = "best";
   std::string size = "64MiB";
@@ -32,8 +34,8 @@ struct PlanArguments {
   std::string home;
   std::string sum_rate;
   std::string optimizer_rate;
-  std::string groups;        // a file of groups
-  std::uint32_t mp = 0;      // degrees of parallelism; 0: not given
+  std::string groups;    // a file of groups
+  std::uint32_t mp = 0;  // degrees of parallelism; 0: not given
   std::uint32_t pp = 0;
   std::uint32_t dp = 0;
   std::uint32_t pieces = 0;  // 0: not given
@@ -86,6 +88,8 @@ int PlanSimulate(const PlanArguments& arguments, const Options& options);
 int PlanCompare(const PlanArguments& arguments, const Options& options);
 int PlanDraw(const PlanArguments& arguments, const Options& options);
 int PlanExport(const PlanArguments& arguments, const Options& options);
+// Draws several plans (PlanArguments::plans) in one picture.
+int DrawPlansTogether(const PlanArguments& arguments);
 int PlanGroups(const PlanArguments& arguments, const Options& options);
 int PlanImport(const PlanArguments& arguments, const Options& options);
 int PlanProbe(const PlanArguments& arguments, const Options& options);

@@ -338,8 +338,11 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
 }
 
 int PlanDraw(const PlanArguments& arguments, const Options&) {
-  return WithPlan(arguments, [&](const plan::Topology& topology, const plan::Forest& forest,
-                                 const plan::VerifyReport&) {
+  if (arguments.plans.size() > 1) return DrawPlansTogether(arguments);
+  PlanArguments single = arguments;
+  single.plan = arguments.plans.front();
+  return WithPlan(single, [&](const plan::Topology& topology, const plan::Forest& forest,
+                              const plan::VerifyReport&) {
     const absl::StatusOr<std::string> picture = plan::DrawForest(topology, forest, arguments.home);
     if (!picture.ok()) return ReportPlanError(picture.status());
     return PrintText(arguments.out, *picture);

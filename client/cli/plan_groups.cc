@@ -12,8 +12,10 @@
 #include "client/cli/plan_bounds.h"
 #include "common/base/printable.h"
 #include "common/base/units.h"
+#include "common/plan/draw.h"
 #include "common/plan/forest_json.h"
 #include "common/plan/groups/compiler.h"
+#include "common/plan/verifier.h"
 
 namespace phub::client::cli {
 namespace {
@@ -187,6 +189,26 @@ absl::Status WritePlans(const std::string& folder, const plan::Topology& topolog
 }
 
 }  // namespace
+
+int DrawPlansTogether(const PlanArguments& arguments) {
+  if (!arguments.home.empty()) {
+    fmt::print(stderr, "phubctl: --home is only for one plan\nSee: phubctl plan draw --help\n");
+    return kUsage;
+  }
+  const absl::StatusOr<plan::Topology> topology = LoadTopology(arguments.topology);
+  if (!topology.ok()) return ReportPlanError(topology.status());
+  std::vector<plan::NamedForest> forests;
+  for (const std::string& file : arguments.plans) {
+    absl::StatusOr<plan::Forest> forest = LoadPlan(*topology, file);
+    if (!forest.ok()) return ReportPlanError(forest.status());
+    if (const auto report = plan::Verify(*topology, *forest); !report.ok())
+      return ReportPlanError(absl::InvalidArgumentError(fmt::format(
+          "{}: the plan is not valid: {}", file, std::string(report.status().message()))));
+    forests.push_back({std::filesystem::path(file).stem().string(), *std::move(forest)});
+  }
+  const absl::Status status = WriteOut(arguments.out, plan::DrawForests(*topology, forests));
+  return status.ok() ? static_cast<int>(kOk) : ReportPlanError(status);
+}
 
 int PlanGroups(const PlanArguments& arguments, const Options& options) {
   if (arguments.groups.empty() && arguments.mp == 0 && arguments.pp == 0 && arguments.dp == 0) {

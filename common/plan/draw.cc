@@ -17,6 +17,8 @@ constexpr double kSpacing = 72;  // pixels between neighbours in a grid
 constexpr double kMargin = 48;
 constexpr double kTitle = 30;
 constexpr double kRadius = 13;  // radius of a member
+constexpr double kLegendWidth = 130;
+constexpr double kLegendHeight = 18;
 
 struct Panel {
   std::size_t tree;
@@ -120,6 +122,34 @@ class Picture {
     return fmt::to_string(out_);
   }
 
+  // REQUIRES: constructed with any forest, which is not drawn.
+  std::string DrawTogether(std::span<const NamedForest> forests) {
+    const auto columns = static_cast<std::size_t>(std::max(1.0, std::floor(width_ / kLegendWidth)));
+    const std::size_t rows = (forests.size() + columns - 1) / columns;
+    Put("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0f}\" height=\"{:.0f}\" "
+        "font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+        width_, height_ + 34 + kLegendHeight * static_cast<double>(rows));
+    Put("<text x=\"12\" y=\"22\" font-size=\"15\" font-weight=\"bold\">{} plans on {}</text>\n",
+        forests.size(), Escaped(topology_.name()));
+    for (std::size_t i = 0; i < forests.size(); ++i)
+      Put("<text x=\"{:.0f}\" y=\"{:.0f}\" font-size=\"12\" fill=\"{}\">{}</text>\n",
+          12 + kLegendWidth * static_cast<double>(i % columns),
+          42 + kLegendHeight * static_cast<double>(i / columns), PlanColour(i),
+          Escaped(forests[i].name.substr(0, 18)));
+    Put("<g transform=\"translate(0,{:.0f})\">\n", 34 + kLegendHeight * static_cast<double>(rows));
+    DrawLinks();
+    uses_.assign(topology_.links().size(), 0);
+    std::vector<std::string> fills(topology_.nodes().size());
+    for (std::size_t i = 0; i < forests.size(); ++i) {
+      DrawUsedLinks(forests[i].forest, PlanColour(i));
+      for (const NodeIndex member : MembersOf(topology_, forests[i].forest))
+        fills[member.value] = PlanColour(i);
+    }
+    DrawNodes(fills);
+    Put("</g>\n</svg>\n");
+    return fmt::to_string(out_);
+  }
+
  private:
   template <typename... Args>
   void Put(fmt::format_string<Args...> format, Args&&... args) {
@@ -174,6 +204,33 @@ class Picture {
     }
   }
 
+  // Both directions of a link as one line. Lines along the same link are next to each other.
+  void DrawUsedLinks(const Forest& forest, const std::string& colour) {
+    std::vector<bool> is_used(topology_.links().size(), false);
+    for (const Tree& tree : forest.trees)
+      for (const auto* edges : {&tree.reduce, &tree.gather})
+        for (const Edge& edge : *edges)
+          for (const LinkIndex link : forest.paths[edge.path.value])
+            is_used[std::min(link, topology_.MirrorOf(link).value_or(link)).value] = true;
+    for (std::uint32_t i = 0; i < is_used.size(); ++i) {
+      if (!is_used[i]) continue;
+      const double place = uses_[i]++;
+      const bool is_left = static_cast<int>(place) % 2 == 0;
+      const double extra = 6 * std::ceil(place / 2) * (is_left ? 1 : -1);
+      const Link& link = topology_.link(LinkIndex{i});
+      const Place a = At(link.from), b = At(link.to), c = Bend(LinkIndex{i}, extra);
+      Put("<path d=\"M{:.1f},{:.1f} Q{:.1f},{:.1f} {:.1f},{:.1f}\" fill=\"none\" stroke=\"{}\" "
+          "stroke-width=\"2\"/>\n",
+          a.x, a.y, c.x, c.y, b.x, b.y, colour);
+    }
+  }
+
+  // Colours of neighbours in the list differ much: their hues are a golden angle apart.
+  static std::string PlanColour(std::size_t plan) {
+    return fmt::format("hsl({:.0f},70%,45%)",
+                       std::fmod(137.508 * static_cast<double>(plan), 360.0));
+  }
+
   void DrawEdge(const Edge& edge, const std::string& colour, bool is_numbered) {
     const Path& path = forest_.paths[edge.path.value];
     for (std::size_t hop = 0; hop < path.size(); ++hop) {
@@ -203,13 +260,14 @@ class Picture {
         base.y - 4 * direction.x, colour);
   }
 
-  void DrawNodes(NodeIndex home) {
+  // `fills`: colours of members, by node; empty: white.
+  void DrawNodes(const std::vector<std::string>& fills) {
     for (std::uint32_t i = 0; i < topology_.nodes().size(); ++i) {
       const NodeIndex node{i};
       const Place p = At(node);
       if (topology_.IsMember(node)) {
         Put("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\" stroke=\"#333\"/>\n", p.x,
-            p.y, kRadius, node == home ? "#ffd54f" : "white");
+            p.y, kRadius, fills[i].empty() ? "white" : fills[i]);
       } else {
         Put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"34\" height=\"20\" rx=\"3\" fill=\"{}\" "
             "stroke=\"#333\"/>\n",
@@ -241,7 +299,9 @@ class Picture {
     uses_.assign(topology_.links().size(), 0);
     for (const Edge& edge : edges)
       DrawEdge(edge, ColourOf(edge.step, first, last), edges.size() <= 256);
-    DrawNodes(tree.home);
+    std::vector<std::string> fills(topology_.nodes().size());
+    fills[tree.home.value] = "#ffd54f";
+    DrawNodes(fills);
   }
 
   const Topology& topology_;
@@ -277,6 +337,11 @@ absl::StatusOr<std::string> DrawForest(const Topology& topology, const Forest& f
   for (std::size_t tree = 0; home.empty() && tree < std::min(count, kPanelsMax); ++tree)
     panels.push_back({tree, false});
   return Picture(topology, forest).Draw(panels, count);
+}
+
+std::string DrawForests(const Topology& topology, std::span<const NamedForest> forests) {
+  const Forest none;
+  return Picture(topology, none).DrawTogether(forests);
 }
 
 }  // namespace phub::plan

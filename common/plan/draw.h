@@ -2,6 +2,7 @@
 // numbered by step. Pure; any thread.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -16,5 +17,14 @@ namespace phub::plan {
 inline constexpr std::size_t kPanelsMax = 16;
 absl::StatusOr<std::string> DrawForest(const Topology& topology, const Forest& forest,
                                        std::string_view home);
+
+// Draws the links that each plan uses in the plan's colour, all on one topology, and its members in
+// the same colour (the last plan's colour if a member has several). REQUIRES: Verify has accepted
+// the forests.
+struct NamedForest {
+  std::string name;
+  Forest forest;
+};
+std::string DrawForests(const Topology& topology, std::span<const NamedForest> forests);
 
 }  // namespace phub::plan

@@ -298,6 +298,13 @@ TEST_F(PhubctlPlan, PlansGroupsJointly) {
     EXPECT_THAT(Output({"verify", In("plans/") + plan + ".json", "-t", racks}),
                 HasSubstr("trees by groups"));
   EXPECT_THAT(Output({"draw", In("plans/data0.json"), "-t", racks}), StartsWith("<svg "));
+  const std::string picture =
+      Output({"draw", In("plans/data0.json"), In("plans/data1.json"), "-t", racks});
+  for (const char* text : {"<svg ", "2 plans on fattree:4x4,aggregate", ">data0<", ">data1<"})
+    EXPECT_THAT(picture, HasSubstr(text));
+  EXPECT_THAT(Error(2, {"draw", In("plans/data0.json"), In("plans/data1.json"), "-t", racks,
+                        "--home", "m0"}),
+              HasSubstr("--home is only for one plan"));
   EXPECT_THAT(Error(1, {"export", In("plans/tensor0.json"), "-t", racks}),
               HasSubstr("plans of groups cannot be exported"));
   const std::string file =

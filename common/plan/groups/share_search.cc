@@ -86,6 +86,19 @@ class SingleSpineSearch {
   std::uint64_t work_ = 0;
 };
 
+// One spine for each group: the first with room. Regular placements, however large, need no more.
+std::optional<ShareTable> FirstFit(const ShareProblem& problem,
+                                   const std::vector<std::size_t>& order) {
+  ShareTable table(problem);
+  for (const std::size_t group : order) {
+    std::size_t spine = 0;
+    while (spine < problem.spines && table.LeftFor(group, spine) < problem.need[group]) ++spine;
+    if (spine == problem.spines) return std::nullopt;
+    table.Add(group, spine, problem.need[group]);
+  }
+  return table;
+}
+
 // Random starts of several kinds. Each table within the room is thinned, and then rebuilt in parts.
 class DividedSearch {
  public:
@@ -316,6 +329,13 @@ std::int64_t ExtraPieces(std::int64_t items, std::int64_t bins, std::int64_t nee
 }  // namespace
 
 SingleSpines SearchSingleSpines(const ShareProblem& problem) {
+  std::vector<std::size_t> order(problem.need.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (auto table = FirstFit(problem, order)) return {std::move(table), true};
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return problem.leaves[a].size() > problem.leaves[b].size();
+  });
+  if (auto table = FirstFit(problem, order)) return {std::move(table), true};
   return SingleSpineSearch(problem).Run();
 }
 

@@ -13,7 +13,8 @@ struct SingleSpines {
   bool is_proven = false;           // the search was complete
 };
 
-// One spine for each group, by backtracking: next is the group that fits on the fewest spines.
+// One spine for each group: first fit, then backtracking, where next is the group that fits on the
+// fewest spines.
 SingleSpines SearchSingleSpines(const ShareProblem& problem);
 
 // The best table found with groups on several spines. Always within the room, since every group can

@@ -62,6 +62,21 @@ TEST(ForestJson, WhatItNamesIsNotCutWithinACharacter) {
   }
 }
 
+TEST(Draw, ShowsTheLinksOfEachPlanInItsColour) {
+  const Topology topology = Named("racks:2x2,aggregate");
+  Forest first = Planned("in-switch", topology);
+  const std::vector<NamedForest> forests = {{"one", first}, {"two<", first}};
+  const std::string picture = DrawForests(topology, forests);
+  for (const char* colour : {"hsl(0,70%,45%)", "hsl(138,70%,45%)"}) {
+    // Four links of members and two uplinks, both directions as one line.
+    std::size_t lines = 0;
+    const std::string stroke = std::string("stroke=\"") + colour;
+    for (std::size_t at = 0; (at = picture.find(stroke, at)) != std::string::npos; ++at) ++lines;
+    EXPECT_EQ(lines, 6u) << colour;
+  }
+  EXPECT_NE(picture.find(">two&lt;<"), std::string::npos);
+}
+
 TEST(Draw, ShowsEveryEdgeOfTheTreesOfAHome) {
   for (const char* spec : {"torus:4x4", "racks:2x4@2", "random:9,seed=2", "switch:4,aggregate"}) {
     const Topology topology = Named(spec);

@@ -169,6 +169,20 @@ TEST(Groups, OfEveryPlacementCarryTheDataOnceWithoutConflicts) {
   EXPECT_GT(crossing, 30);
 }
 
+// 2,048 groups at once: too many for backtracking.
+TEST(Groups, OfALargeRegularPlacementHaveOneSpineEach) {
+  const Topology topology = Named("fattree:64x64,aggregate");
+  const auto network = FindLeavesAndSpines(topology);
+  ASSERT_TRUE(network.ok()) << network.status();
+  std::vector<SpineDemand> demands;
+  for (std::uint32_t i = 0; i < 2048; ++i) demands.push_back({{i / 64, i / 64 + 32}, kBytes});
+  const auto shares = DivideAmongSpines(*network, demands, Rational(kBytes));
+  ASSERT_TRUE(shares.ok()) << shares.status();
+  EXPECT_EQ(shares->conflicts, 0);
+  EXPECT_EQ(shares->pairs, 4096);
+  EXPECT_EQ(shares->pairs_least, 4096);
+}
+
 TEST(Groups, AtRandomCarryTheDataOnce) {
   const Topology topology = Named("fattree:8x8,aggregate");
   std::mt19937 random(1);
