@@ -4,6 +4,7 @@
 
 #include "client/checkpoint/outage_wait.h"
 #include "client/checkpoint/transfer.h"
+#include "client/checkpoint/version_pages.h"
 #include "common/base/printable.h"
 
 namespace phub::client {
@@ -28,14 +29,20 @@ absl::StatusOr<Versions> AskVersions(Daemons daemons, const SaveRequest& request
   v1::GetJobVersionsRequest question;
   question.set_tenant(request.tenant);
   question.set_job(request.job);
+  question.set_page_size(kKeysPerPage);
   Versions versions;
   for (const CheckpointDaemon& daemon : daemons) {
     ChooseRack(daemon, question);
-    grpc::ClientContext context;
-    Prepare(context, options);
-    const grpc::Status status =
-        daemon.admin->GetJobVersions(&context, question, &versions.emplace_back());
-    if (!status.ok()) return FromGrpc(status, daemon.endpoint);
+    v1::GetVersionsResponse& all = versions.emplace_back();
+    do {
+      question.set_first_key(all.next_key());
+      grpc::ClientContext context;
+      Prepare(context, options);
+      v1::GetVersionsResponse page;
+      const grpc::Status status = daemon.admin->GetJobVersions(&context, question, &page);
+      if (!status.ok()) return FromGrpc(status, daemon.endpoint);
+      if (absl::Status added = AddPage(page, all); !added.ok()) return added;
+    } while (all.next_key() != 0);
   }
   return versions;
 }

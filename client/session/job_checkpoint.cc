@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "client/checkpoint/checkpoint.h"
+#include "client/checkpoint/version_pages.h"
 #include "client/session/fork.h"
 #include "client/session/job_impl.h"
 #include "client/session/optimizers.h"
@@ -188,18 +189,26 @@ Status JobImpl::FetchLoaded(std::optional<v1::LoadedState>& loaded) {
   DaemonLink* const anchor = calls_.links().front().get();
   v1::GetLoadedStateRequest request;
   request.set_session_id(anchor->joined.session_id());
-  auto answers = calls_.Each<v1::LoadedState>(
-      "GetLoadedState", {&anchor, 1}, [&](DaemonLink& link, auto done) {
-        link.channel->Call<rpc::GetLoadedState>(request, calls_.timeout(), std::move(done));
-      });
-  const absl::StatusOr<v1::LoadedState>& answer = answers.front();
-  if (answer.ok()) {
-    loaded = *answer;
+  request.set_page_size(kKeysPerPage);
+  v1::LoadedState pages;
+  absl::Status fetched;
+  do {
+    request.set_first(pages.next());
+    auto answers = calls_.Each<v1::LoadedState>(
+        "GetLoadedState", {&anchor, 1}, [&](DaemonLink& link, auto done) {
+          link.channel->Call<rpc::GetLoadedState>(request, calls_.timeout(), std::move(done));
+        });
+    fetched = answers.front().status();
+    if (fetched.ok()) fetched = AddPage(*answers.front(), pages);
+  } while (fetched.ok() && pages.next() != 0);
+  if (fetched.ok()) {
+    loaded = std::move(pages);
     return Status();
   }
-  if (!rpc::IsOutage(answer.status())) return ToStatus(answer.status());
-  // This rank does not know whether the state was loaded, but other ranks continue.
-  const Status status = calls_.StatusOf(*this, "GetLoadedState", *anchor, answer.status());
+  const bool begun = pages.next() != 0;  // the state was loaded
+  if (!begun && !rpc::IsOutage(fetched)) return ToStatus(fetched);
+  // This rank does not know whether, or which, state was loaded, but other ranks continue.
+  const Status status = calls_.StatusOf(*this, "GetLoadedState", *anchor, fetched);
   Fail(status);
   return status;
 }

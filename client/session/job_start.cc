@@ -2,8 +2,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
+#include "client/checkpoint/version_pages.h"
 #include "client/session/fork.h"
 #include "client/session/job_impl.h"
 #include "client/session/rack_join.h"
@@ -27,6 +30,31 @@ Status GiveUpRank(const JobImpl& job, RackCalls& calls, const absl::Status& why)
   }
   return Status(static_cast<StatusCode>(why.code()),
                 fmt::format("{} (job {}, rank {})", text, job.name(), job.rank()));
+}
+
+// All pages of the versions of the job's keys, from all daemons.
+Status AskVersions(const JobImpl& job, RackCalls& calls, std::vector<DaemonVersions>& daemons) {
+  std::map<const DaemonLink*, v1::GetVersionsResponse*> pages;
+  for (std::size_t i = 0; i < daemons.size(); ++i)
+    pages[calls.links()[i].get()] = &daemons[i].versions;
+  std::vector<DaemonLink*> left = calls.All();
+  while (!left.empty()) {
+    auto answers =
+        calls.Each<v1::GetVersionsResponse>("GetVersions", left, [&](DaemonLink& link, auto done) {
+          v1::GetVersionsRequest request;
+          request.set_session_id(link.joined.session_id());
+          request.set_first_key(pages[&link]->next_key());
+          request.set_page_size(kKeysPerPage);
+          link.channel->Call<rpc::GetVersions>(request, calls.timeout(), std::move(done));
+        });
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      absl::Status status = answers[i].status();
+      if (status.ok()) status = AddPage(*answers[i], *pages[left[i]]);
+      if (!status.ok()) return calls.StatusOf(job, "GetVersions", *left[i], status);
+    }
+    std::erase_if(left, [&](DaemonLink* link) { return pages[link]->next_key() == 0; });
+  }
+  return Status();
 }
 
 }  // namespace
@@ -138,17 +166,7 @@ Status JobImpl::AskWhereToResume() {
   if (std::none_of(daemons.begin(), daemons.end(),
                    [](const DaemonVersions& daemon) { return daemon.resumed; }))
     return Status();
-  auto answers = calls_.Each<v1::GetVersionsResponse>(
-      "GetVersions", calls_.All(), [this](DaemonLink& link, auto done) {
-        v1::GetVersionsRequest request;
-        request.set_session_id(link.joined.session_id());
-        link.channel->Call<rpc::GetVersions>(request, calls_.timeout(), std::move(done));
-      });
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    if (!answers[i].ok())
-      return calls_.StatusOf(*this, "GetVersions", *calls_.links()[i], answers[i].status());
-    daemons[i].versions = *std::move(answers[i]);
-  }
+  if (Status asked = AskVersions(*this, calls_, daemons); !asked.ok()) return asked;
   Result<ResumePlan> plan = MakeResumePlan(daemons);
   if (!plan.ok())
     return Status(plan.status().code(),

@@ -389,7 +389,8 @@ struct VersionReport {
     HyperVersion hyper_version{}, previous_hyper_version{};
     wire::HyperParameters hyper_parameters{}, previous_hyper_parameters{};
   };
-  std::vector<Entry> keys;      // sized by control
+  KeyIndex first{};
+  std::vector<Entry> keys;      // of `first` and the keys after it; sized by control
   std::uint32_t key_count = 0;  // keys that the shard has now; may be more than `keys` has room for
 };
 

@@ -50,6 +50,7 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(rounds_without_control)       \
   X(long_works)                   \
   X(pages_listed)                 \
+  X(version_pages)                \
   X(dumps_taken)                  \
   X(dump_records)                 \
   X(dump_silences)                \

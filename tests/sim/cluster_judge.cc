@@ -182,6 +182,7 @@ Coverage Cluster::Measure() const {
     coverage.snapshots_cancelled += saver->cancelled();
     coverage.loads_checked += saver->loads_checked();
     coverage.pages_listed += saver->pages_listed();
+    coverage.version_pages += saver->version_pages();
   }
   std::uint64_t lanes = 0;
   for (const auto& job : jobs_) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client/checkpoint/boundary.h"
+#include "client/checkpoint/version_pages.h"
 
 namespace phub::sim {
 namespace {
@@ -107,22 +108,36 @@ void SimSaver::Again() {
 
 void SimSaver::Ask() {
   left_ = daemons_.size();
-  auto failed = std::make_shared<bool>(false);
+  const auto failed = std::make_shared<bool>(false);
+  const auto page_size = static_cast<std::uint32_t>(random_.Below(4));  // 0: no pages
   for (std::size_t i = 0; i < daemons_.size(); ++i) {
     if (!daemons_[i]->alive()) return;
-    v1::GetJobVersionsRequest request;
-    request.set_job(script_.name);
-    const auto answer = [this, i, failed, alive = alive_](const absl::Status& status,
-                                                          const v1::GetVersionsResponse& versions) {
-      if (!*alive) return;
-      if (!status.ok()) *failed = true;
-      parts_[i].versions = versions;
-      if (--left_ > 0) return;
-      After(Delay(), [this, failed] { *failed ? Again() : Begin(); });
-    };
-    daemons_[i]->Turn(
-        [&](server::Control& control) { control.versions().GetJobVersions(request, answer); });
+    parts_[i].versions.Clear();
+    AskPage(i, page_size, failed);
   }
+}
+
+void SimSaver::AskPage(std::size_t i, std::uint32_t page_size,
+                       const std::shared_ptr<bool>& failed) {
+  if (!daemons_[i]->alive()) return;
+  v1::GetJobVersionsRequest request;
+  request.set_job(script_.name);
+  request.set_first_key(parts_[i].versions.next_key());
+  request.set_page_size(page_size);
+  const auto answer = [this, i, page_size, failed, alive = alive_](
+                          absl::Status status, const v1::GetVersionsResponse& page) {
+    if (!*alive) return;
+    if (status.ok()) status = client::AddPage(page, parts_[i].versions);
+    if (!status.ok()) *failed = true;
+    if (status.ok() && page.next_key() != 0) {
+      ++version_pages_;
+      return After(Delay(), [this, i, page_size, failed] { AskPage(i, page_size, failed); });
+    }
+    if (--left_ > 0) return;
+    After(Delay(), [this, failed] { *failed ? Again() : Begin(); });
+  };
+  daemons_[i]->Turn(
+      [&](server::Control& control) { control.versions().GetJobVersions(request, answer); });
 }
 
 void SimSaver::Begin() {

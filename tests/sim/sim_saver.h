@@ -35,6 +35,7 @@ class SimSaver {
   const std::string& mistake() const;
   std::uint64_t loads_checked() const;
   std::uint64_t pages_listed() const { return pages_listed_; }
+  std::uint64_t version_pages() const { return version_pages_; }
   std::uint64_t taken() const { return taken_; }
   std::uint64_t missed() const { return missed_; }
   std::uint64_t cancelled() const { return cancelled_; }
@@ -50,6 +51,7 @@ class SimSaver {
   };
 
   void Ask();
+  void AskPage(std::size_t i, std::uint32_t page_size, const std::shared_ptr<bool>& failed);
   void Begin();
   void BeginAt(std::size_t position, std::uint64_t incarnation);
   void Read();
@@ -70,7 +72,7 @@ class SimSaver {
   const JobScript& script_;
   const std::function<std::string(std::size_t)> session_at_;
   std::vector<std::shared_ptr<SimLoader>> loaders_;
-  std::uint64_t pages_listed_ = 0;
+  std::uint64_t pages_listed_ = 0, version_pages_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::vector<Part> parts_;                      // by daemon
   std::vector<v1::GetVersionsResponse> before_;  // the previous answers

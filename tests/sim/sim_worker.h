@@ -138,6 +138,7 @@ class SimWorker final : public client::EngineListener {
   void GiveBack(const Link& refused, const absl::Status& why, bool run_is_over);
   void Begin();
   void AskWhereToResume();
+  void AskVersions(Link& link, client::ControlChannel::Done<v1::GetVersionsResponse> done);
   void PlanResume();
   v1::AddKeysRequest NextBatch() const;
   void AddNextBatch();

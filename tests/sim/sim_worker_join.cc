@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/checkpoint/version_pages.h"
 #include "client/session/fault_text.h"
 #include "common/optimizer/message_fields.h"
 #include "tests/sim/sim_worker_calls.h"
@@ -170,15 +171,29 @@ void SimWorker::AskWhereToResume() {
   const bool resumed = std::any_of(links_.begin(), links_.end(),
                                    [](const auto& link) { return link->joined.resumed(); });
   if (!resumed) return AddNextBatch();
+  for (const auto& link : links_) link->versions.Clear();
   CallAll<v1::GetVersionsResponse>(
-      "get versions",
-      [this](Link& link, auto done) {
-        v1::GetVersionsRequest request;
-        request.set_session_id(link.joined.session_id());
-        link.channel->Call<rpc::GetVersions>(request, CallTimeout(), std::move(done));
-      },
-      [](Link& link, const v1::GetVersionsResponse& versions) { link.versions = versions; },
-      [this] { PlanResume(); });
+      "get versions", [this](Link& link, auto done) { AskVersions(link, std::move(done)); },
+      [](Link&, const v1::GetVersionsResponse&) {}, [this] { PlanResume(); });
+}
+
+// All pages of one daemon.
+void SimWorker::AskVersions(Link& link,
+                            client::ControlChannel::Done<v1::GetVersionsResponse> done) {
+  v1::GetVersionsRequest request;
+  request.set_session_id(link.joined.session_id());
+  request.set_first_key(link.versions.next_key());
+  request.set_page_size(2);
+  link.channel->Call<rpc::GetVersions>(
+      request, CallTimeout(),
+      [this, &link, done = std::move(done)](absl::StatusOr<v1::GetVersionsResponse> page) {
+        if (page.ok()) {
+          const absl::Status added = client::AddPage(*page, link.versions);
+          if (!added.ok()) page = added;
+        }
+        const bool more = page.ok() && page->next_key() != 0;
+        more ? AskVersions(link, done) : done(std::move(page));
+      });
 }
 
 void SimWorker::PlanResume() {

@@ -23,6 +23,13 @@ constexpr std::size_t kSentenceBytesMax = 2048;  // far more than a daemon's fau
 // A worker's message, to be shown to other ranks and users.
 std::string Sentence(std::string_view text) { return Printable(text, kSentenceBytesMax); }
 
+void CopyPage(const v1::LoadedState& state, int first, int last, v1::LoadedState& page) {
+  page.set_iteration(state.iteration());
+  *page.mutable_source() = state.source();
+  for (int i = first; i < last; ++i) *page.add_keys() = state.keys(i);
+  if (last < state.keys_size()) page.set_next(static_cast<std::uint32_t>(last));
+}
+
 }  // namespace
 
 absl::Status Loads::Over() {
@@ -216,16 +223,25 @@ void Loads::GetLoadedState(const v1::GetLoadedStateRequest& request,
     return answer(
         absl::NotFoundError(fmt::format("no checkpoint was loaded into job {}", job.name())), {});
   }
-  job.pending.push_back(
-      {job.checkpoints->loaded->tickets,
-       [this, answer, tenant = job.account.tenant, state = job.checkpoints->loaded->description] {
-         const auto copy = std::make_shared<v1::LoadedState>();
-         context_.RunLong(
-             static_cast<std::size_t>(state->keys_size()), tenant,
-             [copy, state] { *copy = *state; },
-             [copy, answer] { answer(absl::OkStatus(), std::move(*copy)); });
-       },
-       [answer](const absl::Status& failed) { answer(failed, {}); }});
+  // Without a page's size: all keys.
+  const int size = job.checkpoints->loaded->description->keys_size();
+  const int first = static_cast<int>(std::min<std::int64_t>(request.first(), size));
+  const std::size_t keys_max =
+      request.page_size() == 0
+          ? SIZE_MAX
+          : std::min<std::size_t>(request.page_size(), context_.options.turn.keys);
+  const int last =
+      first + static_cast<int>(std::min(keys_max, static_cast<std::size_t>(size - first)));
+  job.pending.push_back({job.checkpoints->loaded->tickets,
+                         [this, answer, tenant = job.account.tenant,
+                          state = job.checkpoints->loaded->description, first, last] {
+                           const auto page = std::make_shared<v1::LoadedState>();
+                           context_.RunLong(
+                               static_cast<std::size_t>(last - first), tenant,
+                               [page, state, first, last] { CopyPage(*state, first, last, *page); },
+                               [page, answer] { answer(absl::OkStatus(), std::move(*page)); });
+                         },
+                         [answer](const absl::Status& failed) { answer(failed, {}); }});
   pending_calls_.AnswerAcknowledged(job);
 }
 

@@ -17,6 +17,11 @@ namespace {
 constexpr std::size_t kLargeWaitingMax = 2048;  // of one tenant
 constexpr std::size_t kVersionQueriesMax = 16;  // from administrators; in addition to one per rank
 
+// Keys of a page of versions: none if the page begins after the job's last key.
+std::size_t CountOf(std::size_t first_key, std::size_t keys_max, const Job& job) {
+  return std::min(keys_max, job.keys.size() - std::min(job.keys.size(), first_key));
+}
+
 void Merge(const VersionReport::Entry& entry, v1::KeyVersions& key) {
   if (entry.chunk_count == 0) return;
   const bool first = key.chunk_count() == 0;
@@ -36,7 +41,14 @@ void Merge(const VersionReport::Entry& entry, v1::KeyVersions& key) {
 
 }  // namespace
 
-void Versions::AskForVersionsOf(Job& job, Rank asking, DurationNs timeout,
+Versions::Question Versions::MakeQuestion(Rank asking, std::uint32_t first_key,
+                                          std::uint32_t page_size, const TurnBudget& budget) {
+  Question question{.asking = asking, .first_key = first_key};
+  if (page_size > 0) question.keys_max = std::min<std::size_t>(page_size, budget.keys);
+  return question;
+}
+
+void Versions::AskForVersionsOf(Job& job, const Question& question, DurationNs timeout,
                                 std::function<void(const absl::Status&, VersionQuery&)> done) {
   context_.counters.Add(ControlCounter::version_reports);
   VersionQuery& query = job.checkpoints->version_queries.emplace_back();
@@ -48,16 +60,16 @@ void Versions::AskForVersionsOf(Job& job, Rank asking, DurationNs timeout,
   const auto room = std::make_shared<std::vector<KeyReports>>(context_.cores.size());
   RunLongOn(
       context_, job,
-      [room, key_count = job.keys.size()] {
-        for (KeyReports& each : *room) each.resize(key_count);
+      [room, count = CountOf(question.first_key, question.keys_max, job)] {
+        for (KeyReports& each : *room) each.resize(count);
       },
-      [this, &job, asking, room, first = query.reports[0].get()] {
-        SendQuery(job, asking, first, *room);
+      [this, &job, question, room, first = query.reports[0].get()] {
+        SendQuery(job, question, first, *room);
       });
 }
 
 // Room for the reports is there. The query may be over already.
-void Versions::SendQuery(Job& job, Rank asking, const VersionReport* first,
+void Versions::SendQuery(Job& job, const Question& question, const VersionReport* first,
                          std::vector<KeyReports>& room) {
   std::list<VersionQuery>& queries = job.checkpoints->version_queries;
   const auto query = std::ranges::find_if(
@@ -68,9 +80,10 @@ void Versions::SendQuery(Job& job, Rank asking, const VersionReport* first,
     return;
   }
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    query->reports[core]->first = KeyIndex{static_cast<std::uint32_t>(question.first_key)};
     query->reports[core]->keys = std::move(room[core]);
     context_.cores[core].Send({.kind = Command::Kind::kReportVersions,
-                               .rank = asking,
+                               .rank = question.asking,
                                .shard = job.shards[core].get(),
                                .versions = query->reports[core].get()});
   }
@@ -81,16 +94,18 @@ std::vector<std::unique_ptr<VersionReport>> TakeReports(VersionQuery& query) {
   return std::exchange(query.reports, {});
 }
 
-void Versions::AnswerVersionsTo(Job& job, Rank asking, Answer<v1::GetVersionsResponse> answer) {
-  const auto ask = [this](Job& asked, Rank rank, const Answer<v1::GetVersionsResponse>& then) {
+void Versions::AnswerVersions(Job& job, const Question& question,
+                              Answer<v1::GetVersionsResponse> answer) {
+  const auto ask = [this, question](Job& asked, const Answer<v1::GetVersionsResponse>& then) {
     if (absl::Status status = CheckQueryRoom(asked); !status.ok()) return then(status, {});
-    AskForVersionsOf(asked, rank, context_.options.report_timeout,
+    AskForVersionsOf(asked, question, context_.options.report_timeout,
                      [this, &asked, then](const absl::Status& status, VersionQuery& query) {
                        if (!status.ok()) return then(status, {});
                        DescribeVersions(asked, query, then);
                      });
   };
-  if (job.key_count <= context_.options.turn.keys) return ask(job, asking, answer);
+  if (CountOf(question.first_key, question.keys_max, job) <= context_.options.turn.keys)
+    return ask(job, answer);
   // Each core loop reports about all keys, which is tens of MiB for 60,000 keys. Such queries take
   // turns.
   const std::string tenant = job.account.tenant;
@@ -105,16 +120,16 @@ void Versions::AnswerVersionsTo(Job& job, Rank asking, Answer<v1::GetVersionsRes
     answer(status, std::move(response));
     large_.Leave(tenant);
   };
-  large_.Enter(tenant, [this, ask, asking, finish, incarnation = job.account.incarnation] {
+  large_.Enter(tenant, [this, ask, finish, incarnation = job.account.incarnation] {
     Job* const found = jobs_.FindIncarnation(incarnation);
-    if (found != nullptr && found->running()) return ask(*found, asking, finish);
+    if (found != nullptr && found->running()) return ask(*found, finish);
     finish(absl::AbortedError("the job has ended"), {});
   });
 }
 
 void Versions::AskForVersions(Job& job, DurationNs timeout,
                               std::function<void(const absl::Status&, VersionQuery&)> done) {
-  AskForVersionsOf(job, Rank::Max(), timeout, std::move(done));
+  AskForVersionsOf(job, {}, timeout, std::move(done));
 }
 
 void Versions::HandleVersionsReported(Job& job, CoreIndex core, const Event& event) {
@@ -157,9 +172,14 @@ void Versions::DescribeVersions(const Job& job, VersionQuery& query,
   };
   const auto description = std::make_shared<Description>();
   // Keys that were added after the query began have no reports; the next query covers them.
+  const std::size_t first_key = query.reports[0]->first.value;
   const std::size_t key_count = query.reports[0]->keys.size();
-  description->first_iterations = job.keys.first_iterations();
-  description->first_iterations.resize(key_count);
+  const std::vector<std::uint64_t>& first_iterations = job.keys.first_iterations();
+  for (std::size_t i = 0; i < key_count; ++i)
+    description->first_iterations.push_back(first_iterations[first_key + i]);
+  description->response.set_incarnation(job.account.incarnation.value);
+  if (first_key + key_count < job.keys.size() && key_count > 0)
+    description->response.set_next_key(static_cast<std::uint32_t>(first_key + key_count));
   if (job.rack_run != nullptr) {
     for (std::uint32_t rack = 0; rack < context_.options.racks_with_ranks(); ++rack)
       description->response.add_racks(context_.options.racks[rack]);
@@ -167,10 +187,10 @@ void Versions::DescribeVersions(const Job& job, VersionQuery& query,
   description->reports = TakeReports(query);  // the core loops have answered
   context_.RunLong(
       key_count, job.account.tenant,
-      [description] {
+      [description, first_key] {
         for (std::size_t i = 0; i < description->first_iterations.size(); ++i) {
           v1::KeyVersions& key = *description->response.add_keys();
-          key.set_key_index(static_cast<std::uint32_t>(i));
+          key.set_key_index(static_cast<std::uint32_t>(first_key + i));
           key.set_first_iteration(description->first_iterations[i]);
           for (const auto& report : description->reports) Merge(report->keys[i], key);
         }
@@ -188,16 +208,15 @@ absl::Status Versions::CheckQueryRoom(const Job& job) const {
                   job.checkpoints->version_queries.size(), job.name()));
 }
 
-void Versions::AnswerVersions(Job& job, Answer<v1::GetVersionsResponse> answer) {
-  AnswerVersionsTo(job, Rank::Max(), std::move(answer));
-}
-
 void Versions::GetVersions(const v1::GetVersionsRequest& request,
                            Answer<v1::GetVersionsResponse> answer) {
   PHUB_ON_CONTROL();
   const absl::StatusOr<Seating> seat = sessions_.FindRunning(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
-  AnswerVersionsTo(*seat->job, seat->rank, std::move(answer));
+  AnswerVersions(
+      *seat->job,
+      MakeQuestion(seat->rank, request.first_key(), request.page_size(), context_.options.turn),
+      std::move(answer));
 }
 
 void Versions::GetJobVersions(const v1::GetJobVersionsRequest& request,
@@ -207,7 +226,10 @@ void Versions::GetJobVersions(const v1::GetJobVersionsRequest& request,
   absl::Status status = job.status();
   if (status.ok()) status = CheckSpansRacks(**job, request.has_rack());
   if (!status.ok()) return answer(status, {});
-  AnswerVersions(**job, std::move(answer));
+  AnswerVersions(
+      **job,
+      MakeQuestion(Rank::Max(), request.first_key(), request.page_size(), context_.options.turn),
+      std::move(answer));
 }
 
 void Versions::OnOver(Job& job, const absl::Status& why) {

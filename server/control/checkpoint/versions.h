@@ -2,6 +2,8 @@
 // Control; under control's lock.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -24,7 +26,8 @@ class Versions final : public JobObserver {
   Versions(Context& context, JobTable& jobs, Sessions& sessions)
       : context_(context), jobs_(jobs), sessions_(sessions) {}
 
-  // For a rank: the versions of all chunks that it reads from this daemon.
+  // For a rank: the versions of all chunks that it reads from this daemon. Both calls answer in
+  // pages of at most TurnBudget::keys keys if the caller names a page's size.
   void GetVersions(const v1::GetVersionsRequest& request, Answer<v1::GetVersionsResponse> answer);
   // For administrators: the versions of the chunks whose home is this daemon.
   void GetJobVersions(const v1::GetJobVersionsRequest& request,
@@ -43,15 +46,22 @@ class Versions final : public JobObserver {
   void OnOver(Job& job, const absl::Status& why) override;
 
  private:
-  // asking: Rank::Max() selects the chunks whose home is this daemon; a rank selects all chunks
-  // that it reads here.
-  void AskForVersionsOf(Job& job, Rank asking, DurationNs timeout,
+  struct Question {
+    // Rank::Max() selects the chunks whose home is this daemon; a rank selects all chunks that it
+    // reads here.
+    Rank asking = Rank::Max();
+    std::size_t first_key = 0;
+    std::size_t keys_max = SIZE_MAX;
+  };
+  static Question MakeQuestion(Rank asking, std::uint32_t first_key, std::uint32_t page_size,
+                               const TurnBudget& budget);
+  void AskForVersionsOf(Job& job, const Question& question, DurationNs timeout,
                         std::function<void(const absl::Status&, VersionQuery&)> done);
   using KeyReports = std::vector<VersionReport::Entry>;  // [key]
   // `first`: the query's report of core loop 0.
-  void SendQuery(Job& job, Rank asking, const VersionReport* first, std::vector<KeyReports>& room);
-  void AnswerVersionsTo(Job& job, Rank asking, Answer<v1::GetVersionsResponse> answer);
-  void AnswerVersions(Job& job, Answer<v1::GetVersionsResponse> answer);
+  void SendQuery(Job& job, const Question& question, const VersionReport* first,
+                 std::vector<KeyReports>& room);
+  void AnswerVersions(Job& job, const Question& question, Answer<v1::GetVersionsResponse> answer);
   void DescribeVersions(const Job& job, VersionQuery& query,
                         const Answer<v1::GetVersionsResponse>& answer);
 

@@ -124,6 +124,7 @@ struct BatchRecord {
   std::shared_ptr<KeyList> keys;
   std::vector<Ticket> tickets;  // [core]; empty until the core loops get the batch
   std::shared_ptr<const v1::AddKeysResponse> placements;
+  std::size_t units = 0;                         // of work to copy the placements
   std::vector<std::shared_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
   ParameterLayout layout;
   BatchParameters parameters;   // the memory that the parts point into

@@ -10,6 +10,20 @@
 namespace phub::server {
 namespace {
 
+constexpr std::size_t kCopiedChunksPerUnit = 1024;
+// The answer names the core loop of each chunk, in one or two bytes.
+constexpr std::size_t kBatchChunksMax = std::size_t{8} << 20;
+
+absl::Status CheckBatchChunks(const KeyBuild& build) {
+  std::size_t chunks = 0;
+  for (const std::vector<BinIndex>& key : build.placement) chunks += key.size();
+  if (chunks <= kBatchChunksMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "job {}: a batch of {} keys has {} chunks of {} bytes; the limit of a batch is {} chunks; "
+      "use a larger chunk_bytes, or add the keys in several batches",
+      build.job, build.placement.size(), chunks, build.chunk_bytes, kBatchChunksMax));
+}
+
 absl::Status CheckChunkCounts(const KeyBuild& build) {
   const std::uint32_t most =
       *std::max_element(build.chunk_counts.begin(), build.chunk_counts.end());
@@ -23,11 +37,13 @@ absl::Status CheckChunkCounts(const KeyBuild& build) {
 void DescribePlacement(KeyBuild& build) {
   BatchRecord& record = build.record;
   record.first_key = build.first_key;
+  record.units = build.placement.size();
   auto placements = std::make_shared<v1::AddKeysResponse>();
   for (std::size_t i = 0; i < build.placement.size(); ++i) {
     v1::KeyPlacement& placed = *placements->add_placements();
     placed.set_key_index(record.first_key + static_cast<std::uint32_t>(i));
     for (const BinIndex bin : build.placement[i]) placed.add_chunk_bins(bin.value);
+    record.units += build.placement[i].size() / kCopiedChunksPerUnit;
     const ParameterLayout::KeyPlace& place = record.layout.keys[i];
     if (place.shared) placed.set_shared_offset(place.offset);
   }
@@ -124,7 +140,8 @@ void PlanKeys(KeyBuild& build) {
     for (const BinIndex bin : key) ++build.chunk_counts[bin.value];
   }
   build.refusal = ControlCounter::keys_refused_capacity;
-  build.status = CheckChunkCounts(build);
+  build.status = CheckBatchChunks(build);
+  if (build.status.ok()) build.status = CheckChunkCounts(build);
   if (!build.status.ok()) return;
   build.parts = CutForCores(build.keys, build.placement, build.own_bins, build.config.world_size,
                             build.chunk_bytes, build.first_key);

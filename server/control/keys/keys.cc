@@ -35,6 +35,19 @@ std::vector<UnbackedMemory> UnbackedMemoryOf(const KeyBuild& build) {
   return memory;
 }
 
+// Keys and their chunks are placed, laid out and allocated one by one. Counts chunks as if all
+// elements had the largest type; the counts of elements are not checked yet.
+std::size_t UnitsOf(const KeySpecs& keys, std::uint32_t chunk_bytes) {
+  constexpr std::uint64_t kChunksPerUnit = 8;
+  constexpr std::uint64_t kElementBytesMax = 8;
+  constexpr std::uint64_t kKeyUnitsMax = std::uint64_t{1} << 32;
+  const std::uint64_t elements_per_unit = kChunksPerUnit * chunk_bytes / kElementBytesMax;
+  std::uint64_t units = 0;
+  for (const v1::KeySpec& key : keys)
+    units += 1 + std::min(kKeyUnitsMax, key.element_count() / elements_per_unit);
+  return units;
+}
+
 absl::Status Over(const Job& job) {
   return absl::AbortedError(job.fault.message().empty()
                                 ? fmt::format("job {} has ended", job.name())
@@ -116,7 +129,7 @@ void Keys::BuildPeerBatch(Job& job, std::shared_ptr<const KeySpecs> given, Rank 
 void Keys::StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Done& done) {
   PHUB_CHECK(job.key_build == nullptr, "job={}", job.name());
   job.key_build = build;
-  const auto units = static_cast<std::size_t>(build->given->size());
+  const std::size_t units = UnitsOf(*build->given, build->chunk_bytes);
   context_.RunLong(
       units, job.account.tenant,
       [build] {
@@ -282,7 +295,7 @@ void Keys::AnswerBatch(const Adding& adding) {
   if (!seat.ok()) return adding.answer(seat.status(), {});
   const auto response = std::make_shared<v1::AddKeysResponse>();
   context_.RunLong(
-      adding.key_count, seat->job->account.tenant,
+      seat->job->batches[adding.batch].units, seat->job->account.tenant,
       [response, placements = seat->job->batches[adding.batch].placements] {
         *response = *placements;
       },

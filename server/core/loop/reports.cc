@@ -117,11 +117,12 @@ void Reports::ReportVersions(JobShard& shard, VersionReport& report, Rank asking
   const bool all = asking != Rank::Max();
   std::fill(report.keys.begin(), report.keys.end(), VersionReport::Entry{});
   report.key_count = shard.key_count;
-  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
-    const Chunk& chunk = *shard.chunks()[i];
-    const std::uint32_t key = chunk.key->key.value;
-    const bool included = all ? !chunk.key->collective : chunk.IsSaved();
-    if (included && key < report.keys.size()) Include(chunk, report.keys[key]);
+  for (std::size_t i = 0; i < report.keys.size() && report.first.value + i < shard.key_count; ++i) {
+    const ShardKey& key = *shard.keys()[report.first.value + i];
+    for (std::uint32_t n = 0; n < key.chunk_count; ++n) {
+      const Chunk& chunk = *shard.chunks()[key.first_chunk.value + n];
+      if (all ? !key.collective : chunk.IsSaved()) Include(chunk, report.keys[i]);
+    }
   }
   outbox_.Emit({.kind = Event::Kind::kVersionsReported, .shard = &shard, .versions = &report});
 }

@@ -86,8 +86,9 @@ class KeepingCore {
     if (silent_on_versions) return;
     for (std::uint32_t i = 0; i < shard_->chunk_count; ++i) {
       const Chunk& chunk = *shard_->chunks()[i];
-      if (!chunk.is_home) continue;
-      VersionReport::Entry& entry = report.keys[chunk.key->key.value];
+      const std::uint32_t place = chunk.key->key.value - report.first.value;
+      if (!chunk.is_home || place >= report.keys.size()) continue;
+      VersionReport::Entry& entry = report.keys[place];
       const bool first = entry.chunk_count++ == 0;
       if (first || chunk.applied < entry.applied_min) entry.applied_min = chunk.applied;
       entry.applied_max = std::max(entry.applied_max, chunk.applied);

@@ -240,6 +240,96 @@ TEST_F(LongCheckpointTest, QueriesForVersionsThatAreTooLateLeaveNothingBehind) {
   EXPECT_EQ(control().job_count(), 0u);
 }
 
+class PagesTest : public LongCheckpointTest {
+ protected:
+  static constexpr std::uint32_t kPage = 100;
+  PagesTest() { options.turn.keys = kPage; }
+  void Finish(LoadId load) {
+    auto [finished, answer] = Expect<v1::LoadStateResponse>();
+    control().loads().FinishLoad(load, answer);
+    RunAll();
+    ASSERT_TRUE(finished->ok()) << finished->message();
+  }
+};
+
+TEST_F(PagesTest, VersionsOfManyKeysArriveInPages) {
+  v1::GetJobVersionsRequest request;
+  request.set_job("digits");
+  request.set_page_size(100'000);  // more than the daemon sends at once
+  std::uint32_t key_count = 0;
+  std::uint64_t incarnation = 0;
+  int pages = 0;
+  do {
+    const auto page = GetJobVersions(request);
+    RunAll();
+    ASSERT_TRUE(page->ok()) << page->message();
+    const v1::GetVersionsResponse& response = page->response;
+    ASSERT_LE(response.keys_size(), static_cast<int>(kPage));
+    for (const v1::KeyVersions& key : response.keys()) {
+      EXPECT_EQ(key.key_index(), key_count++);
+      EXPECT_GT(key.chunk_count(), 0u);
+    }
+    if (pages++ == 0) incarnation = response.incarnation();
+    EXPECT_EQ(response.incarnation(), incarnation);
+    request.set_first_key(response.next_key());
+  } while (request.first_key() != 0 && pages < 100);
+  EXPECT_EQ(key_count, kManyKeys + 2u);
+  EXPECT_EQ(pages, 6);
+  EXPECT_NE(incarnation, 0u);
+  for (const std::uint32_t beyond : {kManyKeys + 2u, UINT32_MAX}) {
+    request.set_first_key(beyond);
+    const auto none = GetJobVersions(request);
+    RunAll();
+    ASSERT_TRUE(none->ok()) << none->message();
+    EXPECT_EQ(none->response.keys_size(), 0);
+    EXPECT_EQ(none->response.next_key(), 0u);
+  }
+  request.set_first_key(0);
+  request.set_page_size(0);  // an older client
+  const auto all = GetJobVersions(request);
+  RunAll();
+  ASSERT_TRUE(all->ok()) << all->message();
+  EXPECT_EQ(all->response.keys_size(), kManyKeys + 2);
+}
+
+TEST_F(PagesTest, TheKeysOfALoadedCheckpointArriveInPages) {
+  const auto load = control().loads().BeginLoad(FirstOfLoad());
+  ASSERT_TRUE(load.ok()) << load.status();
+  RunAll();
+  for (const auto tensor : {v1::STATE_TENSOR_PARAMETERS, v1::STATE_TENSOR_OPTIMIZER_0}) {
+    v1::LoadStateRequest part;
+    AddPiece(part, 0, tensor, 600);
+    AddPiece(part, 1, tensor, 300);
+    for (std::uint32_t key = 2; key < kManyKeys + 2; ++key)
+      AddPiece(part, key, tensor, kElementsOfEach);
+    ASSERT_TRUE(control().loads().LoadPart(*load, part).ok());
+  }
+  Finish(*load);
+  v1::GetLoadedStateRequest request;
+  request.set_session_id(sessions[1]);
+  request.set_page_size(kPage + 1);
+  std::uint32_t key_count = 0;
+  int pages = 0;
+  do {
+    const auto page = GetLoadedState(request);
+    RunAll();
+    ASSERT_TRUE(page->ok()) << page->message();
+    ASSERT_LE(page->response.keys_size(), static_cast<int>(kPage));
+    EXPECT_EQ(page->response.iteration(), 40u);
+    for (const v1::KeyStateInfo& key : page->response.keys())
+      EXPECT_EQ(key.key_index(), key_count++);
+    request.set_first(page->response.next());
+    ++pages;
+  } while (request.first() != 0 && pages < 100);
+  EXPECT_EQ(key_count, kManyKeys + 2u);
+  EXPECT_EQ(pages, 6);
+  request.set_first(UINT32_MAX);
+  const auto none = GetLoadedState(request);
+  RunAll();
+  ASSERT_TRUE(none->ok()) << none->message();
+  EXPECT_EQ(none->response.keys_size(), 0);
+}
+
 class ManyVersionsTest : public LongCheckpointTest {
  protected:
   ManyVersionsTest() { options.turn.keys = kManyKeys; }

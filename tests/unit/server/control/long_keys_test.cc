@@ -57,6 +57,20 @@ TEST_F(LongKeysTest, NothingOfABatchIsDoneUnderTheLock) {
   EXPECT_EQ(more->response.placements(0).key_index(), kMany + 0u);
 }
 
+// Its chunks are placed, laid out and allocated one by one.
+TEST_F(LongKeysTest, AKeyOfManyChunksIsNotBuiltUnderTheLock) {
+  options.memory_bytes_max = 256 << 20;
+  const std::string session = Enter(0, 1);
+  const auto large = AddKeys(Batch(session, 0, {Key("large", 1'000'000)}));
+  Settle();
+  EXPECT_EQ(background.pieces.size(), 1u);
+  EXPECT_FALSE(large->answered());
+  RunAll();
+  ASSERT_TRUE(large->ok()) << large->message();
+  ASSERT_EQ(large->response.placements_size(), 1);
+  EXPECT_GT(large->response.placements(0).chunk_bins_size(), 3000);
+}
+
 // Each batch alone would be small, but one turn answers all ranks.
 TEST_F(LongKeysTest, AllRanksOfATurnShareItsBudget) {
   constexpr int kRanks = 8;

@@ -136,6 +136,9 @@ TEST_F(VersionsTest, ReportsSayWhereEachKeyIsAndUnderWhichRecords) {
   EXPECT_EQ(report.keys[0].hyper_parameters.learning_rate, 3.0);
   EXPECT_EQ(report.keys[0].previous_hyper_version, HyperVersion{1});
   EXPECT_EQ(report.keys[0].previous_hyper_parameters.learning_rate, 0.5);
+  report.first = KeyIndex{1};  // a page after the shard's last key
+  Order({.kind = Command::Kind::kReportVersions, .shard = shard_.get(), .versions = &report});
+  EXPECT_EQ(report.keys[0].chunk_count, 0u);
 }
 
 // bf16 on the wire in both directions, with f32 masters.
