@@ -119,8 +119,9 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "quarters of the memory that phubd may use, which is the host's, or less in a control group " \
     "(container, systemd's MemoryMax).")                                                          \
   X(std::uint64_t, request_memory, Bytes(8 * kMebibyte, kTebibyte), "256MiB",                     \
-    "Memory for each tenant's requests that wait for their turn and answers that its clients "    \
-    "have not read yet. Further calls are refused.")                                              \
+    "Memory for each tenant's connections to the control port, calls in progress, requests "      \
+    "that wait for their turn and answers that its clients have not read yet. What would "        \
+    "exceed it is refused.")                                                                      \
   X(std::uint32_t, chunk_bytes, BytesMultipleOf(64, kChunkBytesMin, kChunkBytesMax), "128KiB",    \
     "Chunk size for jobs that do not request one.")                                               \
   X(std::uint32_t, staging_bytes_per_lane, Bytes(kChunkBytesMin, kGibibyte), "1MiB",              \

@@ -84,7 +84,8 @@ constexpr Help kHelp[] = {
     {"shared_refused", "Requests for shared memory from a process that is not the rank's."},
     // Control: sessions and liveness.
     {"connections_refused",
-     "Connections to the control port closed before a call of an identified caller."},
+     "Connections to the control port that were refused, most of them before they had made a call "
+     "of an identified caller."},
     {"control_stalls", "Times that control did not answer for 3 s or longer; training continued."},
     {"front_restarts", "Times that the front of the control port was started again."},
     {"certificates_refused",

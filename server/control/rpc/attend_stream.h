@@ -42,6 +42,7 @@ class AttendStream final
 
   // Called under the lock when gRPC has finished with the stream.
   std::function<void()> on_done;
+  std::shared_ptr<void> charge;  // the tenant pays until then
 
  private:
   class Sink;

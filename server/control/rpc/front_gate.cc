@@ -64,16 +64,25 @@ FrontVerdict FrontGate::Judge(const FrontCall& call, Descriptor& upstream) {
     return verdict;
   };
   if (!call.path.starts_with('/')) return refuse(absl::UnimplementedError(""));
+  const auto refuse_and_count = [&](const Admission& admission) {
+    notes_.Post([this, admission] {
+      shared_.thread.Run([&](Control& control) { shared_.NoteRefusal(control, admission); });
+    });
+    return refuse(admission.status);
+  };
+  RequestTurns::Token charge;
   if (shared_.access.identities()) {
-    const Admission admission = AdmissionOf(call);
+    Admission admission = AdmissionOf(call);
     if (admission.rule == nullptr) return refuse(absl::UnimplementedError(""));
     // An identified caller passes, even if it may not make this call: gRPC's side refuses that.
-    if (absl::IsUnauthenticated(admission.status)) {
-      notes_.Post([this, admission] {
-        shared_.thread.Run([&](Control& control) { shared_.NoteRefusal(control, admission); });
-      });
-      return refuse(admission.status);
+    if (absl::IsUnauthenticated(admission.status)) return refuse_and_count(admission);
+    auto charged = shared_.Charge(admission.caller, kConnectionBytes);
+    if (!charged.ok()) {
+      admission.status = charged.status();
+      admission.refused = ControlCounter::connections_refused_quota;
+      return refuse_and_count(admission);
     }
+    charge = *std::move(charged);
   }
   UpstreamPeer peer{.peer = call.peer, .certificate = {}};
   if (call.certificate) {
@@ -83,22 +92,23 @@ FrontVerdict FrontGate::Judge(const FrontCall& call, Descriptor& upstream) {
   if (!pair.has_value()) {
     return refuse(absl::UnavailableError("phubd is out of descriptors; try again later"));
   }
-  names_[call.connection] = pair->name;
+  upstreams_[call.connection] = {pair->name, std::move(charge)};
   upstream = std::move(pair->front);
   hand_over_(std::move(pair->grpc));
   return verdict;
 }
 
 void FrontGate::OnGone(std::uint64_t connection) {
-  const auto found = names_.find(connection);
-  if (found == names_.end()) return;
-  shared_.access.peers().RemoveUpstream(found->second);
-  names_.erase(found);
+  const auto found = upstreams_.find(connection);
+  if (found == upstreams_.end()) return;
+  shared_.access.peers().RemoveUpstream(found->second.name);
+  upstreams_.erase(found);
 }
 
 void FrontGate::OnAllGone() {
-  for (const auto& [connection, name] : names_) shared_.access.peers().RemoveUpstream(name);
-  names_.clear();
+  for (const auto& [connection, upstream] : upstreams_)
+    shared_.access.peers().RemoveUpstream(upstream.name);
+  upstreams_.clear();
 }
 
 void FrontGate::OnCounts(const FrontCounts& counts) {

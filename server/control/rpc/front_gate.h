@@ -50,7 +50,11 @@ class FrontGate final : public FrontSupervisor::Host {
   const HandOver hand_over_;
   const SystemClock clock_;
   // The front's thread only.
-  std::map<std::uint64_t, std::string> names_;  // of upstreams, by the front's connection
+  struct Upstream {
+    std::string name;
+    RequestTurns::Token charge;  // paid by the tenant of the first call
+  };
+  std::map<std::uint64_t, Upstream> upstreams_;  // by the front's connection
   FrontCounts uncounted_;
   TimeNs asked_ = 0;
   // When control has answered last.

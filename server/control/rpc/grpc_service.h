@@ -112,6 +112,7 @@ class GrpcService<Handlers, rpc::List<Rpcs...>> final : public grpc::Service {
                                   Written<typename Rpc::Response>* response) {
     auto* const reactor = new CallReactor;
     Admission admission = shared_.access.Admit(*context, Rpc::kMethod);
+    reactor->open = shared_.ChargeCall(admission);
     const bool waits =
         admission.status.ok() && bytes.Valid() && bytes.Length() > kAtOnceBytesMax<Rpc>;
     absl::StatusOr<RequestTurns::Token> charge = RequestTurns::Token();

@@ -35,6 +35,7 @@ class LoadStream final : public grpc::ServerReadReactor<Received<v1::LoadStateRe
 
   // Called under the lock when gRPC has finished with the stream.
   std::function<void()> on_done;
+  std::shared_ptr<void> charge;  // the tenant pays until then
 
  private:
   absl::Status Take(Control& control);

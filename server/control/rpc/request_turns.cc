@@ -25,8 +25,8 @@ absl::StatusOr<RequestTurns::Token> RequestTurns::Charge(const std::string& tena
   const std::uint64_t charged = known == state_->charged.end() ? 0 : known->second;
   if (charged + bytes > tenant_bytes_max_) {
     return absl::ResourceExhaustedError(fmt::format(
-        "waiting requests and unread answers of tenant {} use {}; {} more would exceed "
-        "request_memory ({}): read the answers, or retry later",
+        "connections, calls in progress and unread answers of tenant {} use {}; {} more would "
+        "exceed request_memory ({}): close some of them, or raise request_memory",
         tenant, FormatBytes(charged), FormatBytes(bytes), FormatBytes(tenant_bytes_max_)));
   }
   if (bytes > 0) state_->charged[tenant] = charged + bytes;

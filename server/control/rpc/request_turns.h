@@ -1,6 +1,6 @@
-// Bounds what the requests and answers of a tenant's calls cost. Large requests are parsed in
-// turns: one of a tenant at a time, and two in all. Until then only their bytes are kept. These,
-// and answers that callers have not read yet, are charged to the tenant.
+// Bounds what a tenant's connections and calls cost. Large requests are parsed in turns: one of a
+// tenant at a time, and two in all. Until then only their bytes are kept. These, answers that
+// callers have not read yet, calls in progress and connections are charged to the tenant.
 #pragma once
 
 #include <condition_variable>
@@ -17,6 +17,12 @@
 #include "absl/status/statusor.h"
 
 namespace phub::server {
+
+// What a call costs while it is in progress, besides its messages: gRPC's state, and what control
+// remembers of it.
+inline constexpr std::uint64_t kOpenCallBytes = 16 << 10;
+// What a connection costs: TLS and HTTP/2 in the front, gRPC's side of the pair, three sockets.
+inline constexpr std::uint64_t kConnectionBytes = 128 << 10;
 
 class RequestTurns {
  public:

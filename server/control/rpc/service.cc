@@ -37,6 +37,20 @@ void OpenCalls::Write(std::uint64_t id, const std::string& tenant,
   reactors_.erase(found);
 }
 
+absl::StatusOr<RequestTurns::Token> Shared::Charge(const Caller& caller,
+                                                   std::uint64_t bytes) const {
+  if (caller.open || caller.role != Role::kTenant) return RequestTurns::Token();
+  return calls->turns().Charge(caller.tenant, bytes);
+}
+
+RequestTurns::Token Shared::ChargeCall(Admission& admission) const {
+  if (!admission.status.ok()) return {};
+  auto charge = Charge(admission.caller, kOpenCallBytes);
+  if (charge.ok()) return *std::move(charge);
+  admission.Add({charge.status(), ControlCounter::requests_refused_quota});
+  return {};
+}
+
 void Shared::NoteRefusal(Control& control, const Admission& admission) {
   control.Count(admission.refused);
   const bool known = admission.caller.open || admission.caller.role != Role::kNone;

@@ -29,6 +29,7 @@ class RackRelay;
 class CallReactor final : public grpc::ServerUnaryReactor {
  public:
   void OnDone() override { delete this; }
+  RequestTurns::Token open;    // for the call
   RequestTurns::Token charge;  // for the answer, until the caller has it
 };
 
@@ -102,9 +103,16 @@ struct Shared {
   // it in the audit log.
   void NoteRefusal(Control& control, const Admission& admission);
 
+  // Any thread. Charges a tenant for what its call or connection costs, until the token ends.
+  // Callers of other roles are not charged, so a tenant cannot keep them out.
+  absl::StatusOr<RequestTurns::Token> Charge(const Caller& caller, std::uint64_t bytes) const;
+  // The same for a call. A tenant that has too many is refused.
+  RequestTurns::Token ChargeCall(Admission& admission) const;
+
   // Under the lock: registers a new stream, or ends it if it was refused.
   template <typename Stream>
-  void Keep(Control& control, Stream* stream, const Admission& admission) {
+  void Keep(Control& control, Stream* stream, Admission& admission) {
+    stream->charge = ChargeCall(admission);
     stream->on_done = [this, stream] { streams.erase(stream); };
     streams[stream] = [stream](const absl::Status& status) { stream->End(status); };
     if (!admission.status.ok()) {

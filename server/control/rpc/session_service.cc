@@ -22,7 +22,7 @@ class SessionHandlers {
 
   grpc::ServerBidiReactor<Received<v1::Heartbeat>, v1::SessionEvent>* Open(
       rpc::Attend, grpc::CallbackServerContext* context) {
-    const Admission admission = shared_.access.Admit(*context, rpc::Attend::kMethod);
+    Admission admission = shared_.access.Admit(*context, rpc::Attend::kMethod);
     // Deletes itself in OnDone.
     auto* const stream = new AttendStream(shared_.thread, admission.caller);
     shared_.thread.Run([&](Control& control) { shared_.Keep(control, stream, admission); });
@@ -31,7 +31,7 @@ class SessionHandlers {
 
   grpc::ServerReadReactor<Received<v1::LoadStateRequest>>* Open(
       rpc::LoadState, grpc::CallbackServerContext* context, v1::LoadStateResponse* response) {
-    const Admission admission = shared_.access.Admit(*context, rpc::LoadState::kMethod);
+    Admission admission = shared_.access.Admit(*context, rpc::LoadState::kMethod);
     // Deletes itself in OnDone.
     auto* const stream = new LoadStream(shared_.thread, admission.caller, shared_.relay, response);
     shared_.thread.Run([&](Control& control) { shared_.Keep(control, stream, admission); });

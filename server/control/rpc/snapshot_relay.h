@@ -29,6 +29,7 @@ class SnapshotRelay final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
 
   // Called under the lock when gRPC has finished with the stream.
   std::function<void()> on_done;
+  std::shared_ptr<void> charge;  // the tenant pays until then
 
  private:
   // The other daemon's stream. It is held until no further read follows, since reads are started

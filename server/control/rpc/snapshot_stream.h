@@ -28,6 +28,7 @@ class SnapshotStream final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
 
   // Called under the lock when gRPC has finished with the stream.
   std::function<void()> on_done;
+  std::shared_ptr<void> charge;  // the tenant pays until then
 
  private:
   class Sink;

@@ -1,0 +1,112 @@
+// A tenant's connections and calls in progress are charged to it: it cannot use up the places of
+// others.
+#include <vector>
+
+#include "tests/process/identity_fixture.h"
+
+namespace phub::process {
+namespace {
+
+constexpr int kConnectionKib = 128;
+constexpr int kCallKib = 16;
+constexpr int kMemoryMib = 8;
+constexpr int kConnectionsMax = (kMemoryMib << 10) / kConnectionKib;
+
+class TenantConnections : public IdentityTest {
+ protected:
+  using Attend = grpc::ClientReaderWriter<v1::Heartbeat, v1::SessionEvent>;
+
+  static void SetUpTestSuite() {
+    daemon_ =
+        new IdentityDaemon({.arguments = {"--request-memory", std::to_string(kMemoryMib) + "MiB"}});
+    ASSERT_NE(daemon_->endpoint(), "") << daemon_->process().Outputs();
+    for (const char* tenant : {"acme", "beta", "zeta"}) {
+      ASSERT_EQ(daemon_->AskAsRoot({"tenant", "create", tenant}).exit, Exit::WithCode(0));
+    }
+  }
+  static grpc::Status Ask(const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    v1::Identity identity;
+    return v1::Tenants::NewStub(channel)->WhoAmI(&context, {}, &identity);
+  }
+  // Opens a connection. WhoAmI itself needs the memory of a call, which it returns soon after.
+  static grpc::Status Connect(const std::string& token,
+                              std::vector<std::shared_ptr<grpc::Channel>>& connections) {
+    connections.push_back(daemon_->Channel(daemon_->WithToken(token)));
+    return Ask(connections.back());
+  }
+  // The front reports connections that have ended a moment later.
+  static bool CanConnectSoon(const std::string& token) {
+    for (int i = 0; i < 300; ++i) {
+      std::vector<std::shared_ptr<grpc::Channel>> one;
+      if (Connect(token, one).ok()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
+  }
+
+  const std::string acme_ = daemon_->IssueToken("acme", {"--tenant", "acme"});
+  const std::string beta_ = daemon_->IssueToken("beta", {"--tenant", "beta"});
+  const std::string zeta_ = daemon_->IssueToken("zeta", {"--tenant", "zeta"});
+};
+
+TEST_F(TenantConnections, AreLimitedByTheTenantsMemoryAndOthersGetIn) {
+  std::vector<std::shared_ptr<grpc::Channel>> connections;
+  grpc::Status status;
+  while (status.ok() && connections.size() < 2 * kConnectionsMax)
+    status = Connect(acme_, connections);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("connections"));
+  EXPECT_THAT(status.error_message(), HasSubstr("tenant acme"));
+  EXPECT_THAT(status.error_message(), HasSubstr("request_memory (8.0 MiB)"));
+  EXPECT_LE(connections.size(), static_cast<std::size_t>(kConnectionsMax) + 1);
+  EXPECT_GE(connections.size(), static_cast<std::size_t>(kConnectionsMax) / 2);
+  // The last connection may have been accepted, and its call refused. The next one is refused.
+  status = Connect(acme_, connections);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_TRUE(CountReaches("phub_connections_refused_quota_total", 1));
+  // Another tenant, and administrators, get in at the same address.
+  std::vector<std::shared_ptr<grpc::Channel>> others;
+  for (int i = 0; i < 10; ++i) {
+    const grpc::Status other = Connect(zeta_, others);
+    EXPECT_TRUE(other.ok()) << other.error_message();
+  }
+  EXPECT_EQ(daemon_->AskAsRoot({"whoami"}).exit, Exit::WithCode(0));
+  // What is closed is returned.
+  connections.clear();
+  EXPECT_TRUE(CanConnectSoon(acme_));
+}
+
+TEST_F(TenantConnections, CallsInProgressAreLimitedToo) {
+  std::vector<std::shared_ptr<grpc::Channel>> connections;
+  constexpr int kConnectionsLeft = 4;
+  constexpr std::size_t kCallsLeft = kConnectionsLeft * kConnectionKib / kCallKib;
+  for (int i = 0; i < kConnectionsMax - kConnectionsLeft; ++i)
+    ASSERT_TRUE(Connect(beta_, connections).ok()) << i;
+  // Streams that never say which session they are for. phubd may see some of them later than calls.
+  struct Stream {
+    grpc::ClientContext context;
+    std::unique_ptr<Attend> call;
+  };
+  const auto sessions = v1::Session::NewStub(connections.back());
+  std::vector<std::unique_ptr<Stream>> streams;
+  grpc::Status status;
+  while (status.ok() && streams.size() < 3 * kCallsLeft) {
+    streams.push_back(std::make_unique<Stream>());
+    streams.back()->call = sessions->Attend(&streams.back()->context);
+    status = Ask(connections.back());
+  }
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("calls in progress"));
+  EXPECT_TRUE(CountReaches("phub_requests_refused_quota_total", 1));
+  std::vector<std::shared_ptr<grpc::Channel>> others;
+  const grpc::Status other = Connect(zeta_, others);
+  EXPECT_TRUE(other.ok()) << other.error_message();
+  for (const auto& stream : streams) stream->context.TryCancel();
+  for (const auto& stream : streams) (void)stream->call->Finish();
+  EXPECT_TRUE(CanConnectSoon(beta_));
+}
+
+}  // namespace
+}  // namespace phub::process
