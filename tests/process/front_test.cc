@@ -3,6 +3,7 @@
 #include <grpcpp/impl/client_unary_call.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -252,6 +253,12 @@ TEST_F(FrontTest, ItHasGivenUpWhatItDoesNotNeed) {
   EXPECT_EQ(StatusField(front, "Seccomp:"), 2u);  // a filter
 #endif
   EXPECT_EQ(StatusField(front, "Threads:"), 1u);
+  EXPECT_GT(getpriority(PRIO_PROCESS, static_cast<id_t>(front)),
+            getpriority(PRIO_PROCESS, static_cast<id_t>(daemon_->process().pid())));
+  std::ifstream file("/proc/" + std::to_string(front) + "/limits");
+  const std::string limits{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(limits, ::testing::ContainsRegex("Max core file size +0 +0"));
+  EXPECT_THAT(limits, ::testing::ContainsRegex("Max processes +0 +0"));
 }
 
 TEST_F(FrontTest, HeadersThatNameACallerMeanNothing) {
