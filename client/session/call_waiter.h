@@ -55,6 +55,32 @@ class CallWaiter {
     return std::move(answers.front());
   }
 
+  // The same. Calls notice() after `first`, and then every `again`, until the response is there.
+  template <typename Response, typename Start, typename Notice>
+  absl::StatusOr<Response> AwaitWithNotices(Start start, DurationNs first, DurationNs again,
+                                            Notice notice) {
+    struct Answer {
+      absl::StatusOr<Response> value = absl::AbortedError("the job ended");
+      bool arrived = false;
+    };
+    const auto answer = std::make_shared<Answer>();
+    start([this, answer](absl::StatusOr<Response> response) {
+      const std::lock_guard lock(mutex_);
+      answer->value = std::move(response);
+      answer->arrived = true;
+      changed_.notify_all();
+    });
+    std::unique_lock lock(mutex_);
+    for (DurationNs pause = first;; pause = again) {
+      const bool ended = changed_.wait_for(lock, std::chrono::nanoseconds(pause),
+                                           [&] { return answer->arrived || over_; });
+      if (ended) return answer->value;  // a copy: a late response still writes to the original
+      lock.unlock();
+      notice();
+      lock.lock();
+    }
+  }
+
   // Waits for `duration` or until the job is over. Returns true if the job is over.
   bool Pause(DurationNs duration) {
     std::unique_lock lock(mutex_);

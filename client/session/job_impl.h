@@ -58,6 +58,7 @@
 #include "client/session/lane_ways.h"
 #include "client/session/rack_batches.h"
 #include "client/session/rack_calls.h"
+#include "client/session/rack_join.h"
 #include "client/session/rack_lanes.h"
 #include "client/session/rack_leave.h"
 #include "client/session/rack_watch.h"
@@ -74,6 +75,7 @@ struct JobSettings {
   JobOptions options;
   std::shared_ptr<Connector> connector;
   std::string boot_id = {};  // this host's
+  DurationNs join_notice_after = kNoticeAfter;
 };
 
 class JobImpl final : public EngineListener,

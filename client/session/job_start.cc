@@ -87,6 +87,7 @@ Status JobImpl::JoinRackAndStart() {
   const JoinSettings join{.daemon = settings_.daemon,
                           .tenant = settings_.tenant,
                           .call_timeout = calls_.timeout(),
+                          .notice_after = settings_.join_notice_after,
                           .options = settings_.options};
   Result<DaemonLinks> links = JoinRack(join, *settings_.connector, calls_.waiter());
   if (!links.ok()) return links.status();

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/session/delayed_join.h"
 #include "client/session/fault_text.h"
 #include "common/base/host_name.h"
 #include "common/base/ids.h"
@@ -240,11 +241,7 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
 
 Status Joining::Reserve(DaemonLink& link) {
   const v1::JoinRequest request = RequestFor(link);
-  const auto join = [&] {
-    return waiter_.Await<v1::JoinResponse>([&](auto done) {
-      link.channel->Call<rpc::Join>(request, settings_.call_timeout, std::move(done));
-    });
-  };
+  const auto join = [&] { return CallJoin(settings_, link, request, waiter_); };
   auto response = join();
   // A daemon that has not yet detected the death of the old process reports that it is alive.
   const auto patience = std::chrono::steady_clock::now() + kTakeOverPatience;

@@ -27,10 +27,13 @@ inline constexpr std::uint32_t kProtocolVersionMax = 1;
 inline constexpr std::uint32_t kDaemonsMax = 64;  // per rack
 inline constexpr std::uint32_t kLanesMax = 4096;  // per worker: core loops of the whole rack
 
+inline constexpr DurationNs kNoticeAfter = 5 * kSecond;
+
 struct JoinSettings {
   Endpoint daemon;  // any daemon of the rack
   std::string tenant = {};
   DurationNs call_timeout = 0;
+  DurationNs notice_after = kNoticeAfter;  // a join that takes longer says what it waits for
   JobOptions options;
 };
 

@@ -100,6 +100,8 @@ class JobOpener {
   // a timeout.
   virtual void AskToOpen(const v1::JoinRequest& request, std::string_view peer_address,
                          const JobSettings& settings, Answer<v1::JoinResponse> answer) = 0;
+  // What ranks that join the job wait for now, and what to do; empty: they do not wait.
+  virtual std::string WhatRanksWaitFor(const std::string& tenant, const std::string& job) const = 0;
 };
 
 // Admits lanes from other racks (racks/peer_lanes.h).

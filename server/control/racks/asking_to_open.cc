@@ -6,6 +6,7 @@
 #include "server/control/on_control.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_opening.h"
+#include "server/control/racks/rack_run.h"
 #include "server/control/racks/topology_survey.h"
 #include "server/control/ranks/joins.h"
 
@@ -122,6 +123,31 @@ void RackOpening::RefuseLate(TimeNs now) {
                                                            late.request.job(), WhyNotOpened()))),
         {});
   }
+}
+
+std::string RackOpening::WhatRanksWaitFor(const std::string& tenant, const std::string& job) const {
+  PHUB_ON_CONTROL();
+  const std::string opener = context_.options.DescribeRack(RackIndex{0});
+  if (held_.Has(tenant, job)) {
+    if (survey_.AwaitsSurvey()) {
+      return fmt::format(
+          "the job's plan is not ready: it needs the racks' topology, which is {}; to set it, run "
+          "phubctl plan probe --apply",
+          survey_.DescribeTopology().state);
+    }
+    if (survey_.MayBeMeasuring()) {
+      return fmt::format(
+          "the job's plan is not ready: {} makes it, and may still be measuring the racks' "
+          "topology; its log says why (event=survey_begun, event=survey_failed)",
+          opener);
+    }
+    return WhyNotOpened();
+  }
+  const Job* const run = jobs_.FindRunningJob(tenant, job);
+  if (run == nullptr || run->rack_run == nullptr || run->rack_run->protocol.standing()) return {};
+  const std::string missing = UnreadyRacks(*run->rack_run);
+  return fmt::format("not all racks are ready for the job: {}",
+                     missing.empty() ? "see phubctl job get at " + opener : missing);
 }
 
 std::string RackOpening::WhyNotOpened() const {

@@ -63,6 +63,12 @@ std::list<HeldJoin> HeldJoins::Take(std::string_view tenant, std::string_view jo
   return TakeIf([&](const HeldJoin& held) { return IsOfRun(held, tenant, job, incarnation); });
 }
 
+bool HeldJoins::Has(std::string_view tenant, std::string_view job) const {
+  return std::ranges::any_of(joins_, [&](const HeldJoin& held) {
+    return held.request.tenant() == tenant && held.request.job() == job;
+  });
+}
+
 std::list<HeldJoin> HeldJoins::TakeLate(TimeNs now) {
   return TakeIf([&](const HeldJoin& held) { return now >= held.deadline; });
 }

@@ -34,6 +34,7 @@ class HeldJoins {
   [[nodiscard]] bool Add(HeldJoin held);
   std::list<HeldJoin> Take(std::string_view tenant, std::string_view job,
                            std::uint64_t incarnation);
+  bool Has(std::string_view tenant, std::string_view job) const;
   std::list<HeldJoin> TakeLate(TimeNs now);  // whose deadline is over
 
   // Whether this process of rack 0's daemon was asked to open the job already; if not, the caller

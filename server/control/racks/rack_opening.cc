@@ -287,6 +287,19 @@ void RackOpening::MarkReady(Job& job) {
   pending_calls_.AnswerAcknowledged(job);
 }
 
+// Only rack 0 knows them; empty elsewhere.
+std::string RackOpening::UnreadyRacks(const RackRun& run) const {
+  std::string missing;
+  for (std::uint32_t rack = 0; context_.options.rack_index == 0 && rack < run.racks.size();
+       ++rack) {
+    if (run.protocol.IsReady(RackIndex{rack})) continue;
+    missing += fmt::format("{}{}{}", missing.empty() ? "" : ", ",
+                           context_.options.DescribeRack(RackIndex{rack}),
+                           known_.DescribeTrouble(RackIndex{rack}));
+  }
+  return missing;
+}
+
 // A rack that restarts during the opening loses its part of it, and the opening would never finish.
 void RackOpening::CheckOpening(Job& job, TimeNs now) {
   PHUB_ON_CONTROL();
@@ -296,14 +309,7 @@ void RackOpening::CheckOpening(Job& job, TimeNs now) {
       !Has(run.protocol.On(RunEvent::kOpeningLate), RackAction::kFail)) {
     return;
   }
-  std::string missing;
-  for (std::uint32_t rack = 0; context_.options.rack_index == 0 && rack < run.racks.size();
-       ++rack) {
-    if (run.protocol.IsReady(RackIndex{rack})) continue;
-    missing += fmt::format("{}{}{}", missing.empty() ? "" : ", ",
-                           context_.options.DescribeRack(RackIndex{rack}),
-                           known_.DescribeTrouble(RackIndex{rack}));
-  }
+  const std::string missing = UnreadyRacks(run);
   ending_.Fail(job, ending_.MakeFault(
                         job, "rack_not_ready",
                         fmt::format("the job was not opened in all racks within {}{}{}",

@@ -65,6 +65,7 @@ class RackOpening final : public JobOpener {
   absl::StatusOr<Job*> Open(const v1::JoinRequest& request, const JobSettings& settings) override;
   void AskToOpen(const v1::JoinRequest& request, std::string_view peer_address,
                  const JobSettings& settings, Answer<v1::JoinResponse> answer) override;
+  std::string WhatRanksWaitFor(const std::string& tenant, const std::string& job) const override;
 
   void HandleOpenRequest(RackIndex from, const v1::PeerMessage& message);
   void HandleOpen(RackIndex from, const v1::PeerMessage& message);
@@ -94,6 +95,7 @@ class RackOpening final : public JobOpener {
                                Incarnation incarnation);
   DurationNs ExtraPatience() const;  // while the topology may be being measured
   std::string WhyNotOpened() const;
+  std::string UnreadyRacks(const RackRun& run) const;
 
   Context& context_;
   KnownRacks& known_;

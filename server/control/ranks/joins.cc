@@ -273,6 +273,17 @@ void Joins::TryWaiting() {
   }
 }
 
+void Joins::GetRack(const v1::GetRackRequest& request, Answer<v1::Rack> answer) {
+  PHUB_ON_CONTROL();
+  v1::Rack rack = local_rack_.DescribeRack();
+  local_rack_.DescribeSettings(rack);
+  if (!request.job().empty()) {
+    const std::string& tenant = request.tenant().empty() ? kDefaultTenant : request.tenant();
+    rack.set_waits_for(opener_.WhatRanksWaitFor(tenant, request.job()));
+  }
+  answer(absl::OkStatus(), rack);
+}
+
 void Joins::Join(const v1::JoinRequest& request, std::string_view peer_address,
                  Answer<v1::JoinResponse> answer) {
   JoinUntil(context_.clock.Now() + kJoinGrace, request, peer_address, std::move(answer));

@@ -48,6 +48,8 @@ class Joins {
         shares_(shares),
         opener_(opener) {}
 
+  // Describes the daemon's rack, and what ranks of the requested job wait for.
+  void GetRack(const v1::GetRackRequest& request, Answer<v1::Rack> answer);
   // `peer_address` is the address of the worker.
   void Join(const v1::JoinRequest& request, std::string_view peer_address,
             Answer<v1::JoinResponse> answer);

@@ -48,11 +48,8 @@ std::string ProblemInCores(const ControlOptions& options, std::size_t core_count
   return {};
 }
 
-void LocalRack::GetRack(const v1::GetRackRequest& /*request*/, Answer<v1::Rack> answer) {
-  PHUB_ON_CONTROL();
-  v1::Rack rack = DescribeRack();
+void LocalRack::DescribeSettings(v1::Rack& rack) const {
   Write(SettingsOfRack(context_.options), *rack.mutable_settings());
-  answer(absl::OkStatus(), rack);
 }
 
 v1::Rack LocalRack::DescribeRack() const {

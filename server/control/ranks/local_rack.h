@@ -36,8 +36,8 @@ class LocalRack {
         peer_racks_(peer_racks),
         configuration_(HashOfConfiguration(context.options)) {}
 
-  void GetRack(const v1::GetRackRequest& request, Answer<v1::Rack> answer);
   v1::Rack DescribeRack() const;
+  void DescribeSettings(v1::Rack& rack) const;
   // Checks a request against the rack and this daemon's index in it. Returns the number of core
   // loops of every daemon of the rack.
   absl::StatusOr<std::vector<std::uint32_t>> CheckRack(const v1::JoinRequest& request) const;

@@ -17,7 +17,7 @@
 #include "server/control/lanes/lanes.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/ranks/barriers.h"
-#include "server/control/ranks/local_rack.h"
+#include "server/control/ranks/joins.h"
 #include "server/control/ranks/seats.h"
 
 namespace phub::server {
@@ -37,8 +37,7 @@ template <typename Rpc>
 inline constexpr auto kControlMethod = nullptr;
 
 template <>
-inline constexpr auto kControlMethod<rpc::GetRack> =
-    PartMethod{&Control::local_rack, &LocalRack::GetRack};
+inline constexpr auto kControlMethod<rpc::GetRack> = PartMethod{&Control::joins, &Joins::GetRack};
 template <>
 inline constexpr auto kControlMethod<rpc::Commit> = PartMethod{&Control::seats, &Seats::Commit};
 template <>

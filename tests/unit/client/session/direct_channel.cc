@@ -18,12 +18,14 @@ absl::Status Ask(Rpc, FakeDaemon&, const typename Rpc::Request&, typename Rpc::R
                  const Cancelled&) {
   return absl::UnimplementedError("not of the fake daemon");
 }
-absl::Status Ask(rpc::GetRack, FakeDaemon& daemon, const v1::GetRackRequest&, v1::Rack& response,
-                 const Cancelled&) {
+absl::Status Ask(rpc::GetRack, FakeDaemon& daemon, const v1::GetRackRequest& request,
+                 v1::Rack& response, const Cancelled&) {
+  response.set_waits_for(daemon.WhyJoinWaits(request.job()));
   return daemon.HandleGetRack(response);
 }
 absl::Status Ask(rpc::Join, FakeDaemon& daemon, const v1::JoinRequest& request,
                  v1::JoinResponse& response, const Cancelled&) {
+  daemon.AwaitQuestion();
   return daemon.HandleJoin(request, response);
 }
 absl::Status Ask(rpc::Commit, FakeDaemon& daemon, const v1::CommitRequest&, v1::CommitResponse&,

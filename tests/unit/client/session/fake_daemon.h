@@ -78,6 +78,16 @@ class FakeDaemon final : public transport::LaneGate {
   }
   void StallLeave(std::chrono::milliseconds time) { leave_stall_ = time; }
   void StallJoin(std::chrono::milliseconds time) { join_stall_ = time; }
+  // Joins wait until the client has asked for the reason, which is this one.
+  void DelayJoin(const std::string& reason) { join_reason_ = reason; }
+  std::string WhyJoinWaits(const std::string& job) {
+    if (!job.empty()) job_asked_for_ = true;
+    return job.empty() ? "" : join_reason_;
+  }
+  void AwaitQuestion() const {
+    while (!join_reason_.empty() && !job_asked_for_)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   void RefuseLanes() { refuse_lanes_ = true; }
   void PlaceDifferently() { place_differently_ = true; }
   // This rank replaces one that died, and these are the versions of its keys.
@@ -203,6 +213,8 @@ class FakeDaemon final : public transport::LaneGate {
   absl::Status streams_refusal_;
   bool resumed_ = false;
   v1::GetVersionsResponse versions_;
+  std::string join_reason_;  // set before the first call
+  std::atomic<bool> job_asked_for_ = false;
   absl::StatusOr<v1::LoadedState> loaded_ = absl::NotFoundError("nothing was loaded");
   LaneLayout layout_;
   std::vector<std::vector<std::uint32_t>> chunk_bytes_;  // by core and chunk

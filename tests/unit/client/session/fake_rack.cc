@@ -45,12 +45,13 @@ FakeRack::FakeRack(const std::vector<std::uint32_t>& core_counts, FakeDaemonOpti
 }
 
 Result<Job> FakeRack::Join(JobOptions options, std::size_t through,
-                           std::chrono::milliseconds call_timeout) {
+                           std::chrono::milliseconds call_timeout, DurationNs notice_after) {
   auto state = JobImpl::Join({.daemon = *ParseEndpoint(daemons_[through]->name()),
                               .call_timeout = call_timeout,
                               .options = std::move(options),
                               .connector = std::make_shared<DirectConnector>(*this),
-                              .boot_id = FakeDaemon::kBootId});
+                              .boot_id = FakeDaemon::kBootId,
+                              .join_notice_after = notice_after});
   if (!state.ok()) return state.status();
   return JobAccess::Make(*std::move(state));
 }

@@ -24,7 +24,8 @@ class FakeRack {
   FakeDaemon& operator[](std::size_t i) { return *daemons_[i]; }
   // Joins through the daemon at this position.
   Result<Job> Join(JobOptions options, std::size_t through = 0,
-                   std::chrono::milliseconds call_timeout = std::chrono::milliseconds(5'000));
+                   std::chrono::milliseconds call_timeout = std::chrono::milliseconds(5'000),
+                   DurationNs notice_after = 5 * kSecond);
   // New connections to this daemon fail.
   void Hide(std::size_t i) { hidden_[i] = true; }
 

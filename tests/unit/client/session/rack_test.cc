@@ -6,8 +6,11 @@
 #include <functional>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "common/base/log.h"
 #include "phub/client.h"
 #include "tests/unit/client/session/fake_rack.h"
 
@@ -44,6 +47,21 @@ class RackTest : public ::testing::Test {
   std::optional<Job> job_;
   std::optional<Key> key_;
 };
+
+TEST(DelayedJoin, SaysWhatItWaitsFor) {
+  static std::vector<std::string> lines;
+  lines.clear();
+  SetLogSink([](void*, LogLevel, const std::string& line) { lines.push_back(line); }, nullptr);
+  FakeRack rack({1});
+  rack[0].DelayJoin("the job's plan is not ready");
+  auto job = rack.Join({.job = "digits", .rank = 0, .world_size = 1}, 0, milliseconds(30'000),
+                       kMillisecond);
+  SetLogSink(nullptr, nullptr);
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  EXPECT_THAT(lines, ::testing::Contains(
+                         AllOf(HasSubstr("event=join_delayed job=digits rank=0 daemon=127.0.0.1"),
+                               HasSubstr("reason=\"the job's plan is not ready\""))));
+}
 
 TEST_F(RackTest, RoundsGoThroughTheCoresOfAllDaemons) {
   Join();

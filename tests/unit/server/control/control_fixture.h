@@ -130,7 +130,7 @@ class ControlTest : public ::testing::Test {
     control().part().Method(request, answer);                \
     return call;                                             \
   }
-  PHUB_CALL(local_rack, GetRack, GetRackRequest, Rack)
+  PHUB_CALL(joins, GetRack, GetRackRequest, Rack)
   PHUB_CALL(keys, AddKeys, AddKeysRequest, AddKeysResponse)
   PHUB_CALL(lanes, OpenLanes, OpenLanesRequest, OpenLanesResponse)
   PHUB_CALL(stall_reports, ListStalls, ListStallsRequest, ListStallsResponse)

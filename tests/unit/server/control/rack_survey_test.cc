@@ -57,6 +57,11 @@ class RackSurveyTest : public RackJobsTest {
     request.set_job(job);
     return node(rack).GetJob(request)->response.exchange();
   }
+  std::string WaitsFor(std::uint32_t rack, const std::string& job) {
+    v1::GetRackRequest request;
+    request.set_job(job);
+    return node(rack).GetRack(request)->response.waits_for();
+  }
   static std::string TextOf(const MeasuredTopology& measured) {
     return plan::TopologyToJson(*measured.topology);
   }
@@ -105,6 +110,12 @@ TEST_F(RackSurveyTest, JobsThatComeEarlierWaitAndArePlannedForIt) {
   Settle();
   Advance(3 * node(0).options.liveness_timeout);
   for (const auto& call : calls) ASSERT_FALSE(call->answered()) << call->message();
+  EXPECT_THAT(WaitsFor(0, "digits"),
+              AllOf(HasSubstr("plan is not ready"), HasSubstr("which is being measured"),
+                    HasSubstr("phubctl plan probe --apply")));
+  EXPECT_THAT(WaitsFor(1, "digits"),
+              AllOf(HasSubstr("plan is not ready"), HasSubstr("rack 0 (node0:7700) makes it")));
+  EXPECT_EQ(WaitsFor(0, "other"), "");
   Survey(Measured(1));
   for (const auto& call : calls) EXPECT_TRUE(call->ok()) << call->message();
   for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
