@@ -106,9 +106,9 @@ function(phub_library name)
   endif()
 endfunction()
 
-# Tests take longer to compile than to run. The options must be equal for all tests and for their
-# precompiled headers.
-set(PHUB_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
+# Tests take longer to compile than to run: five files of tests take 35 CPU seconds with -Og, 46 with
+# -O1. The options must be equal for all tests and for their precompiled headers.
+set(PHUB_TEST_OPTIONS $<$<CONFIG:Release>:-Og>)
 if(PHUB_SANITIZE)
   list(APPEND PHUB_TEST_OPTIONS -O0)
 endif()
@@ -119,9 +119,10 @@ if(PHUB_SANITIZE MATCHES "undefined")
   list(APPEND PHUB_TEST_OPTIONS -fno-sanitize=undefined)
 endif()
 
-# PROCESSORS of a test that keeps one core busy. Without sanitizers, tests/run runs twice as many tests
-# at once as there are cores, because most of them wait most of the time; a busy one counts as two.
-# With sanitizers most tests are busy, and each counts as one.
+# PROCESSORS of a test that keeps one core busy. Without sanitizers, tests/run runs 2.5 times as many
+# tests at once as there are cores, because most of them wait most of the time; a busy one counts as two.
+# With sanitizers most tests are busy for about two thirds of their time, each counts as one, and 1.5
+# times as many run at once.
 set(PHUB_BUSY 2)
 if(PHUB_SANITIZE)
   set(PHUB_BUSY 1)
