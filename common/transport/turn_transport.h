@@ -36,10 +36,12 @@ template <typename Entry>
 class TurnTransport : public Transport {
  public:
   void SetLanding(ConnectionId connection, std::span<const LandingSlot> landing) final {
+    owner_.AssertOwned();
     if (Entry* entry = table_.Live(connection)) entry->landing = landing;
   }
 
   void Close(ConnectionId connection) final {
+    owner_.AssertOwned();
     Entry* entry = table_.Live(connection);
     if (entry == nullptr || entry->ends()) return;
     End(*entry, TransportError::kLocalClosed, ProtocolError::kNone);
@@ -47,6 +49,7 @@ class TurnTransport : public Transport {
   }
 
   void Hold(ConnectionId connection, bool held) final {
+    owner_.AssertOwned();
     Entry* entry = table_.Live(connection);
     if (entry == nullptr || entry->ends()) return;
     entry->held = held;
@@ -95,6 +98,7 @@ class TurnTransport : public Transport {
   }
 
   void Release(std::span<const Completion> completions) final {
+    owner_.AssertOwned();
     for (const Completion& completion : completions) {
       if (completion.kind != CompletionKind::kReceived) continue;
       Entry* entry = table_.Live(completion.connection);
@@ -114,6 +118,7 @@ class TurnTransport : public Transport {
   // given id and returns false if the system refuses.
   template <typename ConnectionType, typename Watch>
   Entry* AdoptAs(Connection& connection, std::span<const LandingSlot> landing, Watch watch) {
+    owner_.AssertOwned();
     auto* ours = dynamic_cast<ConnectionType*>(&connection);
     PHUB_CHECK(ours != nullptr, "adopted a connection of another transport");
     const Entry* vacant = table_.Vacant();
@@ -202,10 +207,12 @@ class TurnTransport : public Transport {
 
   // Requires room for at least one completion.
   std::size_t Serve(Entry& entry, std::span<Completion> completions, std::size_t& budget_bytes) {
+    PHUB_DCHECK(!completions.empty() && budget_bytes > 0);
     if (!entry.ends()) {
       std::size_t turn_bytes = std::min(kTurnBytes, budget_bytes);
       const std::size_t before = turn_bytes;
       Send(entry, turn_bytes);
+      PHUB_CHECK(turn_bytes <= before, "left={} of={}", turn_bytes, before);
       budget_bytes -= before - turn_bytes;
     }
     std::size_t count = ReportSent(entry, completions);
@@ -249,6 +256,7 @@ class TurnTransport : public Transport {
       completion.connection = table_.IdOf(entry);
       completion.message = message;
     }
+    PHUB_CHECK(turn_bytes <= before, "left={} of={}", turn_bytes, before);
     budget_bytes -= before - turn_bytes;
     return count;
   }

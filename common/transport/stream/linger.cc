@@ -1,5 +1,7 @@
 #include "common/transport/stream/linger.h"
 
+#include "common/base/check.h"
+
 namespace phub::transport {
 namespace {
 
@@ -30,6 +32,7 @@ DurationNs Linger::Take(TimeNs now, bool flows) {
   came_ = false;
   if (!flows) flow_bytes_ = 0;
   if (bytes_ == 0 || flow_bytes_ < kFlowFactor * bytes_) return 0;
+  PHUB_DCHECK(now >= flow_since_, "now={} since={}", now, flow_since_);
   const double share = static_cast<double>(bytes_) / static_cast<double>(flow_bytes_);
   const double wait_ns = share * static_cast<double>(now - flow_since_);
   if (wait_ns < static_cast<double>(kShortest)) return 0;

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <climits>
 #include <utility>
 
 #include "common/base/check.h"
@@ -45,6 +46,7 @@ TcpConnection::TcpConnection(Descriptor socket, std::uint8_t version, const Stre
 }
 
 IoResult TcpConnection::Readv(std::span<const iovec> parts) {
+  PHUB_DCHECK(!parts.empty() && parts.size() <= IOV_MAX, "parts={}", parts.size());
   msghdr message = HeaderOf(parts);
   ssize_t got = 0;
   do {
@@ -62,6 +64,7 @@ IoResult TcpConnection::Readv(std::span<const iovec> parts) {
 }
 
 IoResult TcpConnection::Writev(std::span<const iovec> parts) {
+  PHUB_DCHECK(!parts.empty() && parts.size() <= IOV_MAX, "parts={}", parts.size());
   const msghdr message = HeaderOf(parts);
   ssize_t put = 0;
   do {

@@ -48,6 +48,7 @@ class TlsSession::Parts {
   }
   void Advance(std::size_t bytes) {
     while (bytes > 0) {
+      PHUB_CHECK(!done(), "the caller offers {} bytes less than it did before", bytes);
       const std::size_t step = std::min(bytes, run_bytes());
       offset_ += step;
       bytes -= step;
@@ -97,6 +98,7 @@ std::unique_ptr<TlsSession> TlsSession::MakeDaemon(int socket, std::span<const s
 }
 
 TlsSession::Step TlsSession::Handshake() {
+  PHUB_CHECK(!is_lane(), "the handshake is over");
   // Before a client's first bytes, the socket can only have an unencrypted refusal: do not read it.
   drained_ = SSL_is_server(session_.get()) == 0 && SSL_in_before(session_.get()) == 1;
   ERR_clear_error();
@@ -120,6 +122,7 @@ TlsSession::Step TlsSession::Handshake() {
 void TlsSession::BecomeLane(std::uint64_t bytes_per_key) {
   finder_ = nullptr;
   OPENSSL_cleanse(key_.data(), key_.size());
+  PHUB_CHECK(!is_lane() && bytes_per_key > 0, "bytes_per_key={}", bytes_per_key);
   bytes_per_key_ = bytes_per_key;
   PHUB_CHECK(!has_unsent());
   out_capacity_ = kCiphertextBytes + kRecordBytesMax + kRecordOverheadMax + kSideBytes;
@@ -167,6 +170,7 @@ bool TlsSession::ReadRecord(std::span<std::byte> into, std::size_t& bytes) {
 }
 
 IoResult TlsSession::Readv(std::span<const iovec> parts, bool hangup) {
+  PHUB_DCHECK(!parts.empty());
   if (end_ != End::kOpen) return Ended(0);
   hangup_ = hangup;
   drained_ = false;
@@ -195,7 +199,7 @@ bool TlsSession::Encrypt(std::span<const std::byte> plain) {
   key_bytes_ += plain.size();
   std::size_t bytes = 0;
   ERR_clear_error();
-  // There is room for the whole record.
+  PHUB_DCHECK(plain.size() <= room(), "bytes={} room={}", plain.size(), room());
   return SSL_write_ex(session_.get(), plain.data(), plain.size(), &bytes) == 1 &&
          bytes == plain.size();
 }
@@ -224,6 +228,7 @@ bool TlsSession::EncryptSome(Parts& parts, std::size_t& bytes) {
 }
 
 IoResult TlsSession::Writev(std::span<const iovec> offered) {
+  PHUB_DCHECK(!offered.empty());
   Flush();
   if (has_unsent() && !write_failed_) return {0, IoStatus::kDrained};
   std::size_t moved = std::exchange(ahead_bytes_, 0);

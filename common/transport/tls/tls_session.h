@@ -61,8 +61,10 @@ class TlsSession {
   const char* failure() const { return failure_; }
   // Call once after the handshake: allocates the largest buffers. Nothing is allocated after that.
   void BecomeLane(std::uint64_t bytes_per_key = kBytesPerKey);
+  bool is_lane() const { return bytes_per_key_ > 0; }
 
-  // See ByteStream. `hangup`: the kernel has reported that the peer sends no more.
+  // See ByteStream. `hangup`: the kernel has reported that the peer sends no
+  // more.
   IoResult Readv(std::span<const iovec> parts, bool hangup);
   IoResult Writev(std::span<const iovec> parts);
   // Sends the close alert to the peer, if that is possible without waiting.

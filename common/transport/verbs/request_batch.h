@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <span>
 
+#include "common/base/check.h"
+
 namespace phub::transport {
 
 // Observes posted work requests, for tests that check where reads and writes go. Called on the
@@ -29,6 +31,7 @@ class RequestBatch {
 
   // REQUIRES: !full().
   ibv_send_wr& Add(ibv_wr_opcode opcode) {
+    PHUB_DCHECK(!full());
     ibv_send_wr& request = requests_[count_];
     request = {};
     request.opcode = opcode;
@@ -40,14 +43,20 @@ class RequestBatch {
   static void AddPart(ibv_send_wr& request, const std::byte* data, std::size_t bytes,
                       std::uint32_t local_key) {
     if (bytes == 0) return;
+    PHUB_DCHECK(request.num_sge < kPartsMax);
     request.sg_list[request.num_sge++] = {.addr = reinterpret_cast<std::uintptr_t>(data),
                                           .length = static_cast<std::uint32_t>(bytes),
                                           .lkey = local_key};
   }
-  ibv_send_wr& last() { return requests_[count_ - 1]; }
+  // REQUIRES: !empty().
+  ibv_send_wr& last() {
+    PHUB_DCHECK(!empty());
+    return requests_[count_ - 1];
+  }
 
-  // False if the queue pair rejects a request.
+  // REQUIRES: !empty(). False if the queue pair rejects a request.
   [[nodiscard]] bool Post(ibv_qp* queue_pair, WorkRequestObserver* observer) {
+    PHUB_DCHECK(!empty() && requests_[count_ - 1].next == nullptr);
     if (observer != nullptr) {
       for (std::size_t i = 0; i < count_; ++i) observer->OnPost(requests_[i]);
     }

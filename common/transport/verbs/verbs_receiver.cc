@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -45,7 +46,11 @@ VerbsReceiver::VerbsReceiver(VerbsEnd end, const VerbsReceiveMemory& memory,
       asked_memory_(end == VerbsEnd::kClient
                         ? MappedMemory::Allocate(std::size_t{kChunksPerShardMax} * sizeof(Asked),
                                                  MappedMemory::Backing::kOnTouch)
-                        : MappedMemory{}) {}
+                        : MappedMemory{}) {
+  PHUB_CHECK(messages_max > 0 && memory.inbox != nullptr &&
+                 std::has_single_bit(memory.inbox_bytes) && memory.inbox_bytes >= kInboxUnitBytes,
+             "messages_max={} inbox_bytes={}", messages_max, memory.inbox_bytes);
+}
 
 void VerbsReceiver::NoteAsked(const wire::MessageHeader& header) {
   if (end_ != VerbsEnd::kClient || header.chunk.value >= kChunksPerShardMax) return;

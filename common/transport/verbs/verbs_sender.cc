@@ -38,6 +38,10 @@ VerbsSender::VerbsSender(VerbsEnd end, std::uint32_t capacity, const VerbsSendMe
                         ? std::make_unique<PeerRegion[]>(VerbsDomain::kRegionsMax)
                         : nullptr) {
   PHUB_CHECK(capacity > 0 && limits.requests > kTakenReserve);
+  PHUB_CHECK(memory.heads != nullptr && memory.outbox != nullptr &&
+                 memory.outbox_bytes >= kPiecesPerBox * kInboxUnitBytes &&
+                 memory.outbox_bytes % kInboxUnitBytes == 0,
+             "outbox_bytes={}", memory.outbox_bytes);
 }
 
 void VerbsSender::SetPeer(const wire::VerbsOffer& offer) {
@@ -133,6 +137,7 @@ bool VerbsSender::FindInbox(std::size_t bytes, std::uint32_t& unit, std::uint32_
 }
 
 bool VerbsSender::HasOutbox(std::size_t bytes) const {
+  PHUB_DCHECK(bytes <= memory_.outbox_bytes, "bytes={}", bytes);
   const std::size_t at = outbox_put_ % memory_.outbox_bytes;
   const std::size_t skipped =
       at + bytes > memory_.outbox_bytes ? memory_.outbox_bytes - at : std::size_t{0};
@@ -187,6 +192,7 @@ bool VerbsSender::PostBatch(RequestBatch& batch, ibv_qp* queue_pair, std::uint64
 bool VerbsSender::SendTaken(ibv_qp* queue_pair, std::uint64_t work_request_id,
                             std::uint32_t immediate, VerbsCounters& counters,
                             WorkRequestObserver* observer) {
+  PHUB_CHECK(CanSendTaken(), "posted={} done={}", posted_, done_);
   RequestBatch batch;
   ibv_send_wr& request = batch.Add(IBV_WR_RDMA_WRITE_WITH_IMM);
   request.imm_data = htonl(immediate);
@@ -315,6 +321,8 @@ bool VerbsSender::StepDirect(const Request& request, RequestBatch& batch, VerbsC
   const std::size_t head_bytes = front_.way == Way::kSlot ? wire::kHeaderBytes : 0;
   const std::size_t total = head_bytes + request.payload.size();
   const auto bytes = static_cast<std::size_t>(PieceMax(request, head_bytes));
+  PHUB_DCHECK(bytes > 0 && front_.put + bytes <= total, "put={} bytes={} total={}", front_.put,
+              bytes, total);
   const bool last = front_.put + bytes == total;
   // A reply in several writes needs a header in the inbox, because the last write's immediate
   // cannot describe the whole reply.
