@@ -36,8 +36,10 @@ void RunOver(const std::string& name, std::size_t aggregators) {
   const TemporaryFolder folder;
   const std::string file = folder.Write("racks.json", plan::TopologyToJson(*topology));
   const std::size_t count = topology->members().size();
-  const RackProcess racks(count + aggregators, {"--cores", "1", "--pin", "off", "--topology", file},
-                          RackProcess::Kind::kManyRacks, aggregators);
+  const RackProcess racks(
+      count + aggregators,
+      {"--cores", "1", "--pin", "off", "--topology", file, "--liveness-timeout", kPatientLiveness},
+      RackProcess::Kind::kManyRacks, aggregators);
   ASSERT_TRUE(racks.serving()) << racks.Outputs();
   for (const char* planner : {"in-switch", "sharded-star"}) {
     for (std::uint64_t seed = 0; seed < RackJobsPerPlanner(); ++seed) {

@@ -39,7 +39,8 @@ void RunOver(const std::string& name, std::uint32_t daemons, std::size_t aggrega
   const TemporaryFolder folder;
   std::vector<std::string> arguments = kSmall;
   arguments.insert(arguments.end(),
-                   {"--topology", folder.Write("racks.json", plan::TopologyToJson(*topology))});
+                   {"--topology", folder.Write("racks.json", plan::TopologyToJson(*topology)),
+                    "--liveness-timeout", kPatientLiveness});
   const std::size_t count = (topology->members().size() + aggregators) * daemons;
   const RackProcess racks(count, arguments, RackProcess::Kind::kManyRacks, aggregators, daemons);
   ASSERT_TRUE(racks.serving()) << racks.Outputs();

@@ -35,7 +35,7 @@ class Racks : public ::testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(Racks, EveryPlanHasTheBitsOfTheSerialOracle) {
   const std::uint32_t count = GetParam();
-  const auto racks = StartRacks(count);
+  const auto racks = StartRacks(count, {"--liveness-timeout", kPatientLiveness});
   ASSERT_TRUE(racks->serving()) << racks->Outputs();
   const auto topology = plan::Generate(fmt::format("switch:{}", count));
   ASSERT_TRUE(topology.ok());

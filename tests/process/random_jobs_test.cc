@@ -20,7 +20,8 @@ class RandomJobs : public ::testing::Test {
   void SetUp() override {
     for (std::size_t daemons = 1; daemons <= 3; ++daemons) {
       racks_.push_back(std::make_unique<RackProcess>(
-          daemons, std::vector<std::string>{"--cores", "2", "--pin", "off"}));
+          daemons, std::vector<std::string>{"--cores", "2", "--pin", "off", "--liveness-timeout",
+                                            kPatientLiveness}));
       ASSERT_TRUE(racks_.back()->serving()) << racks_.back()->Outputs();
     }
   }

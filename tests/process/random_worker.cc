@@ -1,6 +1,7 @@
 #include "tests/process/random_worker.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -37,7 +38,9 @@ class Worker {
          .clip_norm = job_.clip_norm,
          .skip_nonfinite = job_.skip_nonfinite,
          .transport = random_.Chance(1, 3) ? TransportChoice::kTcp : TransportChoice::kAuto,
-         .plan = job_.plan});
+         .plan = job_.plan,
+         // If a rank fails, the others end as well, and the test says why.
+         .join_timeout = std::chrono::seconds(60)});
     if (!job.ok()) return Wrong("join", job.status());
     if (Status status = AddKeys(*job); !status.ok()) return Wrong("add keys", status);
     own_.resize(keys_.size());
