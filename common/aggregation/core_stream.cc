@@ -86,26 +86,21 @@ void CoreStream::LaneReopened(Rank rank, CoreActions& actions) {
   for (const Place* place : open) actions.push_back(AssignmentOf(*place, rank));
 }
 
-CoreStream::Age CoreStream::AgeOf(ChunkIndex chunk, Iteration iteration) const {
+std::optional<bool> CoreStream::AnswerOld(Rank rank, ChunkIndex chunk, Iteration iteration,
+                                          CoreActions& actions) const {
+  if (!IsRank(rank) || chunk.value >= chunks_.size()) return false;
   const Iteration present = chunks_[chunk.value].iteration;
-  if (iteration == present) return Age::kPresent;
-  return iteration.value + 1 == present.value ? Age::kComplete : Age::kImpossible;
+  if (iteration == present) return std::nullopt;
+  if (iteration.value + 1 != present.value) return false;
+  actions.push_back(
+      {.kind = CoreAction::Kind::kAnswer, .rank = rank, .chunk = chunk, .iteration = iteration});
+  return true;
 }
 
 bool CoreStream::Announce(Rank rank, LeaseNumber lease, ChunkIndex chunk, Iteration iteration,
                           CoreActions& actions) {
-  if (!IsRank(rank) || chunk.value >= chunks_.size()) return false;
+  if (const auto done = AnswerOld(rank, chunk, iteration, actions)) return *done;
   Chunk& announced = chunks_[chunk.value];
-  switch (AgeOf(chunk, iteration)) {
-    case Age::kImpossible: return false;
-    case Age::kComplete:
-      actions.push_back({.kind = CoreAction::Kind::kAnswer,
-                         .rank = rank,
-                         .chunk = chunk,
-                         .iteration = iteration});
-      return true;
-    case Age::kPresent: break;
-  }
   // For an old stream. The rank will push the chunk once it learns that the stream has ended.
   if (lease == kNoLease || lease != lease_) return true;
   if ((announced.announced & RankBit(rank.value)) != 0) return true;  // again, on a new lane
@@ -135,18 +130,8 @@ void CoreStream::AskForPushes(ChunkIndex chunk, CoreActions& actions) {
 }
 
 bool CoreStream::Push(Rank rank, ChunkIndex chunk, Iteration iteration, CoreActions& actions) {
-  if (!IsRank(rank) || chunk.value >= chunks_.size()) return false;
+  if (const auto done = AnswerOld(rank, chunk, iteration, actions)) return *done;
   Chunk& pushed = chunks_[chunk.value];
-  switch (AgeOf(chunk, iteration)) {
-    case Age::kImpossible: return false;
-    case Age::kComplete:
-      actions.push_back({.kind = CoreAction::Kind::kAnswer,
-                         .rank = rank,
-                         .chunk = chunk,
-                         .iteration = iteration});
-      return true;
-    case Age::kPresent: break;
-  }
   // A rank that has announced a chunk pushes it only when asked to, or after the stream has ended.
   if ((pushed.announced & RankBit(rank.value)) != 0) return false;
   pushed.pushed |= RankBit(rank.value);

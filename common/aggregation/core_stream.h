@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/aggregation/packet.h"
@@ -30,7 +31,7 @@ inline constexpr Rank kEveryRank = Rank::Max();
 struct CoreAction {
   enum class Kind : std::uint8_t {
     // To `rank` or every rank, over tcp.
-    kStreamIs,  // `lease` is the present stream; kNoLease: there is none
+    kStreamIs,  // `lease` is the present stream; kNoLease: no stream is open
     kAssign,    // the chunk's iteration has `position` in stream `lease`
     kUseTcp,    // push the chunk's iteration over tcp
     kAnswer,    // the parameters of this iteration, which the rank has missed
@@ -114,9 +115,12 @@ class CoreStream {
     std::uint32_t folded_count = 0;
     std::vector<bool> folded;  // by block
   };
-  enum class Age : std::uint8_t { kImpossible, kComplete, kPresent };
 
-  Age AgeOf(ChunkIndex chunk, Iteration iteration) const;
+  // Handles a rank's message that is not about the present iteration of a chunk: an answer if that
+  // iteration is complete. Returns what the message's function returns; nothing if the message is
+  // about the present iteration.
+  std::optional<bool> AnswerOld(Rank rank, ChunkIndex chunk, Iteration iteration,
+                                CoreActions& actions) const;
   bool IsRank(Rank rank) const { return rank.value < ranks_; }
   CoreAction About(CoreAction::Kind kind, ChunkIndex chunk) const;
   CoreAction AssignmentOf(const Place& place, Rank rank) const;

@@ -5,8 +5,8 @@
 // A chunk's iteration takes one of two ways. The core loop decides which, equally for all ranks:
 //   stream  announce it over tcp; the core loop assigns a position; send its blocks as datagrams,
 //           probe until the position is taken
-//   tcp     push it over tcp, as if there were no stream: there is none, or it ended before the
-//           position was taken, or another rank has pushed this iteration over tcp
+//   tcp     push it over tcp, because no stream is open, the stream ended before the position was
+//           taken, or another rank has pushed this iteration over tcp
 // On both ways the parameters come at the end.
 //
 // A block's contribution is known to be at the aggregator once it answers HAVE. Even then the block
@@ -54,7 +54,7 @@ class WorkerStream {
 
   // --- From the core loop, over tcp, in the order in which it sent them. False: the message is
   // impossible, and the lane must be closed.
-  // The present stream; kNoLease if there is none. Also the first message on each new lane.
+  // The present stream, or kNoLease. It is also the first message on each new lane.
   void StreamIs(LeaseNumber lease, WorkerActions& actions);
   [[nodiscard]] bool Assign(LeaseNumber lease, Position position, ChunkIndex chunk,
                             Iteration iteration, WorkerActions& actions);

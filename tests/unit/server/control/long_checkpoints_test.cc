@@ -57,6 +57,20 @@ class LongCheckpointTest : public CheckpointTest {
     }
     return first;
   }
+  void LoadTheRest(LoadId load) {
+    for (const auto tensor : {v1::STATE_TENSOR_PARAMETERS, v1::STATE_TENSOR_OPTIMIZER_0}) {
+      v1::LoadStateRequest part;
+      AddPiece(part, 0, tensor, 600);
+      AddPiece(part, 1, tensor, 300);
+      for (std::uint32_t key = 2; key < kManyKeys + 2; ++key)
+        AddPiece(part, key, tensor, kElementsOfEach);
+      ASSERT_TRUE(control().loads().LoadPart(load, part).ok());
+    }
+    auto [finished, answer] = Expect<v1::LoadStateResponse>();
+    control().loads().FinishLoad(load, answer);
+    RunAll();
+    ASSERT_TRUE(finished->ok()) << finished->message();
+  }
   static void AddPiece(v1::LoadStateRequest& part, std::uint32_t key, v1::StateTensor tensor,
                        std::size_t elements) {
     v1::StatePiece& piece = *part.add_pieces();
@@ -158,18 +172,7 @@ TEST_F(LongCheckpointTest, NothingOfALoadIsDoneUnderTheLock) {
   RunAll();
   EXPECT_TRUE(resumed);
   EXPECT_GT(control().memory_bytes(), used_before);
-  for (const auto tensor : {v1::STATE_TENSOR_PARAMETERS, v1::STATE_TENSOR_OPTIMIZER_0}) {
-    v1::LoadStateRequest part;
-    AddPiece(part, 0, tensor, 600);
-    AddPiece(part, 1, tensor, 300);
-    for (std::uint32_t key = 2; key < kManyKeys + 2; ++key)
-      AddPiece(part, key, tensor, kElementsOfEach);
-    ASSERT_TRUE(control().loads().LoadPart(*load, part).ok());
-  }
-  auto [finished, answer] = Expect<v1::LoadStateResponse>();
-  control().loads().FinishLoad(*load, answer);
-  RunAll();
-  ASSERT_TRUE(finished->ok()) << finished->message();
+  LoadTheRest(*load);
   for (const auto& core : cores) {
     const JobShard& shard = Shard(*core);
     ASSERT_NE(shard.loaded, nullptr);
@@ -244,12 +247,6 @@ class PagesTest : public LongCheckpointTest {
  protected:
   static constexpr std::uint32_t kPage = 100;
   PagesTest() { options.turn.keys = kPage; }
-  void Finish(LoadId load) {
-    auto [finished, answer] = Expect<v1::LoadStateResponse>();
-    control().loads().FinishLoad(load, answer);
-    RunAll();
-    ASSERT_TRUE(finished->ok()) << finished->message();
-  }
 };
 
 TEST_F(PagesTest, VersionsOfManyKeysArriveInPages) {
@@ -296,15 +293,7 @@ TEST_F(PagesTest, TheKeysOfALoadedCheckpointArriveInPages) {
   const auto load = control().loads().BeginLoad(FirstOfLoad());
   ASSERT_TRUE(load.ok()) << load.status();
   RunAll();
-  for (const auto tensor : {v1::STATE_TENSOR_PARAMETERS, v1::STATE_TENSOR_OPTIMIZER_0}) {
-    v1::LoadStateRequest part;
-    AddPiece(part, 0, tensor, 600);
-    AddPiece(part, 1, tensor, 300);
-    for (std::uint32_t key = 2; key < kManyKeys + 2; ++key)
-      AddPiece(part, key, tensor, kElementsOfEach);
-    ASSERT_TRUE(control().loads().LoadPart(*load, part).ok());
-  }
-  Finish(*load);
+  LoadTheRest(*load);
   v1::GetLoadedStateRequest request;
   request.set_session_id(sessions[1]);
   request.set_page_size(kPage + 1);
