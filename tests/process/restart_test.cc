@@ -114,13 +114,14 @@ TEST_P(Restart, KilledAtRandomInstantsTheBitsAreThoseOfAnUndisturbedRun) {
     return;
   }
   const std::uint32_t kills = std::getenv("PHUB_TEST_LONG") != nullptr ? 60 : kKillsPerRun;
-  for (std::uint64_t seed = 1; killed < kills; ++seed) {
-    ASSERT_LT(seed, 4 * kills) << "trainings end before their workers are killed";
+  // Until enough were killed, and enough of them in the training: how many a run kills while it
+  // starts depends on how busy the machine is.
+  for (std::uint64_t seed = 1; killed < kills || resumed * 4 < kills; ++seed) {
+    ASSERT_LT(seed, 4 * kills) << "trainings end before their workers are killed: " << killed
+                               << " killed, " << resumed << " resumed";
     ASSERT_EQ(Kill(seed, killed, resumed), "") << "reproduce with: PHUB_KILL_SEED=" << seed << "\n"
                                                << rack_.Outputs();
   }
-  // Expect: not only the start of the training was disturbed.
-  EXPECT_GE(resumed * 4, killed);
   for (std::size_t daemon = 0; daemon < rack_.size(); ++daemon)
     EXPECT_TRUE(rack_.daemon(daemon).IsRunning());
 }
