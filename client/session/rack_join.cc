@@ -230,6 +230,7 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
   request.set_host(HostName());
   request.set_pid(static_cast<std::uint32_t>(getpid()));
   request.set_dumps(true);
+  request.set_keeps_lanes(true);
   request.set_configuration(rack_.configuration());
   if (links_.size() > 1) *request.mutable_settings() = rack_.settings();
   request.set_daemon(link.position);

@@ -2,7 +2,7 @@
 // server, records, checkpoints and messages are derived from the rows. Constant data; any thread.
 //
 // To add an optimizer, add its formula and value to optimizers.h, its row to optimizer_table.cc,
-// its kernel to common/simd/updates-inl.h, its value to proto/phub/v1/session.proto and its struct
+// its kernel to common/simd/updates-inl.h, its value to proto/phub/v1/keys.proto and its struct
 // to client/include/phub/types.h. Tests compare these five.
 #pragma once
 

@@ -326,7 +326,8 @@ TimeNs Control::NextTimer(const Job& job) const {
     if (member.lanes_kept) {
       next = std::min(next, parts_->liveness.next_look());
     } else if (!member.silent) {
-      next = std::min(next, member.last_heard + context.options.liveness_timeout);
+      next = std::min(next,
+                      member.last_heard + PatienceWith(member, context.options.liveness_timeout));
     }
     if (member.state != Member::State::kLost) continue;
     next = std::min(next, context.InOutage(context.clock.Now())

@@ -63,6 +63,7 @@ v1::JoinRequest SimWorker::JoinRequestTo(const Link& link) const {
   request.set_host(fmt::format("node{}", node_));
   request.set_pid(1000 + node_);
   request.set_dumps(random_.Chance(7, 8));
+  request.set_keeps_lanes(random_.Chance(7, 8));
   request.set_configuration(links_.front()->rack.configuration());
   request.set_daemon(link.daemon.position());
   if (link.daemon.position() > 0) request.set_incarnation(config_.incarnation.value);

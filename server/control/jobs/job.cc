@@ -42,6 +42,11 @@ void NoteHeard(Member& member, TimeNs now) {
   member.silent = false;
 }
 
+DurationNs PatienceWith(const Member& member, DurationNs liveness_timeout) {
+  constexpr DurationNs kOpening = 5;  // in liveness timeouts; delays of 3.4 s were seen with 2 s
+  return member.opens_lanes ? kOpening * liveness_timeout : liveness_timeout;
+}
+
 std::string DescribeRank(const Job& job, Rank rank) {
   if (rank.value >= job.members.size() || job.members[rank.value].host.empty()) {
     return fmt::format("rank {}", rank.value + job.config.rank_base);

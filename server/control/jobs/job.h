@@ -99,6 +99,7 @@ struct Member {
   bool committed = false;      // it has committed its place, so losing it affects the job
   bool silent = false;         // policy wait: no heartbeat for liveness_timeout
   bool lanes_kept = false;     // judged by its lanes (ranks/lane_liveness.h), not by heartbeats
+  bool opens_lanes = false;    // it will be: not all of its lanes have been open yet
   std::string lane_silence;    // policy wait: how its lanes are silent; empty: they are not
   TimeNs lost_since = 0;       // kLost
   TimeNs awaited_until = 0;    // kLost
@@ -268,6 +269,9 @@ const RoundProgress* ProgressOf(const Job& job);
 
 // Records that the rank's process sent a heartbeat or another call.
 void NoteHeard(Member& member, TimeNs now);
+// How long the rank may send neither a heartbeat nor another call. While it opens its lanes, calls
+// are the only sign of life, and where all processors are busy they are late by seconds.
+DurationNs PatienceWith(const Member& member, DurationNs liveness_timeout);
 
 // "rank 2 (node5, pid 4711)"; "rank 2" before the rank joined.
 std::string DescribeRank(const Job& job, Rank rank);

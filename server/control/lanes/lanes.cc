@@ -146,7 +146,8 @@ void Lanes::AttachWorker(const wire::LaneHello& hello,
     context_.counters.Add(ControlCounter::lanes_dropped);
     return;
   }
-  LanePlace& place = job->members[hello.rank.value].lanes[hello.core.value];
+  Member& member = job->members[hello.rank.value];
+  LanePlace& place = member.lanes[hello.core.value];
   // Setting up a lane can take a while. If the worker requested another one since, drop this one.
   if (!place.nonce.IsLast(hello.nonce) || !context_.cores[hello.core.value].HasLaneRoom()) {
     context_.counters.Add(ControlCounter::lanes_dropped);
@@ -159,6 +160,8 @@ void Lanes::AttachWorker(const wire::LaneHello& hello,
   place.staging_in_use.emplace_back(place.connection.get(), place.staging);
   place.description = std::move(description);
   place.lost = false;
+  const auto is_open = [](const LanePlace& each) { return each.connection != nullptr; };
+  if (std::ranges::all_of(member.lanes, is_open)) member.opens_lanes = false;
   context_.log.Info("event=lane_attached tenant={} job=\"{}\" rank={} core={} lane=\"{}\"",
                     job->account.tenant, job->name(), hello.rank.value, hello.core.value,
                     place.description);

@@ -86,7 +86,7 @@ void Liveness::CheckLiveness(TimeNs now) {
       if (!job->running() || job->diagnosis) break;
       Member& member = job->members[rank];
       if (!member.present() || member.silent || member.lanes_kept ||
-          now - member.last_heard < context_.options.liveness_timeout) {
+          now - member.last_heard < PatienceWith(member, context_.options.liveness_timeout)) {
         continue;
       }
       context_.counters.Add(ControlCounter::workers_silent);

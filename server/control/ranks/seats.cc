@@ -33,10 +33,10 @@ bool IsGone(const Member& member, DurationNs age, DurationNs liveness_timeout) {
 // its part of the job, it sends no heartbeats to the daemons that it has already joined.
 constexpr DurationNs kOpeningOfAPlane = 7;  // in liveness timeouts
 
-DurationNs LeaseOf(const ControlOptions& options, const Job& job) {
+DurationNs LeaseOf(const ControlOptions& options, const Job& job, const Member& member) {
   const DurationNs further = job.rack_run == nullptr ? 0 : options.daemons_in_rack() - 1;
   const DurationNs survey = options.topology_is_measured ? kSurveyPatience : 0;
-  return options.liveness_timeout +
+  return PatienceWith(member, options.liveness_timeout) +
          further * (options.liveness_timeout * kOpeningOfAPlane + survey);
 }
 
@@ -101,14 +101,15 @@ void Seats::CheckLeases(TimeNs now) {
     for (std::uint32_t rank = 0; rank < job->members.size() && job->running(); ++rank) {
       const Member& member = job->members[rank];
       if (member.state != Member::State::kReserved ||
-          now - member.last_heard < LeaseOf(context_.options, *job)) {
+          now - member.last_heard < LeaseOf(context_.options, *job, member)) {
         continue;
       }
       context_.counters.Add(ControlCounter::reservations_lapsed);
+      const std::string lease = FormatAge(LeaseOf(context_.options, *job, member));
       FreeSeat(*job, Rank{rank},
                absl::DeadlineExceededError(fmt::format(
                    "the reservation of rank {} in job {} expired: it was not committed within {}",
-                   rank, job->name(), FormatAge(LeaseOf(context_.options, *job)))));
+                   rank, job->name(), lease)));
       if (job->diagnosis) break;
     }
   }
@@ -121,7 +122,7 @@ TimeNs Seats::NextLease(const Job& job) const {
     return next;
   for (const Member& member : job.members) {
     if (member.state != Member::State::kReserved) continue;
-    next = std::min(next, member.last_heard + LeaseOf(context_.options, job));
+    next = std::min(next, member.last_heard + LeaseOf(context_.options, job, member));
   }
   return next;
 }
@@ -135,6 +136,7 @@ void Seats::Seat(Job& job, const v1::JoinRequest& request, std::string_view peer
   member.host = request.host().empty() ? "host unknown" : request.host();
   member.pid = request.pid();
   member.answers_dumps = request.dumps();
+  member.opens_lanes = request.keeps_lanes();
   NoteHeard(member, context_.clock.Now());
   sessions_.Open(job, rank);
   job.nobody_since = 0;

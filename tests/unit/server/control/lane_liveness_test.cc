@@ -15,6 +15,7 @@ class LaneLivenessTest : public ControlTest {
                       bool wait = false) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       v1::JoinRequest request = JoinOf(rank, ranks);
+      request.set_keeps_lanes(version >= wire::kKeepAliveVersion);
       if (wait) {
         request.mutable_options()->set_on_loss(v1::LOSS_POLICY_WAIT);
         request.mutable_options()->set_wait_timeout_ns(60 * kSecond);
@@ -114,6 +115,37 @@ TEST_F(LaneLivenessTest, OneSilentLaneCountsLikeALostOne) {
               HasSubstr("rank 1 (node1, pid 4701) has been silent on its lane to core 1 (tcp "
                         "10.0.0.5:40112) for 2.0 s"));
   EXPECT_EQ(Counter("phub_lanes_silent_total"), 1u);
+}
+
+TEST_F(LaneLivenessTest, CallsOfARankThatOpensItsLanesMayBeLate) {
+  v1::JoinRequest request = JoinOf(1, 2);
+  request.set_keeps_lanes(true);
+  const std::string waits = Enter(0, 2);
+  sessions = {waits, EnterAs(request)};
+  const auto beat_for = [&](DurationNs duration) {
+    for (DurationNs passed = 0; passed < duration; passed += options.liveness_timeout / 4) {
+      Heartbeat(waits);
+      Advance(options.liveness_timeout / 4);
+    }
+  };
+  beat_for(5 * options.liveness_timeout - options.liveness_timeout / 4);
+  EXPECT_EQ(FaultAt(waits), nullptr);
+  Heartbeat(sessions[1]);
+  beat_for(5 * options.liveness_timeout + options.diagnosis_timeout);
+  ASSERT_NE(FaultAt(waits), nullptr);
+  EXPECT_EQ(FaultAt(waits)->code(), "worker_silent");
+}
+
+TEST_F(LaneLivenessTest, LanesOnceOpenAreHeldToTheUsualTimeout) {
+  v1::JoinRequest request = JoinOf(1, 2);
+  request.set_keeps_lanes(true);
+  sessions = {Enter(0, 2), EnterAs(request)};
+  OpenKeptLanes(1, wire::kKeepAliveVersion);
+  Pass(kSecond, {0});
+  lanes[{1, 0}].silent = lanes[{1, 1}].silent = true;
+  Pass(options.liveness_timeout * 5 / 4, {0});
+  ASSERT_NE(FaultAt(sessions[0]), nullptr);
+  EXPECT_EQ(FaultAt(sessions[0])->code(), "worker_silent");
 }
 
 TEST_F(LaneLivenessTest, ControlThatStoodStillAccusesNobody) {

@@ -25,6 +25,17 @@ TEST_F(SeatsTest, AReservationThatIsNotCommittedLapsesAndItsJobIsGoneAtOnce) {
   EXPECT_THAT(late->message(), HasSubstr("reservation expired"));
 }
 
+TEST_F(SeatsTest, AWorkerThatWillKeepItsLanesAliveHasMoreTimeToCommit) {
+  v1::JoinRequest request = JoinOf(0, 1);
+  request.set_keeps_lanes(true);
+  const std::string session = ReserveAs(request);
+  Advance(5 * options.liveness_timeout - 1);
+  EXPECT_EQ(control().job_count(), 1u);
+  Advance(1);
+  EXPECT_EQ(control().job_count(), 0u);
+  EXPECT_THAT(Commit(session)->message(), HasSubstr("reservation expired"));
+}
+
 TEST_F(SeatsTest, AReservationIsKeptUpByHeartbeats) {
   const std::string session = ReserveAs(JoinOf(0, 1));
   for (int i = 0; i < 8; ++i) {
