@@ -6,7 +6,9 @@
 //     multiplied by U = p/g, where g divides q and every capacity. Every member becomes the root of
 //     k = q/g trees. The k trees of all members together exactly fill the worst cut.
 //  2. Plain switches cannot be vertices of a tree. They are replaced by direct edges between their
-//     neighbours that preserve the maximum flow to every member (planners/switch_removal.h).
+//     neighbours that preserve the maximum flow to every member (planners/switch_removal.h). Each
+//     neighbour gets edges to several others where the flow permits: with few thick edges, trees
+//     would be chains.
 //  3. k trees from every member are packed into these edges, edge by edge. Before each edge a
 //     maximum flow gives the number of copies of the tree that can take it such that the other
 //     trees remain possible (Edmonds 1973; with copies, Berczi and Frank 2010;
@@ -14,8 +16,8 @@
 //     root, for shallow trees.
 //  4. Every edge stores its physical path, so results need no mapping to the physical network.
 //
-// A copy of a tree carries 1/(N*k) of the data. Trees are deep if members have one link each.
-// Packing is therefore for large sizes in many pieces; the chooser decides.
+// A copy of a tree carries 1/(N*k) of the data. Trees that are grown last find few edges left and
+// are deeper than others. Packing is therefore for large sizes in many pieces; the chooser decides.
 #include <numeric>
 #include <utility>
 

@@ -1,6 +1,7 @@
 #include "common/plan/planners/switch_removal.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -44,6 +45,7 @@ class Remover {
       if (edges_[i].to == hub) in.push_back(i);
       if (edges_[i].from == hub) out.push_back(i);
     }
+    Spread(in, out);
     // Pairs with different ends first: an edge back to the same node is useless.
     for (const bool back : {false, true})
       for (const std::size_t i : in)
@@ -53,11 +55,75 @@ class Remover {
            std::all_of(out.begin(), out.end(), [&](std::size_t o) { return !edges_[o].capacity; });
   }
 
+  // Part of a switch's capacity that becomes direct: `amount` from one edge to another.
+  struct Piece {
+    std::size_t in, out;
+    std::int64_t amount;
+  };
+
+  // Connects every neighbour with several others, as evenly as the flows permit. If all capacity
+  // were split at once, few thick edges would remain, and trees would be chains.
+  void Spread(const std::vector<std::size_t>& in, const std::vector<std::size_t>& out) {
+    std::vector<std::int64_t> part, left;
+    for (const std::size_t i : in) part.push_back((edges_[i].capacity + kPartners - 1) / kPartners);
+    for (std::size_t round = 1; round <= kPartners; ++round) {
+      const std::size_t offset = std::max<std::size_t>(1, round * out.size() / (kPartners + 1));
+      left.clear();
+      for (const std::size_t o : out) left.push_back(edges_[o].capacity);
+      std::vector<Piece> pieces;
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        const std::size_t o = (i + offset) % out.size();
+        const std::int64_t amount = std::min({part[i], edges_[in[i]].capacity, left[o]});
+        if (amount == 0 || edges_[in[i]].from == edges_[out[o]].to) continue;
+        left[o] -= amount;
+        pieces.push_back({in[i], out[o], amount});
+      }
+      SplitTogether(pieces);
+    }
+  }
+
+  // Splits all pieces if that keeps the flows, or else tries both halves.
+  void SplitTogether(std::span<const Piece> pieces) {
+    if (pieces.empty()) return;
+    if (KeepsFlows(pieces)) {
+      for (const Piece& piece : pieces) Take(piece.in, piece.out, piece.amount);
+      return;
+    }
+    if (pieces.size() == 1) return;
+    SplitTogether(pieces.first(pieces.size() / 2));
+    SplitTogether(pieces.subspan(pieces.size() / 2));
+  }
+
+  bool KeepsFlows(std::span<const Piece> pieces) {
+    std::vector<std::int64_t> capacities;
+    for (const PathEdge& edge : edges_) capacities.push_back(edge.capacity);
+    FlowNetwork network(topology_.nodes().size() + 1);
+    for (const Piece& piece : pieces) {
+      capacities[piece.in] -= piece.amount;
+      capacities[piece.out] -= piece.amount;
+      network.AddEdge(edges_[piece.in].from.value, edges_[piece.out].to.value, piece.amount);
+    }
+    for (std::size_t i = 0; i < edges_.size(); ++i)
+      if (capacities[i] > 0)
+        network.AddEdge(edges_[i].from.value, edges_[i].to.value, capacities[i]);
+    for (const NodeIndex member : topology_.members())
+      network.AddEdge(source_, member.value, supply_);
+    for (std::size_t i = 0; i < likely_.size(); ++i) {
+      if (network.Solve(source_, likely_[i].value, wanted_) >= wanted_) continue;
+      Nothing(i);
+      return false;
+    }
+    return true;
+  }
+
   void Split(NodeIndex hub, std::size_t in, std::size_t out) {
     const std::int64_t most = std::min(edges_[in].capacity, edges_[out].capacity);
     if (most == 0) return;
     const std::int64_t amount = Removable(hub, edges_[in].from, edges_[out].to, most);
-    if (amount == 0) return;
+    if (amount > 0) Take(in, out, amount);
+  }
+
+  void Take(std::size_t in, std::size_t out, std::int64_t amount) {
     edges_[in].capacity -= amount;
     edges_[out].capacity -= amount;
     if (edges_[in].from == edges_[out].to) return;
@@ -129,6 +195,8 @@ class Remover {
                                 [](const PathEdge& edge) { return edge.capacity == 0; }),
                  edges_.end());
   }
+
+  static constexpr std::size_t kPartners = 8;
 
   const Topology& topology_;
   std::uint32_t source_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/plan/bound.h"
@@ -73,6 +74,15 @@ TEST(Figures, PackingAttainsTheBoundExactly) {
     const Rational members(static_cast<std::int64_t>(topology.members().size()));
     EXPECT_EQ(Multiply(report.gather_time, members), bound.gather.chunk_times) << spec;
     EXPECT_EQ(Multiply(report.reduce_time, members), bound.reduce.chunk_times) << spec;
+  }
+}
+
+// Chains before: 15, 63 and 57 steps.
+TEST(Figures, PackingIsShallowBehindSwitches) {
+  for (const auto& [spec, steps] :
+       {std::pair{"switch:16", 3u}, std::pair{"racks:8x8@8", 8u}, std::pair{"bigraph:8x8", 24u}}) {
+    const Topology topology = Named(spec);
+    EXPECT_LE(Verified(topology, Planned("packing", topology)).gather_steps, steps) << spec;
   }
 }
 
