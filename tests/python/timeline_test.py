@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 from daemon import DaemonTest
 
+DRAW = pathlib.Path(__file__).parents[2] / "bench" / "draw-timeline"
 PATIENCE_S = 60.0
 ROUNDS = 6
 
@@ -145,6 +146,16 @@ class Timelines(DaemonTest):
                 self.assertLess(push["ts"], pull["ts"] + pull["dur"])
         ids = [{each["id"] for each in events if each["ph"] == "s"} for events in traces]
         self.assertFalse(ids[0] & ids[1])  # so the files can be joined
+        drawn = subprocess.run(
+            [DRAW, "trace.rank0.json", "trace.rank1.json", "--json", "all.json", "--svg", "a.svg"],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        self.assertEqual((drawn.returncode, drawn.stderr), (0, ""))
+        self.assertEqual(self.events("all.json"), traces[0] + traces[1])
+        self.assertIn(">large</text>", (self.folder / "a.svg").read_text())
 
     def test_a_window_and_a_process_that_does_not_leave(self) -> None:
         errors = self.run_ranks(str(self.folder / "%r-trace"), window="2:4", end="exit")

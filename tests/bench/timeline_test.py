@@ -1,0 +1,146 @@
+"""Tests of the script that merges and draws timelines."""
+
+import json
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from harness import timeline_picture
+from harness.failure import BenchFailure
+
+SCRIPT = Path(__file__).resolve().parent.parent.parent / "bench" / "draw-timeline"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def span(rank: int, track: int, name: str, begin: float, length: float,
+         **arguments: Any) -> dict[str, Any]:
+    return {"ph": "X", "name": name, "pid": rank, "tid": track, "cat": name.split()[0],
+            "ts": begin, "dur": length, "args": arguments}
+
+
+def trace(rank: int, host: str = "a", offset_us: float = 0, begin: float = 1000,
+          key: str = "w & <b>") -> list[dict[str, Any]]:
+    """One round of one key, and the wait for it."""
+    def metadata(event: str, track: int, **arguments: Any) -> dict[str, Any]:
+        return {"ph": "M", "name": event, "pid": rank, "tid": track, "args": arguments}
+    return [
+        metadata("process_name", 0, name=f"rank {rank}"),
+        metadata("phub_timeline", 0, host=host, realtime_minus_monotonic_us=offset_us),
+        metadata("thread_name", 10_000_000, name=f"{key} (job digits)"),
+        metadata("thread_name", 10_000_001, name="never pushed (job digits)"),
+        span(rank, 10_000_000, "push", begin, 200, iteration=4),
+        span(rank, 10_000_000, "queued", begin, 100),
+        span(rank, 10_000_000, "pull", begin + 200, 600, iteration=4),
+        {"ph": "s", "name": "round", "pid": rank, "tid": 10_000_000, "id": 1, "ts": begin},
+        metadata("thread_name", 77, name="waits of the main thread"),
+        span(rank, 77, f"wait {key}", begin + 250, 550),
+    ]
+
+
+class MergeTest(unittest.TestCase):
+    def starts(self, *traces: list[dict[str, Any]]) -> list[float]:
+        return [event["ts"] for event in timeline_picture.merged(traces)
+                if event["name"] == "push"]
+
+    def test_ranks_of_one_host_keep_their_times(self) -> None:
+        # The wall clock was set between the ends of the two ranks.
+        self.assertEqual(self.starts(trace(0, offset_us=5), trace(1, offset_us=80, begin=1100)),
+                         [1000, 1100])
+
+    def test_other_hosts_are_aligned_by_their_wall_clocks(self) -> None:
+        self.assertEqual(self.starts(trace(0, "a", 5_000_000), trace(1, "b", 5_000_400.5, 700),
+                                     trace(2, "a", 9, 1200), trace(3, "b", 11, 800)),
+                         [1000, 1100.5, 1200, 1200.5])
+
+    def test_a_trace_without_its_clock_is_refused(self) -> None:
+        with self.assertRaisesRegex(BenchFailure, "its clock is unknown"):
+            timeline_picture.merged([trace(0)[2:]])
+
+
+class PictureTest(unittest.TestCase):
+    def draw(self, *traces: list[dict[str, Any]]) -> ElementTree.Element:
+        return ElementTree.fromstring(
+            timeline_picture.svg(timeline_picture.merged(traces), "T & <t>"))
+
+    def test_each_span_is_a_bar_in_the_row_of_its_key(self) -> None:
+        picture = self.draw(trace(1, begin=1200), trace(0))
+        texts = [each.text for each in picture.iter(f"{SVG}text")]
+        rows = ["rank 0", "w & <b>", "waits of the main thread"]
+        self.assertEqual([text for text in texts if text in (*rows, "rank 1", "never pushed")],
+                         [*rows, "rank 1", *rows[1:]])
+        self.assertEqual(texts[0], "T & <t>")
+        bars = {(bar.get("y"), title.text): (float(bar.get("x", 0)), float(bar.get("width", 0)))
+                for bar in picture.iter(f"{SVG}rect")
+                if (title := bar.find(f"{SVG}title")) is not None}
+        # 1000 us are 800 wide, from 202 on.
+        first, second = sorted({float(y or 0) for y, _ in bars})[:2]
+        self.assertEqual(second - first, timeline_picture.ROW_HEIGHT)
+        of_rank_0 = {title: place for (y, title), place in bars.items()
+                     if float(y or 0) in (first, second)}
+        self.assertEqual(of_rank_0, {
+            "push, iteration 4: 200 us": (202, 160), "queued: 100 us": (202, 80),
+            "pull, iteration 4: 600 us": (362, 480), "wait w & <b>: 550 us": (402, 440)})
+        self.assertEqual(len(bars), 8)
+
+    def test_the_axis_has_round_numbers(self) -> None:
+        for length, ticks in ((1000.0, ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+                              (45_000.0, ["0", "10", "20", "30", "40"])):
+            picture = self.draw([*trace(0)[:4], span(0, 10_000_000, "pull", 500, length)])
+            texts = [each.text for each in picture.iter(f"{SVG}text")]
+            after_legend = texts.index(timeline_picture.MEANINGS["wait"]) + 1
+            self.assertEqual(texts[after_legend:texts.index("rank 0")], [*ticks, "ms"])
+
+    def test_what_cannot_be_drawn_is_refused(self) -> None:
+        with self.assertRaisesRegex(BenchFailure, "have no rounds"):
+            self.draw(trace(0)[:4])
+        many = [span(0, 10_000_000, "pull", at, 1)
+                for at in range(timeline_picture.SPANS_MAX + 1)]
+        with self.assertRaisesRegex(BenchFailure, "20001 spans, and a picture shows at most"):
+            self.draw([*trace(0)[:4], *many])
+
+
+class ScriptTest(unittest.TestCase):
+    def setUp(self) -> None:
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+
+    def run_script(self, *arguments: str) -> tuple[int, str]:
+        answer = subprocess.run([SCRIPT, *arguments], cwd=self.folder, capture_output=True,
+                                text=True, timeout=60, check=False)
+        self.assertEqual(answer.stdout, "")
+        return answer.returncode, answer.stderr
+
+    def test_it_writes_both_files(self) -> None:
+        for rank in range(2):
+            (self.folder / f"rank{rank}.json").write_text(json.dumps(trace(rank)))
+        self.assertEqual(self.run_script("rank0.json", "rank1.json", "--svg", "a.svg",
+                                         "--json", "a.json"), (0, ""))
+        self.assertEqual(json.loads((self.folder / "a.json").read_text()), trace(0) + trace(1))
+        ElementTree.fromstring((self.folder / "a.svg").read_text())
+
+    def test_errors_name_the_file(self) -> None:
+        (self.folder / "text").write_text("no JSON")
+        for name, changed in (("list", [1]), ("late", [trace(0)[4] | {"ts": "noon"}]),
+                              ("bare", [{"ph": "X", "pid": 0, "tid": 1, "name": "push"}]),
+                              ("unnamed", [trace(0)[0] | {"args": {}}])):
+            (self.folder / name).write_text(json.dumps(changed))
+        (self.folder / "good").write_text(json.dumps(trace(0)))
+        for arguments, expected in (
+                (["none", "--svg", "a"], "cannot read none: No such file or directory"),
+                (["text", "--svg", "a"], "text is not a timeline: "),
+                *(([name, "--svg", "a"], f"{name} is not a timeline: it is not an array of phub's")
+                  for name in ("list", "late", "bare", "unnamed")),
+                (["good", "--svg", "no/a"], "cannot write no/a: No such file or directory")):
+            code, error = self.run_script(*arguments)
+            self.assertEqual(code, 1)
+            self.assertIn(f"bench/draw-timeline: {expected}", error)
+            self.assertEqual(error.count("\n"), 1)
+        self.assertEqual(self.run_script("good")[0], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
