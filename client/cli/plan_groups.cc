@@ -135,6 +135,17 @@ std::string GroupTables(const plan::Topology& topology, const std::vector<plan::
   return fmt::format("{}\n{}", table.Text(), phases.Text());
 }
 
+// Phases whose number of pairs is not proven to be the least.
+std::string GapText(const plan::CompiledGroups& compiled) {
+  std::string text;
+  for (const plan::CompiledPhase& phase : compiled.phases)
+    if (phase.pairs > phase.pairs_least)
+      text += fmt::format(
+          "{}: the search found no plan with fewer than {} pairs; {} to {} are not ruled out.\n",
+          PhaseName(phase.phase), phase.pairs, phase.pairs_least, phase.pairs - 1);
+  return text;
+}
+
 OrderedJson GroupsJson(const plan::Topology& topology, const std::vector<plan::Group>& groups,
                        const plan::CompiledGroups& compiled) {
   OrderedJson json{{"topology", topology.name()}, {"bytes", compiled.bytes}};
@@ -243,7 +254,8 @@ int PlanGroups(const PlanArguments& arguments, const Options& options) {
           : GroupTables(*topology, *groups, *compiled) +
                 fmt::format("\n{} are in times of {} on a unit link.\n",
                             compiled->takes_turns ? "LOAD and MEMBERS" : "LOAD, BOUND and MEMBERS",
-                            HumanBytes(static_cast<std::uint64_t>(compiled->bytes)));
+                            HumanBytes(static_cast<std::uint64_t>(compiled->bytes))) +
+                GapText(*compiled);
   const absl::Status status = WriteOut("", text);
   return status.ok() ? static_cast<int>(kOk) : ReportPlanError(status);
 }

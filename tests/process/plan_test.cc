@@ -316,6 +316,12 @@ TEST_F(PhubctlPlan, PlansGroupsJointly) {
   folder_.Write("groups.toml", "[[group]]\nname = \"a\"\nranks = [0, 4]\n");
   EXPECT_THAT(Output({"groups", "-t", racks, "--groups", file, "-o", "json"}),
               HasSubstr("\"conflicts\": 0"));
+  folder_.Write("groups.toml",
+                "[[group]]\nname = \"a\"\nranks = [0, 4]\n"
+                "[[group]]\nname = \"b\"\nranks = [1, 5]\nsize = \"128MiB\"\n");
+  EXPECT_THAT(Output({"groups", "-t", racks, "--groups", file, "--least-load"}),
+              EndsWith("data: the search found no plan with fewer than 10 pairs; 8 to 9 are not "
+                       "ruled out.\n"));
   EXPECT_THAT(Error(3, {"groups", "-t", racks, "--groups", In("none.toml")}),
               HasSubstr("no such file"));
   EXPECT_THAT(Error(1, {"groups", "-t", racks, "--mp", "32"}), HasSubstr("must be from 1 to 16"));

@@ -1,7 +1,6 @@
 #include "common/plan/groups/share_search.h"
 
 #include <array>
-#include <map>
 #include <random>
 
 namespace phub::plan {
@@ -13,7 +12,6 @@ constexpr std::uint32_t kDividedStarts = 24;
 // A table is rebuilt until this many attempts for each pair of a group and a spine were in vain.
 constexpr std::size_t kRebuildsInVain = 64;
 constexpr int kBalancingRounds = 12;
-constexpr std::int64_t kLeafItemsMax = 256;  // at a leaf, for LeastPairs
 
 class SingleSpineSearch {
  public:
@@ -302,30 +300,6 @@ class DividedSearch {
   std::uint64_t work_ = 0;
 };
 
-// The fewest pieces of `items` items of size `need`, packed into `bins` bins with `room` each, more
-// than one for each item. A connected part with i items and b bins has at least i + b - 1 pieces.
-std::int64_t ExtraPieces(std::int64_t items, std::int64_t bins, std::int64_t need,
-                         std::int64_t room) {
-  constexpr std::int64_t kImpossible = std::int64_t{1} << 40;
-  const auto width = static_cast<std::size_t>(bins) + 1;
-  // [items placed][bins used] -> fewest extra pieces
-  std::vector<std::vector<std::int64_t>> fewest(static_cast<std::size_t>(items) + 1,
-                                                std::vector<std::int64_t>(width, kImpossible));
-  fewest[0].assign(width, 0);
-  for (std::size_t placed = 1; placed < fewest.size(); ++placed) {
-    for (std::size_t part = 1; part <= placed; ++part) {
-      const auto sum = static_cast<Wide>(part) * need;
-      const auto part_bins = static_cast<std::size_t>((sum + room - 1) / room);
-      for (std::size_t used = part_bins; used < width; ++used)
-        fewest[placed][used] =
-            std::min(fewest[placed][used], fewest[placed - part][used - part_bins] +
-                                               static_cast<std::int64_t>(part_bins) - 1);
-    }
-  }
-  const std::int64_t extra = fewest.back().back();
-  return extra >= kImpossible ? 0 : extra;
-}
-
 }  // namespace
 
 SingleSpines SearchSingleSpines(const ShareProblem& problem) {
@@ -341,28 +315,6 @@ SingleSpines SearchSingleSpines(const ShareProblem& problem) {
 
 ShareTable SearchDividedShares(const ShareProblem& problem, std::int64_t pairs_least) {
   return DividedSearch(problem, pairs_least).Run();
-}
-
-std::int64_t LeastPairs(const ShareProblem& problem) {
-  std::int64_t least = 0;
-  for (const auto& leaves : problem.leaves) least += static_cast<std::int64_t>(leaves.size());
-  const auto is_uniform = [](const std::vector<std::int64_t>& values) {
-    return std::equal(values.begin() + 1, values.end(), values.begin());
-  };
-  if (problem.need.empty() || !is_uniform(problem.need)) return least;
-  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> known;  // items, room -> extra
-  for (std::uint32_t leaf = 0; leaf < problem.room.size(); ++leaf) {
-    const auto items = std::count_if(
-        problem.leaves.begin(), problem.leaves.end(),
-        [&](const auto& leaves) { return std::binary_search(leaves.begin(), leaves.end(), leaf); });
-    if (items == 0 || items > kLeafItemsMax || !is_uniform(problem.room[leaf])) continue;
-    const auto [extra, is_new] = known.try_emplace({items, problem.room[leaf].front()}, 0);
-    if (is_new)
-      extra->second = ExtraPieces(items, static_cast<std::int64_t>(problem.spines),
-                                  problem.need.front(), problem.room[leaf].front());
-    least += extra->second;
-  }
-  return least;
 }
 
 }  // namespace phub::plan

@@ -21,9 +21,4 @@ SingleSpines SearchSingleSpines(const ShareProblem& problem);
 // be divided among all spines by weight. Stops early at `pairs_least` pairs.
 ShareTable SearchDividedShares(const ShareProblem& problem, std::int64_t pairs_least);
 
-// No table within the room has fewer pairs. At each leaf the groups are items that are packed into
-// cables and may be cut: items of one size that fill cables of one size need at least as many
-// pieces as any partition into connected parts.
-std::int64_t LeastPairs(const ShareProblem& problem);
-
 }  // namespace phub::plan

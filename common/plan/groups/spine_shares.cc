@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/plan/groups/pairs_bound.h"
 #include "common/plan/groups/share_search.h"
 
 namespace phub::plan {
@@ -100,6 +101,7 @@ absl::StatusOr<SpineShares> DivideAmongSpines(const LeafSpine& network,
     // At least one group needs another spine.
     if (!single.table && single.is_proven) shares.pairs_least += narrowest;
   }
+  if (!single.table) shares.pairs_least = std::max(shares.pairs_least, LeastDividedPairs(problem));
   const ShareTable table =
       single.table ? *std::move(single.table) : SearchDividedShares(problem, shares.pairs_least);
   shares.pairs = table.Pairs();
