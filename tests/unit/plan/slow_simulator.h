@@ -42,8 +42,10 @@ class SlowSimulator {
       }
       if (next == std::numeric_limits<double>::infinity()) return now_;
       for (Transfer& transfer : transfers_) {
-        if (transfer.state == State::kTravels && transfer.arrives <= next)
+        if (transfer.state == State::kTravels && transfer.arrives <= next) {
           transfer.state = State::kArrived;
+          last_arrivals_[transfer.tree] = next;
+        }
         if (transfer.state != State::kSends) continue;
         const double rate = rates.at(&transfer);
         transfer.bytes_left -= rate * (next - now_);
@@ -54,6 +56,9 @@ class SlowSimulator {
       now_ = next;
     }
   }
+
+  // By tree, after Run().
+  const std::map<std::uint32_t, double>& last_arrivals() const { return last_arrivals_; }
 
  private:
   enum class State { kWaits, kSends, kTravels, kArrived };
@@ -128,6 +133,7 @@ class SlowSimulator {
   const Forest& forest_;
   SimulationOptions options_;
   std::vector<Transfer> transfers_;
+  std::map<std::uint32_t, double> last_arrivals_;
   double now_ = 0;
 };
 
