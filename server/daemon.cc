@@ -207,7 +207,7 @@ absl::Status Daemon::Parts::OpenControlStore() {
   if (!state_thread->started().ok()) return state_thread->started();
   state_thread->RunEvery(kStateTick, [this] { tenant_admin->Tick(clock.Now()); });
   LogInfo("event=control_state state_dir=\"{}\" tenants={} tokens={}", settings.state_dir,
-          directory.Tenants().size(), directory.Tokens().size());
+          directory.tenant_count(), directory.token_count());
   return absl::OkStatus();
 }
 

@@ -58,17 +58,7 @@ grpc::Status CallListJobs(const Options& options, const std::string& tenant,
                           v1::ListJobsResponse& response) {
   v1::ListJobsRequest request;
   request.set_tenant(tenant);
-  request.set_page_size(kJobsPerPage);
-  do {
-    v1::ListJobsResponse page;
-    if (grpc::Status status = Call(options, &v1::Admin::Stub::ListJobs, request, page);
-        !status.ok()) {
-      return status;
-    }
-    response.mutable_jobs()->MergeFrom(page.jobs());
-    request.set_page_token(page.next_page_token());  // a daemon without pages sends none
-  } while (!request.page_token().empty());
-  return grpc::Status::OK;
+  return CallPages(options, &v1::Admin::Stub::ListJobs, request, kJobsPerPage, response);
 }
 
 ExitCode ExitCodeOf(const grpc::Status& status) {

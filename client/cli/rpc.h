@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -38,6 +39,27 @@ grpc::Status Call(const Options& options,
   return (stub.*method)(&context, request, &response);
 }
 
+// A list, page by page. A daemon without pages answers with the whole list. INTERNAL: a page does
+// not follow the page before, so the pages would have no end.
+template <typename Stub, typename Request, typename Response>
+grpc::Status CallPages(const Options& options,
+                       grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                    Response*),
+                       Request request, std::uint32_t page_size, Response& response) {
+  request.set_page_size(page_size);
+  do {
+    Response page;
+    if (grpc::Status status = Call(options, method, request, page); !status.ok()) return status;
+    if (!page.next_page_token().empty() && page.next_page_token() == request.page_token())
+      return {grpc::StatusCode::INTERNAL, "the daemon answered with the same page twice"};
+    request.set_page_token(page.next_page_token());
+    page.clear_next_page_token();
+    response.MergeFrom(page);
+  } while (!request.page_token().empty());
+  return grpc::Status::OK;
+}
+inline constexpr std::uint32_t kEntriesPerPage = 1024;  // the daemon may send fewer
+
 // Gets the jobs of a tenant (empty: every tenant's), page by page.
 grpc::Status CallListJobs(const Options& options, const std::string& tenant,
                           v1::ListJobsResponse& response);
@@ -56,6 +78,19 @@ int ShowResponse(const Options& options, const std::string& watch_text, Ask ask,
     }
     return {kOk, text(answer)};
   });
+}
+
+// The same for a list in pages.
+template <typename Stub, typename Request, typename Response, typename Text>
+int ShowPages(const Options& options, const std::string& watch_text,
+              grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+              const Request& request, Text text) {
+  return ShowResponse<Response>(
+      options, watch_text,
+      [&](Response& answer) {
+        return CallPages(options, method, request, kEntriesPerPage, answer);
+      },
+      text);
 }
 
 // The same for one call.

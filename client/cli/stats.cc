@@ -25,8 +25,8 @@ class StatsView {
 
   Shown Next() {
     v1::GetStatsResponse response;
-    const grpc::Status status =
-        Call(options_, &v1::Admin::Stub::GetStats, v1::GetStatsRequest(), response);
+    const grpc::Status status = CallPages(options_, &v1::Admin::Stub::GetStats,
+                                          v1::GetStatsRequest(), kEntriesPerPage, response);
     if (!status.ok()) return {Report(status, options_), ""};
     if (options_.output == Output::kJson) return {kOk, ToJson(response, IsWatching())};
     return {kOk, CountersTable(response)};

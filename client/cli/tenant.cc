@@ -142,10 +142,10 @@ std::string TenantsTable(const v1::ListTenantsResponse& response, bool wide) {
 int ListTenants(const Options& options, const std::string& watch_text) {
   v1::ListTenantsRequest request;
   request.set_tenant(options.tenant);
-  return ShowAnswer(options, watch_text, &Stub::ListTenants, request,
-                    [&](const v1::ListTenantsResponse& response) {
-                      return TenantsTable(response, options.output == Output::kWide);
-                    });
+  return ShowPages(options, watch_text, &Stub::ListTenants, request,
+                   [&](const v1::ListTenantsResponse& response) {
+                     return TenantsTable(response, options.output == Output::kWide);
+                   });
 }
 
 template <typename Request>

@@ -102,10 +102,10 @@ std::string TokensTable(const v1::ListTokensResponse& response, bool wide) {
 int ListTokens(const Options& options, const std::string& watch_text) {
   v1::ListTokensRequest request;
   request.set_tenant(options.tenant);
-  return ShowAnswer(options, watch_text, &Stub::ListTokens, request,
-                    [&](const v1::ListTokensResponse& response) {
-                      return TokensTable(response, options.output == Output::kWide);
-                    });
+  return ShowPages(options, watch_text, &Stub::ListTokens, request,
+                   [&](const v1::ListTokensResponse& response) {
+                     return TokensTable(response, options.output == Output::kWide);
+                   });
 }
 
 int RevokeToken(const Options& options, const Revocation& revocation) {

@@ -81,7 +81,8 @@ grpc::Status TakeTopSample(const Options& options, const Clock& clock, TopSample
     if (!daemon.status.ok()) continue;
     AddJobs(jobs, sample);
     v1::GetStatsResponse stats;
-    daemon.status = Call(member.options, &v1::Admin::Stub::GetStats, v1::GetStatsRequest(), stats);
+    daemon.status = CallPages(member.options, &v1::Admin::Stub::GetStats, v1::GetStatsRequest(),
+                              kEntriesPerPage, stats);
     if (daemon.status.ok()) AddCounters(stats, daemon, sample);
   }
   // A daemon with identities does not use the default tenant: hide it.

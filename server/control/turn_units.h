@@ -1,7 +1,8 @@
 // How much work is done in one turn under control's lock, counted in units: keys, pieces of
-// training state, jobs and ranks that are described, 4 KiB of a rank's record in a dump. The bounds
-// do not depend on the number of ranks, keys or jobs. The simulation asserts them in every turn
-// (tests/sim/sim_daemon.h). Not counted: work that takes a few nanoseconds for each key or job.
+// training state, jobs, ranks and tenants that are described, 4 KiB of a rank's record in a dump.
+// The bounds do not depend on the number of ranks, keys, jobs or tenants. The simulation asserts
+// them in every turn (tests/sim/sim_daemon.h). Not counted: work that takes a few nanoseconds for
+// each key or job.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +15,8 @@ struct TurnBudget {
   std::size_t at_once = 128;
   std::size_t keys = 1024;    // in one part of a snapshot or load
   std::size_t pieces = 2048;  // in one part of a snapshot, or of a load's message
-  std::size_t jobs = 128;     // in one page of the list of jobs
-  std::size_t ranks = 128;    // in one part of a dump, or of a description of jobs
+  std::size_t jobs = 128;     // in one page of the list of jobs; the same for tenants
+  std::size_t ranks = 128;    // in one part of a dump, or of a description of jobs or stalls
 
   // The bound of a whole turn. After work that was done at once, a turn may send one part, or the
   // keys that the work was about.

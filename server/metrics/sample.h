@@ -64,6 +64,7 @@ struct WorkerCounts {
 struct JobSample {
   std::string tenant;
   std::string job;
+  std::uint64_t number = 0;  // in the order in which jobs were created
   WorkTotals totals;
   WorkerCounts workers;
   std::uint64_t slots = 0;  // over all lanes to this daemon

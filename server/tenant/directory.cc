@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "server/tenant/token.h"
 
@@ -51,25 +52,41 @@ std::optional<Token> Directory::FindToken(const std::string& id) const {
   return found->second;
 }
 
-std::vector<Tenant> Directory::Tenants() const {
+std::vector<Tenant> Directory::TenantsAfter(const std::string& after, std::size_t count_max) const {
   const std::lock_guard lock(mutex_);
   std::vector<Tenant> tenants;
-  for (const auto& [name, tenant] : tenants_) tenants.push_back(tenant);
+  for (auto next = tenants_.upper_bound(after);
+       next != tenants_.end() && tenants.size() < count_max; ++next) {
+    tenants.push_back(next->second);
+  }
   return tenants;
 }
 
-std::vector<Token> Directory::Tokens(const std::string& tenant) const {
-  std::vector<Token> tokens;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, token] : tokens_) {
-      if (tenant.empty() || token.tenant == tenant) tokens.push_back(token);
-    }
+std::vector<Token> Directory::TokensAfter(const TokenPosition& after, std::size_t count_max,
+                                          const std::string& tenant) const {
+  using Found = std::pair<TokenPosition, const Token*>;
+  const std::lock_guard lock(mutex_);
+  std::vector<Found> found;
+  for (const auto& [id, token] : tokens_) {
+    TokenPosition position{token.created_at, id};
+    if (position > after && (tenant.empty() || token.tenant == tenant))
+      found.emplace_back(std::move(position), &token);
   }
-  std::sort(tokens.begin(), tokens.end(), [](const Token& left, const Token& right) {
-    return std::tie(left.created_at, left.id) < std::tie(right.created_at, right.id);
-  });
+  const auto end = found.begin() + static_cast<std::ptrdiff_t>(std::min(count_max, found.size()));
+  std::ranges::partial_sort(found, end, {}, &Found::first);
+  std::vector<Token> tokens;
+  for (auto next = found.begin(); next != end; ++next) tokens.push_back(*next->second);
   return tokens;
+}
+
+std::size_t Directory::tenant_count() const {
+  const std::lock_guard lock(mutex_);
+  return tenants_.size();
+}
+
+std::size_t Directory::token_count() const {
+  const std::lock_guard lock(mutex_);
+  return tokens_.size();
 }
 
 absl::StatusOr<Caller> Directory::IdentifyToken(std::string_view text, WallTimeNs now,

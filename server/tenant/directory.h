@@ -2,6 +2,9 @@
 // never held during disk I/O. TenantAdmin keeps the copy equal to the store. Any thread.
 #pragma once
 
+#include <compare>
+#include <cstddef>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -27,6 +30,14 @@ enum class IdentityFault : std::uint8_t {
   kConflict,     // the call has a certificate and a token with different identities
 };
 
+// A place in the list of tokens. It stays valid if the token is removed.
+struct TokenPosition {
+  WallTimeNs created_at = std::numeric_limits<WallTimeNs>::min();
+  std::string id;  // among tokens of the same time
+
+  auto operator<=>(const TokenPosition&) const = default;
+};
+
 class Directory {
  public:
   void SetTenant(const Tenant& tenant);
@@ -34,9 +45,13 @@ class Directory {
   void SetToken(const Token& token);
   std::optional<Tenant> FindTenant(const std::string& name) const;
   std::optional<Token> FindToken(const std::string& id) const;
-  std::vector<Tenant> Tenants() const;  // by name
-  // Oldest first; of one tenant only, if it is named.
-  std::vector<Token> Tokens(const std::string& tenant = {}) const;
+  // At most count_max tenants whose names follow `after`, by name. Empty: from the first one.
+  std::vector<Tenant> TenantsAfter(const std::string& after, std::size_t count_max) const;
+  // At most count_max tokens that follow `after`, oldest first; of one tenant only, if it is named.
+  std::vector<Token> TokensAfter(const TokenPosition& after, std::size_t count_max,
+                                 const std::string& tenant = {}) const;
+  std::size_t tenant_count() const;
+  std::size_t token_count() const;
   void SetHashKey(std::string key);  // once, before the first call
 
   // The caller with this token. The message never contains more of the token than its id.

@@ -197,7 +197,7 @@ absl::StatusOr<Tenant> TenantAdmin::CreateTenant(const Caller& caller, const std
   if (directory_.FindTenant(name).has_value()) {
     return absl::AlreadyExistsError(fmt::format("tenant {} already exists", name));
   }
-  if (directory_.Tenants().size() >= kTenantsMax) {
+  if (directory_.tenant_count() >= kTenantsMax) {
     return absl::ResourceExhaustedError(
         fmt::format("there are already {} tenants, the most that a daemon supports", kTenantsMax));
   }
@@ -310,7 +310,7 @@ absl::StatusOr<IssuedToken> TenantAdmin::IssueToken(const Caller& caller,
   std::optional<Token> old;
   absl::StatusOr<Token> token = Plan(request, old);
   if (!token.ok()) return token.status();
-  if (directory_.Tokens().size() >= kTokensMax) {
+  if (directory_.token_count() >= kTokensMax) {
     return absl::ResourceExhaustedError(
         fmt::format("there are already {} tokens, the most that a daemon supports", kTokensMax));
   }

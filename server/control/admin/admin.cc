@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/wire/message.h"
+#include "server/control/admin/list_pages.h"
 #include "server/control/checkpoint/checkpoints.h"
 #include "server/control/jobs/job_options.h"
 #include "server/control/on_control.h"
@@ -15,12 +16,6 @@
 #include "server/control/text.h"
 
 namespace phub::server {
-namespace {
-
-constexpr std::size_t kPageBytes = 256 << 10;
-constexpr std::size_t kListBytesMax = 16 << 20;  // without pages
-
-}  // namespace
 
 v1::ServerInfo Admin::DescribeServer() const {
   PHUB_ON_CONTROL();
@@ -71,12 +66,8 @@ void Admin::ListMore(const std::shared_ptr<WholeList>& list) {
       list->bytes += job.ByteSizeLong();
       list->response.add_jobs()->Swap(&job);
     }
-    if (list->bytes > kListBytesMax) {
-      return list->answer(
-          absl::ResourceExhaustedError(
-              "the list of jobs is too long for one answer; request pages (page_size)"),
-          {});
-    }
+    if (absl::Status fits = CheckWholeList(list->bytes, "jobs"); !fits.ok())
+      return list->answer(fits, {});
     list->request.set_page_token(page.next_page_token());
     if (page.next_page_token().empty())
       return list->answer(absl::OkStatus(), std::move(list->response));

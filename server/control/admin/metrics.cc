@@ -1,5 +1,6 @@
 #include "server/control/admin/metrics.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/control/on_control.h"
@@ -11,23 +12,6 @@ namespace {
 // unit.
 constexpr std::size_t kRankCountersPerUnit = 128;
 const std::string kNoTenant;  // samples take turns with the work of tenants
-
-void AddCounter(v1::GetStatsResponse& response, const std::string& name, std::uint64_t value,
-                std::int32_t core = -1) {
-  v1::Counter& counter = *response.add_counters();
-  counter.set_name(name);
-  counter.set_core(core);
-  counter.set_value(value);
-}
-
-// A counter of one tenant or of one of its jobs.
-void AddOwned(v1::GetStatsResponse& response, const std::string& tenant, const std::string& job,
-              const char* name, std::uint64_t value) {
-  AddCounter(response, name, value);
-  v1::Counter& counter = *response.mutable_counters()->rbegin();
-  counter.set_tenant(tenant);
-  counter.set_job(job);
-}
 
 WorkerCounts CountWorkers(const Job& job) {
   WorkerCounts counts;
@@ -49,6 +33,7 @@ JobSample SampleJob(const Job& job, const WorkerCounts& workers, const WorkTotal
   JobSample sample;
   sample.tenant = job.account.tenant;
   sample.job = job.name();
+  sample.number = job.number;
   sample.totals = totals;
   sample.workers = workers;
   sample.slots =
@@ -57,64 +42,6 @@ JobSample SampleJob(const Job& job, const WorkerCounts& workers, const WorkTotal
   sample.memory_bytes = memory_bytes;
   sample.parameter_bytes = job.parameter_bytes;
   return sample;
-}
-
-// Counters of the whole daemon.
-void WriteDaemonStats(const MetricsSample& sample, v1::GetStatsResponse& response) {
-  for (std::size_t core = 0; core < sample.cores.size(); ++core) {
-    const auto index = static_cast<std::int32_t>(core);
-    for (std::size_t i = 0; i < kCoreCounterCount; ++i) {
-      AddCounter(response, fmt::format("phub_{}_total", kCoreCounterNames[i]),
-                 sample.cores[core].counters[i], index);
-    }
-    AddCounter(response, "phub_commands_waiting", sample.cores[core].commands_waiting, index);
-    for (const TransportCount& count : sample.cores[core].transport_counts)
-      AddCounter(response, fmt::format("phub_{}_total", count.name), count.value, index);
-  }
-  for (std::size_t i = 0; i < kControlCounterCount; ++i) {
-    AddCounter(response, fmt::format("phub_{}_total", kControlCounterNames[i]),
-               sample.control_counters[i]);
-  }
-  AddCounter(response, "phub_memory_bytes", sample.memory_bytes);
-  AddCounter(response, "phub_memory_bytes_max", sample.memory_limit_bytes);
-  AddCounter(response, "phub_jobs", sample.jobs_running + sample.jobs_ending);
-}
-
-// only_tenant: empty writes all counters.
-void WriteStats(const MetricsSample& sample, const std::string& only_tenant,
-                v1::GetStatsResponse& response) {
-  if (only_tenant.empty()) WriteDaemonStats(sample, response);
-  for (const JobSample& job : sample.jobs) {
-    if (!only_tenant.empty() && job.tenant != only_tenant) continue;
-    const auto add = [&](const char* name, std::uint64_t value) {
-      AddOwned(response, job.tenant, job.job, name, value);
-    };
-    add("phub_job_memory_bytes", job.memory_bytes);
-    add("phub_job_gradients_total", job.totals.gradients);
-    add("phub_job_gradient_bytes_total", job.totals.gradient_bytes);
-    add("phub_job_reply_bytes_total", job.totals.reply_bytes);
-    add("phub_job_rounds_total", job.totals.rounds());
-    add("phub_job_nonfinite_sums_total", job.totals.nonfinite_sums);
-    add("phub_job_nonfinite_gradients_total", job.totals.nonfinite_gradients);
-    add("phub_job_round_duration_ns_total", job.totals.round_duration_ns);
-    add("phub_job_straggler_wait_ns_total", job.totals.straggler_wait_ns);
-    add("phub_job_slots", job.slots);
-    add("phub_job_slots_used", job.slots_used);
-  }
-  for (const TenantSample& tenant : sample.tenants) {
-    if (!only_tenant.empty() && tenant.tenant != only_tenant) continue;
-    const auto add = [&](const char* name, std::uint64_t value) {
-      AddOwned(response, tenant.tenant, "", name, value);
-    };
-    add("phub_tenant_jobs", tenant.jobs);
-    add("phub_tenant_live_workers", tenant.live_workers);
-    add("phub_tenant_memory_bytes", tenant.memory_bytes);
-    add("phub_tenant_memory_quota_bytes", tenant.memory_quota_bytes);
-    add("phub_tenant_left_memory_bytes", tenant.left_memory_bytes);
-    add("phub_tenant_gradient_bytes_total", tenant.totals.gradient_bytes);
-    add("phub_tenant_reply_bytes_total", tenant.totals.reply_bytes);
-    add("phub_tenant_rounds_total", tenant.totals.rounds());
-  }
 }
 
 }  // namespace
@@ -142,47 +69,81 @@ void Metrics::BeginSample(Sampling& sampling) const {
 
 void Metrics::Visit(const Job& job, Sampling& sampling) const {
   MetricsSample& sample = sampling.sample;
-  TenantSample& tenant = sampling.tenants_[job.account.tenant];
-  sampling.visited_.push_back({job.number, &tenant, totals_.TotalsOf(job)});
+  Sampling::VisitedTenant& tenant = sampling.tenants_[job.account.tenant];
+  tenant.jobs.push_back({job.number, totals_.TotalsOf(job)});
+  sampling.after_ = job.number;
   ++(job.running() ? sample.jobs_running : sample.jobs_ending);
   if (!job.running()) return;
   const WorkerCounts workers = CountWorkers(job);
   sample.workers.awaited += workers.awaited;
   sample.workers.live += workers.live;
   sample.workers.lost += workers.lost;
-  ++tenant.jobs;
-  tenant.live_workers += workers.live;
-  if (sample.jobs.size() == kJobsSampledMax) {
+  ++tenant.sample.jobs;
+  tenant.sample.live_workers += workers.live;
+  if (!sampling.whole && sample.jobs.size() == kJobsSampledMax) {
     ++sample.jobs_omitted;
   } else {
-    sample.jobs.push_back(SampleJob(job, workers, sampling.visited_.back().totals,
+    sample.jobs.push_back(SampleJob(job, workers, tenant.jobs.back().totals,
                                     context_.ledger.used_bytes(job.account)));
   }
 }
 
+bool Metrics::VisitJobs(Sampling& sampling, std::size_t& units) const {
+  for (const auto& job : jobs_.jobs()) {
+    if (job->number <= sampling.after_) continue;
+    if (job->number > sampling.last_) break;
+    if (units >= context_.options.turn.jobs) return false;
+    Visit(*job, sampling);
+    units += 1 + job->members.size() * job->shards.size() / kRankCountersPerUnit;
+  }
+  return true;
+}
+
+const std::string* Metrics::NextTenant(const Sampling& sampling) const {
+  const auto visited = sampling.tenants_.upper_bound(sampling.tenant_);
+  const auto released = totals_.released().upper_bound(sampling.tenant_);
+  if (visited == sampling.tenants_.end())
+    return released == totals_.released().end() ? nullptr : &released->first;
+  if (released == totals_.released().end()) return &visited->first;
+  return &std::min(visited->first, released->first);
+}
+
 // The work of a job counts once: among its tenant's ended jobs if it was released since its visit.
+void Metrics::DescribeTenant(Sampling::VisitedTenant& tenant,
+                             const std::vector<std::uint64_t>& unreleased) const {
+  TenantSample& sample = tenant.sample;
+  for (const Sampling::Visited& job : tenant.jobs)
+    if (std::ranges::binary_search(unreleased, job.number)) sample.totals.Add(job.totals);
+  const auto released = totals_.released().find(sample.tenant);
+  if (released != totals_.released().end()) sample.totals.Add(released->second);
+  sample.memory_bytes = context_.ledger.UsageOf(sample.tenant).memory_bytes;
+  sample.memory_quota_bytes = context_.ledger.tenant_limit_bytes(sample.tenant);
+  sample.left_memory_bytes = context_.ledger.LeftOf(sample.tenant);
+}
+
+bool Metrics::VisitTenants(Sampling& sampling, std::size_t& units) const {
+  std::vector<std::uint64_t> unreleased;  // jobs, in the order of their numbers
+  for (const auto& job : jobs_.jobs())
+    if (!job->released()) unreleased.push_back(job->number);
+  MetricsSample& sample = sampling.sample;
+  while (const std::string* const next = NextTenant(sampling)) {
+    if (units >= context_.options.turn.jobs) return false;
+    ++units;
+    sampling.tenant_ = *next;
+    if (!sampling.whole && sample.tenants.size() == kTenantsSampledMax) {
+      ++sample.tenants_omitted;
+      continue;
+    }
+    Sampling::VisitedTenant& tenant = sampling.tenants_[sampling.tenant_];
+    tenant.sample.tenant = sampling.tenant_;
+    DescribeTenant(tenant, unreleased);
+    sample.tenants.push_back(tenant.sample);
+  }
+  return true;
+}
+
 void Metrics::FinishSample(Sampling& sampling) const {
   MetricsSample& sample = sampling.sample;
-  auto job = jobs_.jobs().begin();
-  for (const Sampling::Visited& visited : sampling.visited_) {
-    while (job != jobs_.jobs().end() && (*job)->number < visited.number) ++job;
-    if (job == jobs_.jobs().end()) break;
-    const bool counts = (*job)->number == visited.number && !(*job)->released();
-    if (counts) visited.tenant->totals.Add(visited.totals);
-  }
-  for (const auto& [tenant, totals] : totals_.released())
-    sampling.tenants_[tenant].totals.Add(totals);
-  for (auto& [name, tenant] : sampling.tenants_) {
-    if (sample.tenants.size() == kTenantsSampledMax) {
-      sample.tenants_omitted = sampling.tenants_.size() - kTenantsSampledMax;
-      break;
-    }
-    tenant.tenant = name;
-    tenant.memory_bytes = context_.ledger.UsageOf(name).memory_bytes;
-    tenant.memory_quota_bytes = context_.ledger.tenant_limit_bytes(name);
-    tenant.left_memory_bytes = context_.ledger.LeftOf(name);
-    sample.tenants.push_back(tenant);
-  }
   sample.uptime = context_.clock.Now() - context_.started_at;
   sample.draining = context_.drain.draining;
   sample.state_disk_fault = !context_.state_disk.fault.empty();
@@ -207,34 +168,27 @@ void Metrics::FinishSample(Sampling& sampling) const {
 bool Metrics::SampleMore(Sampling& sampling) {
   PHUB_ON_CONTROL();
   if (!sampling.begun_) BeginSample(sampling);
-  const std::uint64_t after = sampling.visited_.empty() ? 0 : sampling.visited_.back().number;
   std::size_t units = 0;
-  for (const auto& job : jobs_.jobs()) {
-    if (job->number <= after) continue;
-    if (job->number > sampling.last_) break;
-    if (units >= context_.options.turn.jobs) {
-      context_.turn.Add(units);
-      return false;
-    }
-    Visit(*job, sampling);
-    units += 1 + job->members.size() * job->shards.size() / kRankCountersPerUnit;
-  }
+  const bool complete = VisitJobs(sampling, units) && VisitTenants(sampling, units);
   context_.turn.Add(units);
-  FinishSample(sampling);
-  return true;
+  if (complete) FinishSample(sampling);
+  return complete;
 }
 
-void Metrics::GetStats(const v1::GetStatsRequest& /*request*/, Answer<v1::GetStatsResponse> answer,
+void Metrics::GetStats(const v1::GetStatsRequest& request, Answer<v1::GetStatsResponse> answer,
                        const std::string& only_tenant) {
   PHUB_ON_CONTROL();
-  waiting_calls_.push_back({only_tenant, std::move(answer)});
+  const absl::StatusOr<StatsPage> page = ParseStatsPage(request);
+  if (!page.ok()) return answer(page.status(), {});
+  waiting_calls_.push_back({only_tenant, *page, std::move(answer)});
   if (!sampling_calls_) SampleForCalls();
 }
 
 void Metrics::SampleForCalls() {
   sampling_calls_ = true;
-  ContinueForCalls(std::make_shared<Sampling>(),
-                   std::make_shared<StatsCalls>(std::exchange(waiting_calls_, {})));
+  const auto sampling = std::make_shared<Sampling>();
+  sampling->whole = true;
+  ContinueForCalls(sampling, std::make_shared<StatsCalls>(std::exchange(waiting_calls_, {})));
 }
 
 void Metrics::ContinueForCalls(const std::shared_ptr<Sampling>& sampling,
@@ -248,15 +202,20 @@ void Metrics::ContinueForCalls(const std::shared_ptr<Sampling>& sampling,
   }
   const std::size_t units = sampling->sample.jobs.size() + sampling->sample.tenants.size();
   for (StatsCall& call : *calls) {
-    const auto response = std::make_shared<v1::GetStatsResponse>();
+    struct Writing {
+      StatsCall call;
+      absl::Status status;
+      v1::GetStatsResponse response;
+    };
+    const auto writing = std::make_shared<Writing>();
+    writing->call = std::move(call);
     context_.RunLong(
-        units, call.only_tenant,
-        [sampling, response, only_tenant = call.only_tenant] {
-          WriteStats(sampling->sample, only_tenant, *response);
+        units, writing->call.only_tenant,
+        [sampling, writing] {
+          writing->status = WriteStats(sampling->sample, writing->call.only_tenant,
+                                       writing->call.page, writing->response);
         },
-        [response, answer = std::move(call.answer)] {
-          answer(absl::OkStatus(), std::move(*response));
-        });
+        [writing] { writing->call.answer(writing->status, std::move(writing->response)); });
   }
   sampling_calls_ = false;
   if (waiting_calls_.empty()) return;

@@ -16,19 +16,19 @@ absl::Status Tenants::RemoveTenant(const std::string& name) {
 
 Usage Tenants::UsageOf(const std::string& tenant) const { return context_.ledger.UsageOf(tenant); }
 
-std::map<std::string, std::uint64_t> Tenants::PushedBytes(const std::string& only_tenant) const {
+std::map<std::string, std::uint64_t> Tenants::PushedBytes(
+    const std::vector<Tenant>& tenants) const {
   PHUB_ON_CONTROL();
+  context_.turn.Add(tenants.size());
   std::map<std::string, std::uint64_t> bytes;
-  if (only_tenant.empty()) {
-    for (const auto& [tenant, totals] : totals_.released()) bytes[tenant] = totals.gradient_bytes;
-  } else if (const auto found = totals_.released().find(only_tenant);
-             found != totals_.released().end()) {
-    bytes[only_tenant] = found->second.gradient_bytes;
+  for (const Tenant& tenant : tenants) {
+    const auto released = totals_.released().find(tenant.name);
+    bytes[tenant.name] = released == totals_.released().end() ? 0 : released->second.gradient_bytes;
   }
   for (const auto& job : jobs_.jobs()) {
-    if (!only_tenant.empty() && job->account.tenant != only_tenant) continue;
-    std::uint64_t& of_tenant = bytes[job->account.tenant];
-    for (const auto& shard : job->shards) of_tenant += shard->metrics.gradient_bytes.Get();
+    const auto of_tenant = bytes.find(job->account.tenant);
+    if (of_tenant == bytes.end()) continue;
+    for (const auto& shard : job->shards) of_tenant->second += shard->metrics.gradient_bytes.Get();
   }
   return bytes;
 }

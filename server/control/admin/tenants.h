@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/control/checkpoint/snapshots.h"
@@ -38,9 +39,9 @@ class Tenants {
   // While the control store has a fault, no new jobs are accepted.
   void SetStateDisk(StateDisk disk) { context_.state_disk = std::move(disk); }
   Usage UsageOf(const std::string& tenant) const;
-  // Payload of all gradients since this daemon started. [tenant]
-  // only_tenant: empty for all tenants.
-  std::map<std::string, std::uint64_t> PushedBytes(const std::string& only_tenant) const;
+  std::size_t tenants_per_page() const { return context_.options.turn.jobs; }
+  // Payload of all gradients of these tenants since this daemon started. [tenant]
+  std::map<std::string, std::uint64_t> PushedBytes(const std::vector<Tenant>& tenants) const;
   std::uint64_t MemoryLimitOf(const std::string& tenant) const;  // bytes; 0: no such tenant
   // nullopt if the session or snapshot is not known.
   std::optional<std::string> TenantOfSession(std::string_view session_id) const;

@@ -2,18 +2,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "phub/v1/tenants.pb.h"
+#include "server/control/admin/list_pages.h"
 #include "server/control/admin/tenants.h"
 #include "server/control/rpc/grpc_service.h"
+#include "server/tenant/directory.h"
 
 namespace phub::server {
 namespace {
 
+constexpr std::size_t kTokensPerPageMax = 1024;
 constexpr std::int64_t kAuditCountMax = 1000;
 constexpr std::int64_t kAuditCountDefault = 100;
 
@@ -68,6 +75,18 @@ v1::TokenInfo ToProto(const Token& token) {
   return info;
 }
 
+// "1700000000000000000:3f2a": after the token of this time and id. Empty: from the first one.
+absl::StatusOr<TokenPosition> ParsePosition(const std::string& text) {
+  TokenPosition position;
+  if (text.empty()) return position;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, position.created_at);
+  if (parsed.ec != std::errc() || parsed.ptr == end || *parsed.ptr != ':')
+    return absl::InvalidArgumentError("the page token is not from this daemon");
+  position.id.assign(parsed.ptr + 1, end);
+  return position;
+}
+
 v1::AuditRecord ToProto(const AuditEntry& entry) {
   v1::AuditRecord record;
   record.set_sequence(entry.sequence);
@@ -109,37 +128,41 @@ class TenantsHandlers {
   }
 
   void Handle(RpcCall<rpc::ListTenants>& call) {
-    const PushedBytes pushed = call.control.tenants().PushedBytes(call.request.tenant());
-    v1::ListTenantsResponse list;
-    for (const Tenant& tenant : TenantsNamed(call.request.tenant()))
-      *list.add_tenants() = ToProto(call.control, tenant, pushed);
-    call.answer(absl::OkStatus(), list);
+    if (call.request.page_size() == 0) return ListAllTenants(call);
+    v1::ListTenantsResponse page;
+    AddTenants(call.control, call.request, page);
+    call.answer(absl::OkStatus(), std::move(page));
   }
 
   void Handle(RpcCall<rpc::GetTenant>& call) {
     const std::string& asked = call.request.tenant();
-    const std::vector<Tenant> found = TenantsNamed(asked);
+    const std::vector<Tenant> found = TenantsAfter("", 1, asked);
     if (asked.empty() || found.empty()) {
       return call.answer(
           absl::NotFoundError(fmt::format("there is no tenant {} on this daemon", asked)), {});
     }
     call.answer(absl::OkStatus(),
-                ToProto(call.control, found.front(), call.control.tenants().PushedBytes(asked)));
+                ToProto(call.control, found.front(), call.control.tenants().PushedBytes(found)));
   }
 
   // Without the lock: there may be many tokens of other tenants.
   void Handle(RpcCall<rpc::ListTokens>& call) {
+    struct List {
+      absl::Status status;
+      v1::ListTokensResponse response;
+    };
+    const auto make = [this, asked = call.request] {
+      const auto list = std::make_shared<List>();
+      list->status = AddTokens(asked, list->response);
+      return list;
+    };
+    const auto send = [](Control&, const std::shared_ptr<List>& list,
+                         const Answer<v1::ListTokensResponse>& then) {
+      then(list->status, std::move(list->response));
+    };
     if (directory() == nullptr || shared_.state_thread == nullptr)
-      return call.answer(absl::OkStatus(), TokensOf(call.request.tenant()));
-    RunOnState(
-        shared_, std::move(call.answer),
-        [this, tenant = call.request.tenant()] {
-          return std::make_shared<v1::ListTokensResponse>(TokensOf(tenant));
-        },
-        [](Control&, const std::shared_ptr<v1::ListTokensResponse>& list,
-           const Answer<v1::ListTokensResponse>& then) {
-          then(absl::OkStatus(), std::move(*list));
-        });
+      return send(call.control, make(), call.answer);
+    RunOnState(shared_, std::move(call.answer), make, send);
   }
 
   void Handle(RpcCall<rpc::ListAudit>& call) {
@@ -219,19 +242,80 @@ class TenantsHandlers {
 
  private:
   const Directory* directory() const { return shared_.access.directory(); }
-  // An empty tenant: all of them.
-  v1::ListTokensResponse TokensOf(const std::string& tenant) const {
-    v1::ListTokensResponse list;
-    if (directory() == nullptr) return list;
-    for (const Token& token : directory()->Tokens(tenant)) *list.add_tokens() = ToProto(token);
-    return list;
-  }
-  // An empty name: all of them. Others are not copied.
-  std::vector<Tenant> TenantsNamed(const std::string& name) const {
+  // At most count_max tenants whose names follow `after`. only: this tenant; empty: all of them.
+  std::vector<Tenant> TenantsAfter(const std::string& after, std::size_t count_max,
+                                   const std::string& only) const {
     if (directory() == nullptr) return {};
-    if (name.empty()) return directory()->Tenants();
-    const std::optional<Tenant> found = directory()->FindTenant(name);
-    return found ? std::vector<Tenant>{*found} : std::vector<Tenant>();
+    if (only.empty()) return directory()->TenantsAfter(after, count_max);
+    const std::optional<Tenant> found = directory()->FindTenant(only);
+    return found && found->name > after ? std::vector<Tenant>{*found} : std::vector<Tenant>();
+  }
+
+  // Under the lock. Appends a page.
+  void AddTenants(Control& control, const v1::ListTenantsRequest& request,
+                  v1::ListTenantsResponse& list) const {
+    const std::size_t count =
+        std::min<std::size_t>(request.page_size(), control.tenants().tenants_per_page());
+    std::vector<Tenant> found = TenantsAfter(request.page_token(), count + 1, request.tenant());
+    const bool is_last = found.size() <= count;
+    if (!is_last) found.pop_back();
+    const PushedBytes pushed = control.tenants().PushedBytes(found);
+    for (const Tenant& tenant : found) *list.add_tenants() = ToProto(control, tenant, pushed);
+    list.set_next_page_token(is_last ? "" : found.back().name);
+  }
+
+  // The whole list for clients that do not request pages, in as many turns as it has pages.
+  void ListAllTenants(RpcCall<rpc::ListTenants>& call) const {
+    struct List {
+      v1::ListTenantsRequest request;  // for the next page
+      v1::ListTenantsResponse response;
+      std::size_t bytes = 0;
+      Answer<v1::ListTenantsResponse> answer;
+    };
+    const auto list = std::make_shared<List>();
+    list->request = call.request;
+    list->request.set_page_size(std::numeric_limits<std::uint32_t>::max());
+    list->answer = std::move(call.answer);
+    const auto more = [this, list](Control& control) {
+      const int begin = list->response.tenants_size();
+      AddTenants(control, list->request, list->response);
+      for (int i = begin; i < list->response.tenants_size(); ++i)
+        list->bytes += list->response.tenants(i).ByteSizeLong();
+      list->request.set_page_token(list->response.next_page_token());
+      const absl::Status fits = CheckWholeList(list->bytes, "tenants");
+      if (fits.ok() && !list->request.page_token().empty()) return false;
+      list->answer(fits, std::move(list->response));
+      return true;
+    };
+    if (more(call.control)) return;
+    shared_.thread.Defer([this, more] {
+      while (!shared_.thread.Run({TurnKind::kCall, rpc::ListTenants::kPath}, more)) {
+      }
+    });
+  }
+
+  // Appends a page of tokens, or all of them if no page is requested.
+  absl::Status AddTokens(const v1::ListTokensRequest& request, v1::ListTokensResponse& list) const {
+    absl::StatusOr<TokenPosition> after = ParsePosition(request.page_token());
+    if (!after.ok()) return after.status();
+    if (directory() == nullptr) return absl::OkStatus();
+    const bool is_whole = request.page_size() == 0;
+    const std::size_t count = is_whole
+                                  ? std::numeric_limits<std::uint32_t>::max()
+                                  : std::min<std::size_t>(request.page_size(), kTokensPerPageMax);
+    std::size_t bytes = 0;
+    for (const Token& token : directory()->TokensAfter(*after, count + 1, request.tenant())) {
+      const auto listed = static_cast<std::size_t>(list.tokens_size());
+      if (!is_whole && (listed == count || bytes >= kPageBytes)) {
+        list.set_next_page_token(fmt::format("{}:{}", after->created_at, after->id));
+        break;
+      }
+      v1::TokenInfo& info = *list.add_tokens();
+      info = ToProto(token);
+      bytes += info.ByteSizeLong();
+      *after = {token.created_at, token.id};
+    }
+    return CheckWholeList(bytes, "tokens");
   }
 
   // Runs work(admin, caller, request) on the control store's thread, then finish(control, result,
@@ -252,7 +336,7 @@ class TenantsHandlers {
                   const Answer<v1::TenantInfo>& then) {
              if (!tenant.ok()) return then(tenant.status(), {});
              v1::TenantInfo info =
-                 ToProto(control, *tenant, control.tenants().PushedBytes(tenant->name));
+                 ToProto(control, *tenant, control.tenants().PushedBytes({*tenant}));
              info.set_warning(shared_.admin->Warning());
              then(absl::OkStatus(), info);
            });

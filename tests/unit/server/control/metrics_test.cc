@@ -1,4 +1,5 @@
 // The daemon's numbers: samples and GetStats while jobs start, run and end.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -145,14 +146,78 @@ TEST_F(MetricsTest, ManyJobsAreSampledInTurnsAndTheirWorkCountsOnce) {
   EndInOrder(sessions["a"]);
   EndInOrder(sessions["e"]);
   EnterNamed(1, "f");
-  control().BeginTurn();
-  EXPECT_TRUE(control().metrics().SampleMore(sampling));
-  EXPECT_LE(control().turn_units(), 2u);
+  for (const bool complete : {false, true}) {
+    control().BeginTurn();
+    EXPECT_EQ(control().metrics().SampleMore(sampling), complete);
+    EXPECT_LE(control().turn_units(), 2u);
+  }
   EXPECT_EQ(sampling.sample.jobs.size(), 4u);
   EXPECT_EQ(sampling.sample.tenants[0].totals.gradient_bytes, 500u);
   turns = 0;
   EXPECT_EQ(Sample().jobs_running, 4u);
-  EXPECT_EQ(turns, 2);
+  EXPECT_EQ(turns, 3);
+}
+
+// More than the metrics port has names for. Each tenant has an ended job, and a few run one.
+TEST_F(MetricsTest, StatsHaveAllJobsAndTenantsInPages) {
+  options.turn.jobs = 16;
+  options.memory_bytes_max = std::uint64_t{16} << 30;
+  constexpr std::size_t kTenants = kTenantsSampledMax + 20;
+  constexpr std::size_t kJobs = kJobsSampledMax + 20;
+  for (std::size_t i = 0; i < kTenants; ++i) {
+    const std::string tenant = fmt::format("t{:04}", i);
+    control().tenants().SetTenant({.name = tenant});
+    v1::JoinRequest join = JoinOf(0, 1, "ended");
+    join.set_tenant(tenant);
+    const std::string session = EnterAs(join);
+    incarnations["ended"] = Incarnation{last_join.incarnation()};
+    MetricsOf("ended", 0).CountGradient(i + 1);
+    Leave(session);
+    Settle();
+    join.set_job("job");
+    if (i < kJobs) EnterAs(join);
+  }
+  Advance(kSecond);
+  EXPECT_EQ(Sample().tenants.size(), kTenantsSampledMax);
+  HeldBackground background;
+  control().SetBackground(background);
+  std::map<std::string, std::uint64_t> bytes;  // [tenant]
+  std::size_t jobs = 0;
+  v1::GetStatsRequest request;
+  request.set_page_size(100);
+  do {
+    control().BeginTurn();
+    const auto page = GetStats(request);
+    do {
+      EXPECT_LE(control().turn_units(), 16u);
+      control().BeginTurn();
+    } while (background.RunOne());
+    ASSERT_TRUE(page->ok()) << page->message();
+    for (const v1::Counter& counter : page->response.counters()) {
+      if (counter.name() == "phub_job_slots") ++jobs;
+      if (counter.name() == "phub_tenant_gradient_bytes_total")
+        bytes[counter.tenant()] += counter.value();
+    }
+    request.set_page_token(page->response.next_page_token());
+  } while (!request.page_token().empty());
+  EXPECT_EQ(jobs, kJobs);
+  EXPECT_EQ(bytes.size(), kTenants + 1);  // and the default tenant
+  for (std::size_t i = 0; i < kTenants; ++i) EXPECT_EQ(bytes[fmt::format("t{:04}", i)], i + 1) << i;
+  request.set_page_token("nonsense");
+  EXPECT_EQ(GetStats(request)->code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(MetricsTest, TheBytesOfTenantsIncludeEndedJobs) {
+  const auto ended = EnterNamed(1, "ended");
+  MetricsOf("ended", 0).CountGradient(500);
+  EndInOrder(ended);
+  EnterNamed(1, "running");
+  MetricsOf("running", 1).CountGradient(70);
+  control().BeginTurn();
+  const auto bytes = control().tenants().PushedBytes({{.name = "default"}, {.name = "acme"}});
+  EXPECT_EQ(control().turn_units(), 2u);
+  EXPECT_EQ(bytes.at("default"), 570u);
+  EXPECT_EQ(bytes.at("acme"), 0u);
 }
 
 // Calls that arrive while a sample is made share the next one, so their number does not matter.
