@@ -17,7 +17,7 @@ constexpr std::size_t kQueriesPerJobMax = 16;  // concurrent queries from admini
 
 // One answer describes the ranks of the rounds that wait longest: the first round whole, and then
 // rounds until they have about this many ranks. Rounds that wait for all ranks of a large job would
-// take seconds under control's lock, and more bytes than an answer may have.
+// need more bytes than an answer may have.
 constexpr std::size_t kRanksDescribedMax = 1024;
 
 // One iteration of one key, merged over all cores.
@@ -29,10 +29,10 @@ struct Merged {
 };
 
 // The longest wait first; among equals by key and iteration.
-std::vector<Merged> Merge(const StallQuery& query) {
+std::vector<Merged> Merge(const std::vector<std::unique_ptr<StallReport>>& reports) {
   std::map<std::pair<KeyIndex, Iteration>, Merged> merged;
-  for (std::size_t core = 0; core < query.reports.size(); ++core) {
-    const StallReport& report = *query.reports[core];
+  for (std::size_t core = 0; core < reports.size(); ++core) {
+    const StallReport& report = *reports[core];
     for (std::uint32_t i = 0; i < report.count; ++i) {
       const StallReport::Entry& entry = report.entries[i];
       Merged& stall = merged[{entry.key, entry.iteration}];
@@ -56,7 +56,63 @@ std::optional<CoreIndex> WaitsFor(const Merged& stall, std::uint32_t rank) {
   return std::nullopt;
 }
 
+// What Merge costs, roughly: a unit for an entry of 64 ranks.
+std::size_t UnitsOf(const std::vector<std::unique_ptr<StallReport>>& reports) {
+  std::size_t units = 0;
+  for (const auto& report : reports) {
+    for (std::uint32_t i = 0; i < report->count; ++i) units += report->entries[i].missing.size();
+  }
+  return units;
+}
+
 }  // namespace
+
+struct StallReports::Description {
+  struct Rank {
+    std::uint32_t rank = 0;
+    CoreIndex core{};  // the first one that waits for it
+  };
+  struct Round {
+    KeyIndex key{};
+    Iteration iteration{};
+    std::uint32_t chunks_waiting = 0;
+    TimeNs since = 0;
+    std::vector<Rank> ranks;  // that the round waits for
+  };
+
+  // Without the lock. Chooses the rounds to describe.
+  void Choose();
+
+  std::string job;
+  std::string tenant;
+  Incarnation incarnation{};
+  std::uint32_t rank_count = 0;
+  TimeNs asked_at = 0;
+  DurationNs waiting_for_min = 0;
+  std::vector<std::unique_ptr<StallReport>> reports;  // [core]
+  std::vector<Round> rounds;                          // the longest wait first
+  std::size_t round = 0;                              // the next one to describe,
+  std::size_t rank = 0;                               // and its next rank
+  v1::ListStallsResponse response;
+  Answer<v1::ListStallsResponse> answer;
+};
+
+void StallReports::Description::Choose() {
+  std::size_t ranks_chosen = 0;
+  for (const Merged& stall : Merge(reports)) {
+    if (asked_at - stall.since < waiting_for_min || ranks_chosen >= kRanksDescribedMax) break;
+    Round& chosen = rounds.emplace_back();
+    chosen.key = stall.round.first;
+    chosen.iteration = stall.round.second;
+    chosen.chunks_waiting = stall.chunks_waiting;
+    chosen.since = stall.since;
+    for (std::uint32_t each = 0; each < rank_count; ++each) {
+      if (const std::optional<CoreIndex> core = WaitsFor(stall, each))
+        chosen.ranks.push_back({each, *core});
+    }
+    ranks_chosen += chosen.ranks.size();
+  }
+}
 
 std::string StallReports::DescribeLane(const Member& member, CoreIndex core) const {
   PHUB_ON_CONTROL();
@@ -80,34 +136,63 @@ void StallReports::DescribeRank(const Job& job, std::uint32_t rank, CoreIndex co
     described.set_awaited_for_ns(std::max<DurationNs>(0, member.awaited_until - now));
 }
 
-void StallReports::DescribeStalls(const Job& job, const StallQuery& query,
-                                  DurationNs waiting_for_min,
-                                  v1::ListStallsResponse& response) const {
+bool StallReports::DescribeMore(const Job& job, Description& description) const {
   const TimeNs now = context_.clock.Now();
-  std::size_t described_ranks = 0;
-  for (const Merged& stall : Merge(query)) {
-    if (now - stall.since < waiting_for_min || described_ranks >= kRanksDescribedMax) break;
-    v1::Stall& described = *response.add_stalls();
-    described.set_key(DescribeKey(job, stall.round.first));
-    described.set_iteration(stall.round.second.value);
-    described.set_chunks_waiting(stall.chunks_waiting);
-    described.set_since_ns(now - stall.since);
-    for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
-      const std::optional<CoreIndex> core = WaitsFor(stall, rank);
-      if (!core) continue;
-      ++described_ranks;
-      DescribeRank(job, rank, *core, now, *described.add_waiting_for());
+  const bool in_turns = context_.background != nullptr;
+  bool begun = false;  // work was done in this turn
+  while (description.round < description.rounds.size()) {
+    if (in_turns && begun && context_.turn.units() >= context_.options.turn.ranks) return false;
+    begun = true;
+    context_.turn.Add(1);
+    const Description::Round& round = description.rounds[description.round];
+    if (description.rank == 0) {
+      v1::Stall& described = *description.response.add_stalls();
+      described.set_key(DescribeKey(job, round.key));
+      described.set_iteration(round.iteration.value);
+      described.set_chunks_waiting(round.chunks_waiting);
+      described.set_since_ns(description.asked_at - round.since);
     }
+    if (description.rank < round.ranks.size()) {
+      const auto& [rank, core] = round.ranks[description.rank];
+      v1::Stall& described = *description.response.mutable_stalls()->rbegin();
+      DescribeRank(job, rank, core, now, *described.add_waiting_for());
+    }
+    if (++description.rank < round.ranks.size()) continue;
+    ++description.round;
+    description.rank = 0;
   }
-  for (const auto& report : query.reports) {
-    if (!report->across || now - report->across->since < waiting_for_min) continue;
-    v1::Stall& described = *response.add_stalls();
+  return true;
+}
+
+// Rounds that wait for other racks.
+void StallReports::DescribeAcross(const Job& job, Description& description) const {
+  for (const auto& report : description.reports) {
+    if (!report->across) continue;
+    const DurationNs age = description.asked_at - report->across->since;
+    if (age < description.waiting_for_min) continue;
+    v1::Stall& described = *description.response.add_stalls();
     described.set_key(DescribeKey(job, report->across->key));
     described.set_iteration(report->across->iteration.value);
-    described.set_since_ns(now - report->across->since);
+    described.set_since_ns(age);
     described.set_waits_for_racks(true);
   }
-  DescribeLostElsewhere(job, now, response);
+  DescribeLostElsewhere(job, context_.clock.Now(), description.response);
+}
+
+void StallReports::Continue(const std::shared_ptr<Description>& description) {
+  const Job* const job = jobs_.FindIncarnation(description->incarnation);
+  if (job == nullptr || job->released()) {
+    return description->answer(
+        absl::FailedPreconditionError(fmt::format(
+            "job {} ended while its stalls were described, so it has none", description->job)),
+        {});
+  }
+  if (!DescribeMore(*job, *description)) {
+    return context_.background->Run(
+        description->tenant, [] {}, [this, description] { Continue(description); });
+  }
+  DescribeAcross(*job, *description);
+  description->answer(absl::OkStatus(), std::move(description->response));
 }
 
 void StallReports::ListStalls(const v1::ListStallsRequest& request,
@@ -140,9 +225,20 @@ void StallReports::ListStalls(const v1::ListStallsRequest& request,
                             FormatAge(context_.options.report_timeout))),
                         {});
         }
-        v1::ListStallsResponse response;
-        DescribeStalls(*job, query, waiting_for_min, response);
-        answer(absl::OkStatus(), response);
+        const auto description = std::make_shared<Description>();
+        description->job = job->name();
+        description->tenant = job->account.tenant;
+        description->incarnation = job->account.incarnation;
+        description->rank_count = static_cast<std::uint32_t>(job->members.size());
+        description->asked_at = context_.clock.Now();
+        description->waiting_for_min = waiting_for_min;
+        description->answer = answer;
+        query.answered_count = 0;  // still complete
+        description->reports = std::exchange(query.reports, {});
+        context_.RunLong(
+            UnitsOf(description->reports), description->tenant,
+            [description] { description->Choose(); },
+            [this, description] { Continue(description); });
       });
 }
 

@@ -1,7 +1,9 @@
-// For administrators: which rounds of a job are waiting, for which ranks and since when. Owned by
-// Control; under control's lock.
+// For administrators: which rounds of a job are waiting, for which ranks and since when. Another
+// thread merges the reports of the core loops, and an answer is made in turns, so that many ranks
+// do not hold the lock for long. Owned by Control; under control's lock.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "phub/v1/admin.pb.h"
@@ -21,10 +23,14 @@ class StallReports {
   std::string DescribeLane(const Member& member, CoreIndex core) const;
 
  private:
+  struct Description;  // an answer in the making
+
   void DescribeRank(const Job& job, std::uint32_t rank, CoreIndex core, TimeNs now,
                     v1::StalledRank& described) const;
-  void DescribeStalls(const Job& job, const StallQuery& query, DurationNs waiting_for_min,
-                      v1::ListStallsResponse& response) const;
+  // False: the turn's work is done.
+  bool DescribeMore(const Job& job, Description& description) const;
+  void Continue(const std::shared_ptr<Description>& description);
+  void DescribeAcross(const Job& job, Description& description) const;
 
   Context& context_;
   JobTable& jobs_;

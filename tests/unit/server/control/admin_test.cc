@@ -21,6 +21,19 @@ class AdminTest : public ControlTest {
     request.set_waiting_for_ns_min(min);
     return ListStalls(request);
   }
+  // 256 rounds wait for all ranks but rank 0.
+  void StallAllRounds(std::uint32_t world_size) {
+    cores[0]->fill_stalls = [this, world_size](StallReport& report) {
+      for (StallReport::Entry& entry : report.entries) {
+        entry.key = KeyIndex{report.count};
+        entry.iteration = Iteration{1};
+        for (std::uint32_t rank = 1; rank < world_size; ++rank)
+          entry.missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
+        entry.chunks_waiting = 1;
+        entry.since = clock.now - report.count++;
+      }
+    };
+  }
 };
 
 TEST_F(AdminTest, TheServerSaysWhatItIs) {
@@ -257,20 +270,10 @@ TEST_F(AdminTest, StallsAreMergedOverCoresAndNameWhoIsMissing) {
   EXPECT_EQ(old->response.stalls_size(), 1);
 }
 
-// All ranks but one wait for nothing: 256 rounds that wait for 199 ranks each.
 TEST_F(AdminTest, StallsOfLargeJobsAreThoseThatWaitLongest) {
   constexpr std::uint32_t kRanks = 200;
   const std::string session = Enter(0, kRanks);
-  cores[0]->fill_stalls = [&](StallReport& report) {
-    for (StallReport::Entry& entry : report.entries) {
-      entry.key = KeyIndex{report.count};
-      entry.iteration = Iteration{1};
-      for (std::uint32_t rank = 1; rank < kRanks; ++rank)
-        entry.missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
-      entry.chunks_waiting = 1;
-      entry.since = clock.now - report.count++;
-    }
-  };
+  StallAllRounds(kRanks);
   const auto call = StallsOf("digits");
   Settle();
   ASSERT_TRUE(call->ok()) << call->message();
@@ -278,6 +281,44 @@ TEST_F(AdminTest, StallsOfLargeJobsAreThoseThatWaitLongest) {
   EXPECT_EQ(call->response.stalls(0).key(), "number 255");
   EXPECT_EQ(call->response.stalls(5).key(), "number 250");
   EXPECT_EQ(call->response.stalls(5).waiting_for_size(), static_cast<int>(kRanks - 1));
+}
+
+TEST_F(AdminTest, StallsOfLargeJobsAreDescribedInTurns) {
+  constexpr std::uint32_t kRanks = 200;
+  HeldBackground background;
+  options.turn.at_once = options.turn.ranks = 32;
+  Enter(0, kRanks);
+  StallAllRounds(kRanks);
+  const auto at_once = StallsOf("digits");
+  Settle();
+  control().SetBackground(background);
+  const auto in_turns = StallsOf("digits");
+  Settle();
+  int turns = 0;
+  do {
+    EXPECT_LE(control().turn_units(), 32u);
+    control().BeginTurn();
+  } while (background.RunOne() && ++turns < 1000);
+  EXPECT_GE(turns, static_cast<int>(6 * (kRanks - 1) / 32));
+  ASSERT_TRUE(in_turns->ok()) << in_turns->message();
+  EXPECT_EQ(in_turns->response.SerializeAsString(), at_once->response.SerializeAsString());
+}
+
+TEST_F(AdminTest, StallsOfAJobThatEndsMeanwhileAreNotHalfDescribed) {
+  HeldBackground background;
+  options.turn.at_once = options.turn.ranks = 1;
+  const std::vector<std::string> sessions = {Enter(0, 2), Enter(1, 2)};
+  StallAllRounds(2);
+  control().SetBackground(background);
+  const auto call = StallsOf("digits");
+  Settle();
+  ASSERT_TRUE(background.RunOne());
+  for (const std::string& session : sessions) Leave(session);
+  Settle();
+  do control().BeginTurn();
+  while (background.RunOne());
+  EXPECT_EQ(call->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(call->message(), HasSubstr("job digits ended"));
 }
 
 TEST_F(AdminTest, ACoreThatDoesNotAnswerIsNamed) {
