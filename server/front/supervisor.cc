@@ -21,7 +21,6 @@
 #include "common/base/shortage.h"
 #include "common/base/status_text.h"
 #include "common/base/waiter.h"
-#include "server/front/front_limits.h"
 #include "server/front/front_process.h"
 
 namespace phub::server {
@@ -180,9 +179,9 @@ void FrontSupervisor::Impl::Lose(std::string_view why) {
 void FrontSupervisor::Impl::Watch() {
   if (const auto how = front->Ended(); how.has_value()) return Lose(*how);
   const TimeNs now = clock.Now();
-  if (now - heard >= (ready ? kFrontSilenceMax : kStartTimeout)) return Lose("it hangs");
+  if (now - heard >= (ready ? options.silence_max : kStartTimeout)) return Lose("it hangs");
   const std::uint64_t bytes = front->ResidentBytes();
-  if (bytes > kFrontBytesMax + opened.size() * kFrontBytesPerKnown) {
+  if (bytes > options.bytes_max + opened.size() * kFrontBytesPerKnown) {
     Lose(fmt::format("it uses {} MiB of memory", bytes >> 20));
   }
 }

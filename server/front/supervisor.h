@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/descriptor.h"
+#include "server/front/front_limits.h"
 #include "server/front/packet.h"
 #include "server/tenant/certificate.h"
 
@@ -51,6 +52,9 @@ class FrontSupervisor {
     std::string program;  // phubd's own executable
     TlsFiles tls = {};    // empty: no TLS; read again every few seconds
     int refresh_seconds = 2;
+    DurationNs silence_max = kFrontSilenceMax;  // a front that says nothing for longer is replaced
+    // A front with more memory is replaced. Each connection of an identified caller adds to it.
+    std::uint64_t bytes_max = kFrontBytesMax;
   };
   // Takes the listening sockets. Returns once the front serves. `host` must outlive it.
   static absl::StatusOr<std::unique_ptr<FrontSupervisor>> Start(std::vector<Descriptor> listening,
