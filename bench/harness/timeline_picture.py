@@ -88,6 +88,43 @@ def merged(traces: Sequence[list[Event]]) -> list[Event]:
     return result
 
 
+def arrows_of(events: Sequence[Event]) -> list[Event]:
+    """An arrow from the last push of each round to each other rank's pull of that round.
+
+    A round is complete only after all ranks have pushed, so this is the push that they waited for.
+    """
+    tracks = {(event["pid"], event["tid"]): event["args"]["name"] for event in events
+              if event["name"] == "thread_name"}
+    rounds: dict[tuple[str, ...], dict[str, list[Event]]] = {}
+    for event in events:
+        if event["ph"] != "X" or event["name"] not in ("push", "pull"):
+            continue
+        which = (tracks.get((event["pid"], event["tid"]), ""),
+                 *(str(event["args"].get(name)) for name in ("round", "iteration", "operation")))
+        rounds.setdefault(which, {"push": [], "pull": []})[event["name"]].append(event)
+    arrows: list[Event] = []
+    for spans in rounds.values():
+        if not spans["push"]:
+            continue
+        last = max(spans["push"], key=lambda push: push["ts"] + push["dur"])
+        # Its end may be noted late, after other ranks have noted the end of their pulls.
+        start = last["ts"]
+        for pull in spans["pull"]:
+            end = pull["ts"] + pull["dur"]
+            if pull["pid"] == last["pid"] or end <= start:  # backwards: the clocks differ
+                continue
+            number = len(arrows) // 2
+            arrows += [_arrow("s", number, last, start),
+                       _arrow("f", number, pull, (max(start, pull["ts"]) + end) / 2)]
+    return arrows
+
+
+def _arrow(phase: str, number: int, span: Event, at_us: float) -> Event:
+    arrow = {"ph": phase, "name": "last push", "cat": "last push", "id": number,
+             "pid": span["pid"], "tid": span["tid"], "ts": round(at_us, 3)}
+    return arrow | {"bp": "e"} if phase == "f" else arrow
+
+
 def rows_of(events: Sequence[Event]) -> dict[str, list[Row]]:
     """The rows of each process, in the order of the ranks: its keys, then its threads."""
     processes: dict[int, str] = {}

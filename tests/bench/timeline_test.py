@@ -60,6 +60,35 @@ class MergeTest(unittest.TestCase):
             timeline_picture.merged([trace(0)[2:]])
 
 
+class ArrowTest(unittest.TestCase):
+    def arrows(self, *traces: list[dict[str, Any]]) -> list[tuple[int, float, int, float]]:
+        """From which rank and time, to which rank and time."""
+        events = timeline_picture.arrows_of(timeline_picture.merged(traces))
+        starts, ends = events[::2], events[1::2]
+        self.assertEqual([each["id"] for each in starts], list(range(len(starts))))
+        for start, end in zip(starts, ends):
+            self.assertEqual((start["ph"], end["ph"], end["bp"]), ("s", "f", "e"))
+            self.assertEqual((start["id"], start["name"]), (end["id"], end["name"]))
+        return [(start["pid"], start["ts"], end["pid"], end["ts"])
+                for start, end in zip(starts, ends)]
+
+    def test_the_other_ranks_waited_for_the_last_push(self) -> None:
+        # Pushes end at 1200, 1500 and 1300, pulls at 1800, 2100 and 1900.
+        self.assertEqual(self.arrows(trace(0), trace(1, begin=1300), trace(2, begin=1100)),
+                         [(1, 1300, 0, 1550), (1, 1300, 2, 1600)])
+
+    def test_other_rounds_keys_and_jobs_have_no_part(self) -> None:
+        later = [event | {"args": event["args"] | {"iteration": 5}} if "args" in event else event
+                 for event in trace(1, begin=1300)]
+        self.assertEqual(self.arrows(trace(0), later), [])
+        self.assertEqual(self.arrows(trace(0), trace(1, key="other", begin=1300)), [])
+        self.assertEqual(self.arrows(trace(0)), [])
+
+    def test_no_arrow_goes_backwards(self) -> None:
+        self.assertEqual(self.arrows(trace(0), trace(1, begin=1800)), [])
+        self.assertEqual(self.arrows(trace(0), trace(1, begin=1790)), [(1, 1790, 0, 1795)])
+
+
 class PictureTest(unittest.TestCase):
     def draw(self, *traces: list[dict[str, Any]]) -> ElementTree.Element:
         return ElementTree.fromstring(
@@ -119,7 +148,10 @@ class ScriptTest(unittest.TestCase):
             (self.folder / f"rank{rank}.json").write_text(json.dumps(trace(rank)))
         self.assertEqual(self.run_script("rank0.json", "rank1.json", "--svg", "a.svg",
                                          "--json", "a.json"), (0, ""))
-        self.assertEqual(json.loads((self.folder / "a.json").read_text()), trace(0) + trace(1))
+        events = trace(0) + trace(1)
+        arrows = timeline_picture.arrows_of(events)
+        self.assertEqual(len(arrows), 2)
+        self.assertEqual(json.loads((self.folder / "a.json").read_text()), events + arrows)
         ElementTree.fromstring((self.folder / "a.svg").read_text())
 
     def test_errors_name_the_file(self) -> None:

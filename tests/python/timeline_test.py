@@ -154,7 +154,12 @@ class Timelines(DaemonTest):
             timeout=PATIENCE_S,
         )
         self.assertEqual((drawn.returncode, drawn.stderr), (0, ""))
-        self.assertEqual(self.events("all.json"), traces[0] + traces[1])
+        joined = self.events("all.json")
+        count = len(traces[0]) + len(traces[1])
+        self.assertEqual(joined[:count], traces[0] + traces[1])
+        # One rank waited for the other in each round, and in the broadcast of Initialize().
+        self.assertEqual({each["name"] for each in joined[count:]}, {"last push"})
+        self.assertEqual(len(joined[count:]), 2 * (2 * ROUNDS + 1))
         self.assertIn(">large</text>", (self.folder / "a.svg").read_text())
 
     def test_a_window_and_a_process_that_does_not_leave(self) -> None:
