@@ -15,7 +15,7 @@ from .failure import BenchFailure
 from .processes import Command, clean_environment, kill, start, tail
 from .workload import UNITS
 
-START_SECONDS_MAX = 15.0
+START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 MEMORY_BACK_SECONDS_MAX = 2.0
 # The allocator keeps some freed memory.
@@ -92,7 +92,13 @@ class Daemon:
                 f"wait={self._logged('wait')}, {self._logged('simd')}")
 
     def _logged(self, name: str) -> str:
-        found = re.search(rf"event=serving .*\b{name}=(\S+)", self._log.read_text())
+        """A field of event=serving. phubd may write the port file before this line of the log."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not (line := re.search(r"event=serving (.*)\n", self._log.read_text())):
+            if time.monotonic() > deadline:
+                raise BenchFailure(f"phubd's log has no event=serving: {self._log}")
+            time.sleep(0.02)
+        found = re.search(rf"\b{name}=(\S+)", line[1])
         if not found:
             raise BenchFailure(f"phubd's log has no {name}= in event=serving: {self._log}")
         return found[1]

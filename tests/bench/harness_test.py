@@ -5,9 +5,11 @@ import json
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from harness.block import Block, read_block
 from harness.build import Build
+from harness.daemon import Daemon
 from harness.failure import BenchFailure, UsageError
 from harness.processes import Command, run_together
 from harness.results import (Result, add_ratios, median_absolute_deviation, percentile,
@@ -26,6 +28,32 @@ class ScratchTest(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.folder = Path(scratch.name)
+
+
+# A phubd whose log is half a second behind.
+LATE_LOG = """#!/bin/bash
+if [[ "$*" == *--dump-config* ]]; then echo 'staging_bytes_per_lane = "2KiB"'; exit; fi
+echo 7 > "$4"
+sleep 0.4
+printf 'event=serving version=1 core_loops=3' >&2
+sleep 0.1
+printf '2 data_listen=here\\n' >&2
+exec sleep 600
+"""
+
+
+class DaemonTest(ScratchTest):
+    def test_it_waits_for_the_line_of_the_log(self) -> None:
+        program = self.folder / "phubd"
+        program.write_text(LATE_LOG)
+        program.chmod(0o755)
+        with Daemon(mock.Mock(phubd=program), self.folder) as daemon:
+            self.assertEqual(daemon.endpoint, "127.0.0.1:7")
+            self.assertEqual(daemon.core_loops, 32)
+            self.assertEqual(daemon.data_endpoint, "here")
+            self.assertEqual(daemon.staging_bytes_per_lane, 2048)
+            with self.assertRaisesRegex(BenchFailure, "has no pinned= in event=serving"):
+                daemon.description()
 
 
 class BlockTest(ScratchTest):
