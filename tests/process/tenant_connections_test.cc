@@ -8,7 +8,7 @@ namespace phub::process {
 namespace {
 
 constexpr int kConnectionKib = 128;
-constexpr int kCallKib = 16;
+constexpr int kCallKib = 24;
 constexpr int kMemoryMib = 8;
 constexpr int kConnectionsMax = (kMemoryMib << 10) / kConnectionKib;
 
