@@ -61,9 +61,6 @@ class ConnectionCosts : public IdentityTest {
 };
 
 TEST_F(ConnectionCosts, AreNotMoreThanTheyAreChargedFor) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers keep memory";
-#endif
   Connect(10);  // what the first ones need
   OpenCalls(connections_.front(), 10);
   const std::int64_t idle = ResidentBytes();
