@@ -17,7 +17,8 @@ namespace {
 // A folder that is removed at the end.
 class FolderForAWhile {
  public:
-  explicit FolderForAWhile(std::string name) : path_(std::move(name)) {
+  // Its name is the prefix and six characters that mkdtemp chooses.
+  explicit FolderForAWhile(const std::string& prefix) : path_(prefix + std::string(6, 'X')) {
     if (mkdtemp(path_.data()) == nullptr) path_.clear();
   }
   ~FolderForAWhile() {
@@ -47,7 +48,7 @@ absl::Status CheckStore(const std::string& state_dir) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (!fs::exists(state_dir + "/control.db", error)) return absl::OkStatus();
-  const FolderForAWhile copy(state_dir + "/.phubd-check-XXXXXX");
+  const FolderForAWhile copy(state_dir + "/.phubd-check-");
   if (copy.path().empty()) return absl::OkStatus();
   for (const char* name : {"control.db", "control.db-wal", "token.key"}) {
     const std::string from = fmt::format("{}/{}", state_dir, name);

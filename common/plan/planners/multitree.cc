@@ -41,7 +41,8 @@ constexpr std::uint32_t kNear = 2;  // search limit: the member and its switch
 constexpr std::uint64_t kLinkVisitsMax = std::uint64_t{1} << 31;
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
-// By member: the switch to which all of its links lead, or the member itself if there is none.
+// By member: the switch to which all of its links lead. A member with links to several nodes, or to
+// another member, is a leaf by itself.
 std::vector<NodeIndex> LeavesOf(const Topology& topology) {
   std::vector<NodeIndex> leaf_of(topology.nodes().size());
   for (const NodeIndex member : topology.members()) {
@@ -253,6 +254,7 @@ class Growth {
     seen_[from.value] = visit_;
     for (std::size_t head = 0; head < queue_.size() && head < reach; ++head) {
       const std::vector<LinkIndex>& links = out_links_[queue_[head].value];
+      if (links.empty()) continue;  // links of this switch may all lead the other way
       const std::size_t first = enters_leaves_first_ ? root % links.size() : 0;
       for (std::size_t i = 0; i < links.size(); ++i) {
         const LinkIndex index = links[(first + i) % links.size()];

@@ -121,8 +121,11 @@ void Diagnoses::ConcludeDiagnosis(Job& job) {
   const std::string who = DescribeRank(job, diagnosis.rank);
   const std::string age = FormatAge(context_.clock.Now() - member.last_heard);
   const char* code = kWorkerSilent;
-  std::string what = fmt::format("{} sent no heartbeat for {} (liveness_timeout {})", who, age,
-                                 FormatAge(context_.options.liveness_timeout));
+  const DurationNs timeout = context_.options.liveness_timeout;
+  std::string limit = fmt::format("liveness_timeout {}", FormatAge(timeout));
+  if (member.opens_lanes)
+    limit += fmt::format("; {} until its lanes are open", FormatAge(PatienceWith(member, timeout)));
+  std::string what = fmt::format("{} sent no heartbeat for {} ({})", who, age, limit);
   if (!diagnosis.loss.empty()) what = fmt::format("{} {}", who, diagnosis.loss);
   if (diagnosis.cause == Diagnosis::Cause::kLaneSilent) code = ToString(FaultCode::kLaneLost);
   if (diagnosis.cause == Diagnosis::Cause::kLaneLost) {

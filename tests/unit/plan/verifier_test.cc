@@ -40,6 +40,31 @@ TEST(Verifier, AcceptsEveryPlannerOnAsymmetricLinks) {
     if (planner.applies(*topology).ok()) Verified(*topology, Planned(planner.name, *topology));
 }
 
+// A valid topology may have switches that data cannot enter, or cannot leave.
+TEST(Verifier, AcceptsEveryPlannerWithSwitchesOfOneDirection) {
+  for (const bool leads_away : {true, false}) {
+    TopologyParts parts = Named("racks:2x3").parts();
+    parts.nodes.push_back({.name = "one-way", .kind = NodeKind::kSwitch});
+    const NodeIndex added{static_cast<std::uint32_t>(parts.nodes.size() - 1)};
+    const Link link = parts.links.front();
+    const NodeIndex member =
+        parts.nodes[link.from.value].kind == NodeKind::kMember ? link.from : link.to;
+    parts.links.push_back({.from = leads_away ? added : member,
+                           .to = leads_away ? member : added,
+                           .capacity = link.capacity,
+                           .latency_ns = link.latency_ns});
+    const absl::StatusOr<Topology> topology = Topology::Create(parts);
+    ASSERT_TRUE(topology.ok()) << topology.status();
+    std::size_t plans = 0;
+    for (const Planner& planner : Planners()) {
+      if (!planner.applies(*topology).ok()) continue;
+      Verified(*topology, Planned(planner.name, *topology));
+      ++plans;
+    }
+    EXPECT_GE(plans, 2u);
+  }
+}
+
 // One way to break a plan. Returns false if this plan cannot be broken that way.
 struct Mutation {
   const char* name;

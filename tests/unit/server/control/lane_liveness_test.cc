@@ -134,6 +134,9 @@ TEST_F(LaneLivenessTest, CallsOfARankThatOpensItsLanesMayBeLate) {
   beat_for(5 * options.liveness_timeout + options.diagnosis_timeout);
   ASSERT_NE(FaultAt(waits), nullptr);
   EXPECT_EQ(FaultAt(waits)->code(), "worker_silent");
+  EXPECT_THAT(FaultAt(waits)->message(),
+              HasSubstr("sent no heartbeat for 10.0 s (liveness_timeout 2.0 s; 10.0 s until its "
+                        "lanes are open)"));
 }
 
 TEST_F(LaneLivenessTest, LanesOnceOpenAreHeldToTheUsualTimeout) {
