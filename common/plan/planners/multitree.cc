@@ -23,11 +23,11 @@
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "common/base/random.h"
 #include "common/plan/bound.h"
+#include "common/plan/planners/leaves.h"
 #include "common/plan/planners/out_forest.h"
 #include "common/plan/planners/planner.h"
 #include "common/plan/planners/rank_forest.h"
@@ -40,30 +40,6 @@ constexpr std::uint32_t kNear = 2;  // search limit: the member and its switch
 // Limit of one run without --starts: several seconds. 1,024 members on a torus need less.
 constexpr std::uint64_t kLinkVisitsMax = std::uint64_t{1} << 31;
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
-
-// By member: the switch to which all of its links lead. A member with links to several nodes, or to
-// another member, is a leaf by itself.
-std::vector<NodeIndex> LeavesOf(const Topology& topology) {
-  std::vector<NodeIndex> leaf_of(topology.nodes().size());
-  for (const NodeIndex member : topology.members()) {
-    NodeIndex& leaf = leaf_of[member.value] = member;
-    const auto links = topology.OutLinks(member);
-    const NodeIndex first = topology.link(links[0]).to;
-    if (!topology.IsMember(first) && std::all_of(links.begin(), links.end(), [&](LinkIndex link) {
-          return topology.link(link).to == first;
-        }))
-      leaf = first;
-  }
-  return leaf_of;
-}
-
-// Whether several members have the same leaf.
-bool HasLeaves(const Topology& topology) {
-  const std::vector<NodeIndex> leaf_of = LeavesOf(topology);
-  std::set<NodeIndex> leaves;
-  for (const NodeIndex member : topology.members()) leaves.insert(leaf_of[member.value]);
-  return leaves.size() < topology.members().size();
-}
 
 // One run of the greedy construction.
 class Growth {
