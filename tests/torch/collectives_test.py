@@ -2,6 +2,7 @@
 
 import unittest
 
+from growth_cases import groups_in_a_loop, groups_of_other_ranks
 from ranks import TorchTest, all_cases, initialize
 
 
@@ -84,6 +85,14 @@ class Collectives(TorchTest):
         for counts in self.run_ranks(2, refused_copies):
             self.assertEqual(counts[1:], [0, 0])
             self.assertLessEqual(counts[0], 1)
+
+    def test_groups_in_a_loop_hold_nothing(self) -> None:
+        first, last = self.run_ranks(2, groups_in_a_loop, 10)[0]
+        self.assertEqual(first[0], last[0])
+        self.assertLessEqual(last[1], first[1] + 8)  # threads may be at work
+
+    def test_groups_of_other_ranks_after_a_new_default_group(self) -> None:
+        self.assertEqual(self.run_ranks(3, groups_of_other_ranks), [4.0, 2.0, 2.0])
 
     def test_two_ranks_over_tcp(self) -> None:
         self.check(2, "collective_cases", "tcp")

@@ -14,17 +14,29 @@ from ranks import PATIENCE_S
 import torch.distributed as dist
 
 
-def _counters() -> list[dict[str, Any]]:
+def _phubctl(*command: str) -> Any:
+    program, endpoint = os.environ["PHUB_TEST_PHUBCTL"], os.environ["PHUB_ENDPOINT"]
     done = subprocess.run(
-        [os.environ["PHUB_TEST_PHUBCTL"], "-e", os.environ["PHUB_ENDPOINT"], "stats", "-o", "json"],
+        [program, "-e", endpoint, *command, "-o", "json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
-    counters: list[dict[str, Any]] = json.loads(done.stdout)["counters"]
+    return json.loads(done.stdout)
+
+
+def _counters() -> list[dict[str, Any]]:
+    counters: list[dict[str, Any]] = _phubctl("stats")["counters"]
     return counters
+
+
+def usage() -> dict[str, int]:
+    """The memory_bytes, jobs, workers and keys that the daemon's only tenant uses."""
+    (tenant,) = _phubctl("quota", "usage")["tenants"]
+    names = ("memory_bytes", "jobs", "workers", "keys")
+    return {name: int(tenant["usage"].get(name, 0)) for name in names}
 
 
 def reserved() -> int:

@@ -34,6 +34,8 @@ def create(given: Any, pg_options: Any = None) -> ProcessGroup:
     if is_default:
         _of_default = options
     group = "world" if is_default else str(given.group_id)
+    known = process()
+    generation = known.world_generation() if is_default else known.subgroup_generation(group)
     return ProcessGroup(
         Membership(
             options,
@@ -42,7 +44,7 @@ def create(given: Any, pg_options: Any = None) -> ProcessGroup:
             given.group_size,
             group,
             given.timeout.total_seconds(),
-            process().generation(group),
+            generation,
         )
     )
 

@@ -34,7 +34,9 @@ class _Process:
         self.watch = Watch()
         self.sessions: dict[Options, Session] = {}
         self.members: "weakref.WeakSet[Membership]" = weakref.WeakSet()
-        self.generations: dict[str, int] = {}
+        self._generations: dict[str, int] = {}
+        self._worlds = 0  # default groups of phub
+        self._subgroups: dict[str, int] = {}  # of the last default group, by name
         atexit.register(self.end)
 
     def session(self, options: Options) -> Session:
@@ -47,9 +49,28 @@ class _Process:
     def generation(self, group: str) -> int:
         """How many groups of this name the process had before."""
         with self.lock:
-            count = self.generations.get(group, 0)
-            self.generations[group] = count + 1
+            count = self._generations.get(group, 0)
+            self._generations[group] = count + 1
             return count
+
+    def world_generation(self) -> str:
+        """Of a new default group."""
+        with self.lock:
+            self._worlds += 1
+            self._subgroups.clear()
+            return str(self._worlds - 1)
+
+    def subgroup_generation(self, group: str) -> str:
+        """Of a new subgroup, the same on its ranks: they have had the same default groups."""
+        with self.lock:
+            world = str(max(0, self._worlds - 1))
+            # Numbers are torch's own names, which occur once for each default group; a process may
+            # make any number of them. Other names are hashes of ranks, which occur again.
+            if group.isdigit():
+                return world
+            count = self._subgroups.get(group, 0)
+            self._subgroups[group] = count + 1
+            return world if count == 0 else f"{world}.{count}"
 
     def end(self) -> None:
         """Before the interpreter ends: leaves all jobs, so that no other rank sees a death."""
@@ -100,16 +121,29 @@ def _connect(options: Options) -> Session:
 
 
 def agreed(
-    options: Options, store: Any, rank: int, group: str, generation: int
+    options: Options, store: Any, rank: int, size: int, group: str, generation: str
 ) -> tuple[str, int]:
     """The name of the group's job, which no other run has, and bucket_bytes; both from rank 0."""
     key = f"phub/job/{generation}"
     if rank == 0:
         name = f"{options.job or 'torch'}-{secrets.token_hex(4)}.{group}"
-        store.set(key, f"{options.bucket_bytes} {name}")
+        if size > 1:
+            store.set(key, f"{options.bucket_bytes} {name}")
         return name, options.bucket_bytes
     bucket_bytes, _, name = bytes(store.get(key)).decode().partition(" ")
+    _forget(store, key, size - 1)
     return name, int(bucket_bytes)
+
+
+def _forget(store: Any, key: str, readers: int) -> None:
+    """The last reader deletes the key: a process may make any number of groups with one store."""
+    read = f"{key}/read"
+    if readers == 1 or store.add(read, 1) == readers:
+        for each in (key, read) if readers > 1 else (key,):
+            try:
+                store.delete_key(each)
+            except (NotImplementedError, RuntimeError):
+                pass  # this kind of store keeps its keys
 
 
 class Membership:
@@ -123,15 +157,17 @@ class Membership:
         size: int,
         group: str,
         timeout: float,
-        generation: int = 0,
+        generation: str = "0",
     ) -> None:
-        """generation: groups of this name that the store has seen before."""
+        """generation: differs from those of groups of this name that the store has seen before."""
         self.rank, self.size = rank, size
         self._options = options
         self._store = store
         self._process = process()
         self._session = self._process.session(options)
-        self.job_name, self._bucket_bytes = agreed(options, store, rank, group, generation)
+        self.job_name, self._bucket_bytes = agreed(
+            options, store, rank, size, group, generation
+        )
         self._prefix = f"phub/{generation}"
         self.exchange = self._join(self.job_name, rank, size, self._prefix, timeout)
         self.collectives = Collectives(self.exchange)

@@ -327,7 +327,7 @@ def _join(group: Any, options: Optional[Options], settings: Settings) -> tuple[J
     number = process().generation(f"optimizers of {dist.distributed_c10d._world.pg_names[group]}")
     store = dist.PrefixStore(f"phub/optimizer/{number}", store)
     session = process().session(options)
-    name, _ = agreed(options, store, rank, f"optimizer{number}", 0)
+    name, _ = agreed(options, store, rank, size, f"optimizer{number}", "0")
     _compare_settings(store, rank, size, settings)
     with as_optimizer_error(f"rank {rank} cannot join job {name}"):
         job = session.join(
