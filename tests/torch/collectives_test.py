@@ -2,7 +2,7 @@
 
 import unittest
 
-from growth_cases import groups_in_a_loop, groups_of_other_ranks
+from growth_cases import groups_in_a_loop, groups_of_other_ranks, tags_in_a_loop
 from ranks import TorchTest, all_cases, initialize
 
 
@@ -93,6 +93,10 @@ class Collectives(TorchTest):
 
     def test_groups_of_other_ranks_after_a_new_default_group(self) -> None:
         self.assertEqual(self.run_ranks(3, groups_of_other_ranks), [4.0, 2.0, 2.0])
+
+    def test_tags_in_a_loop_hold_nothing(self) -> None:
+        first, last = self.run_ranks(2, tags_in_a_loop, 30)[0]
+        self.assertEqual(first, last)
 
     def test_two_ranks_over_tcp(self) -> None:
         self.check(2, "collective_cases", "tcp")

@@ -142,6 +142,43 @@ def ends_at_once(rank: int, size: int, rounds: int) -> None:
         dist.destroy_process_group()
 
 
+def messages(rank: int, size: int) -> list[Any]:
+    """Rank 1 sends to rank 0. Returns the errors of rank 0."""
+    import torch
+    import torch.distributed as dist
+
+    found = []
+
+    def fails(call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except Exception as error:
+            found.append(described(error))
+
+    initialize()
+    if rank == 1:
+        for work in [dist.isend(torch.ones(n), 0, tag=tag) for n, tag in ((10, 50), (1, 51))]:
+            work.wait()
+    else:
+        dist.recv(torch.empty(1), 1, tag=51)  # the message with tag 50 arrives before its call
+        fails(lambda: dist.recv(torch.empty(11), 1, tag=50))
+        works = [dist.irecv(torch.empty(3), 1, tag=tag) for tag in (52, 53)]
+    dist.barrier()
+    if rank == 0:
+        for work in works:
+            fails(work.wait)
+    dist.destroy_process_group()
+
+    initialize()  # the call comes before the message
+    fails(
+        lambda: dist.send(torch.ones(10), 0, tag=50)
+        if rank == 1
+        else dist.recv(torch.empty(11), 1, tag=50)
+    )
+    dist.destroy_process_group()
+    return found
+
+
 def two_groups(rank: int, size: int) -> None:
     import torch
     import torch.distributed as dist
@@ -270,6 +307,15 @@ class Failures(TorchTest):
             with self.subTest(how):
                 run = self.start(2, leaves, how)
                 self.expect(run.result(0), "rank 1", "died" if how == "killed" else "left")
+
+    def test_messages_that_fail(self) -> None:
+        early, *left, late = self.run_ranks(2, messages)[0]
+        for error in (early, late):
+            self.assertEqual(error[0], "CollectiveMismatch", error)
+            self.expect(error, "tag 50 of 10 float32", "tag 50 of 11 float32")
+        self.assertEqual(len(left), 2)
+        for tag, error in zip((52, 53), left):
+            self.expect(error, "left", f"rank 1 to rank 0, tag {tag} of 3 float32 waits")
 
     def test_the_last_collective_completes_everywhere(self) -> None:
         self.run_ranks(2, ends_at_once, 12)

@@ -13,13 +13,17 @@ from ranks import PATIENCE_S, initialize
 import torch
 
 
-def held_by_process(dist: Any) -> dict[str, int]:
-    """Counts of what this process keeps for groups. REQUIRES: the other ranks do nothing."""
+def held_by_process(dist: Any, jobs: int) -> dict[str, int]:
+    """Counts of what this process keeps for groups, when it has this number of jobs: threads may
+    still refer to others. REQUIRES: the other ranks do nothing."""
     from phub._session import _jobs
     from phub.torch._membership import process
 
-    gc.collect()
     known = process()
+    end = time.monotonic() + PATIENCE_S
+    while len(_jobs) != jobs and time.monotonic() < end:
+        gc.collect()
+        time.sleep(0.02)
     return {
         "keys of the store": dist.distributed_c10d._get_default_store().num_keys(),
         "names": len(known._generations) + len(known._subgroups),
@@ -34,10 +38,13 @@ def held_by_process(dist: Any) -> dict[str, int]:
 def settled(jobs: int) -> dict[str, int]:
     """What the tenant uses at the daemon, when it has this number of jobs."""
     end = time.monotonic() + PATIENCE_S
+    before: dict[str, int] = {}
     while True:
         usage = wire_bytes.usage()
-        if usage["jobs"] == jobs or time.monotonic() > end:
+        done = usage["jobs"] == jobs and usage == before and wire_bytes.left() == 0
+        if done or time.monotonic() > end:
             return usage
+        before = usage
         time.sleep(0.02)
 
 
@@ -49,7 +56,7 @@ def groups_in_a_loop(rank: int, size: int, turns: int) -> list[tuple[dict[str, i
     def measure() -> None:
         dist.barrier()
         if rank == 0:
-            held = held_by_process(dist) | settled(jobs=1)
+            held = held_by_process(dist, jobs=1) | settled(jobs=1)
             found.append((held, len(os.listdir("/proc/self/fd"))))
         dist.barrier()
 
@@ -61,6 +68,7 @@ def groups_in_a_loop(rank: int, size: int, turns: int) -> list[tuple[dict[str, i
             dist.all_reduce(tensor, group=group)
             assert tensor[0] == size, tensor
             dist.destroy_process_group(group)
+            del group
         measure()
     dist.destroy_process_group()
     return found
@@ -78,3 +86,26 @@ def groups_of_other_ranks(rank: int, size: int) -> float:
             total += float(tensor)
         dist.destroy_process_group()
     return total
+
+
+def tags_in_a_loop(rank: int, size: int, turns: int) -> list[dict[str, int]]:
+    """After the first loop and after the last: what is held, and this process's threads."""
+    dist = initialize()
+    found = []
+    tag = 0
+    for count in (20, turns):
+        for _ in range(count):
+            tag += 1
+            tensor = torch.full((9,), float(tag if rank == 0 else 0))
+            if rank == 0:
+                dist.send(tensor, 1, tag=tag)
+            else:
+                dist.recv(tensor, 0, tag=tag)
+            assert tensor[8] == tag, tensor
+        dist.barrier()
+        if rank == 0:
+            jobs = 17  # of the group, of 15 tags, and of all others
+            found.append(held_by_process(dist, jobs) | settled(jobs))
+        dist.barrier()
+    dist.destroy_process_group()
+    return found

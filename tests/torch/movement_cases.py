@@ -1,12 +1,12 @@
-"""Movements again and again: first in pieces, then with keys of exactly their size. Each case runs
-on every rank, in one group."""
+"""Movements again and again: first in pieces, then with keys of exactly their size; and messages of
+many tags. Each case runs on every rank, in one group."""
 
 from __future__ import annotations
 
 import torch
 import torch.distributed as dist
 
-from collective_cases import same
+from collective_cases import same, values
 
 # Elements of a part: a piece and a rest, and several pieces and a rest.
 COUNTS = (70_001, 600_007)
@@ -108,3 +108,28 @@ def case_scatter_of_strided_tensors(rank: int, size: int) -> None:
     output = torch.zeros(140_000)[::2]
     dist.scatter(output, inputs if rank == 1 else None, 1)
     same(output.contiguous(), inputs[rank].contiguous())
+
+
+def case_messages_of_many_tags(rank: int, size: int) -> None:
+    if rank > 1:
+        return
+    peer = 1 - rank
+    # Both ways at once; received in another order than sent, so some arrive before their call.
+    tags = [100, 17, 5, 1 << 40, 100, 18]
+    counts = [7, 1, 9, 300_000, 8, 0]
+    sent = [values(rank + tag % 97, n, torch.float32) for tag, n in zip(tags, counts)]
+    works = [dist.isend(tensor, peer, tag=tag) for tensor, tag in zip(sent, tags)]
+    for index in (3, 5, 0, 2, 4, 1):
+        output = torch.empty(counts[index])
+        dist.recv(output, peer, tag=tags[index])
+        same(output, values(peer + tags[index] % 97, counts[index], torch.float32))
+    # Called before they are sent, or after, and sent in another order.
+    outputs = [torch.empty(4) for _ in range(6)]
+    works += [dist.irecv(output, peer, tag=30 + i) for i, output in enumerate(outputs)]
+    works += [
+        dist.isend(torch.full((4,), float(i)), peer, tag=30 + i) for i in (4, 0, 5, 2, 1, 3)
+    ]
+    for work in works:
+        work.wait()
+    for i, output in enumerate(outputs):
+        same(output, torch.full((4,), float(i)))

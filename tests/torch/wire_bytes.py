@@ -39,9 +39,18 @@ def usage() -> dict[str, int]:
     return {name: int(tenant["usage"].get(name, 0)) for name in names}
 
 
+def _value(name: str) -> int:
+    return next(int(each["value"]) for each in _counters() if each["name"] == name)
+
+
 def reserved() -> int:
     """The bytes that all jobs of the daemon have reserved."""
-    return next(int(each["value"]) for each in _counters() if each["name"] == "phub_memory_bytes")
+    return _value("phub_memory_bytes")
+
+
+def left() -> int:
+    """Bytes of jobs that have ended, which processes still map."""
+    return _value("phub_tenant_left_memory_bytes")
 
 
 def _counted(job: str) -> tuple[int, int]:

@@ -239,7 +239,8 @@ class Collectives(Reductions):
         size = len(source) // self.size
         return move_parts("all_to_all", self.rank, self.size, size, source, target)
 
-    def send(self, name: str, tensor: Any, sends: bool, text: str, timeout: float) -> Operation:
+    @staticmethod
+    def message_call(name: str, tensor: Any, sends: bool, text: str, timeout: float) -> Call:
         """In a job of two ranks: from rank 0 to rank 1."""
         buffer = Buffer(tensor, name, read=sends)
         call = Call("send", timeout, f" {text} of {sizes_of([tensor])}", result=[tensor])
@@ -249,7 +250,7 @@ class Collectives(Reductions):
             call.targets.append(buffer)
         source, target = (buffer.bytes, None) if sends else (None, buffer.bytes)
         call.transfers.append(move(0, buffer.bytes.numel(), source, target))
-        return self.exchange.submit(call)
+        return call
 
     def barrier(self, timeout: Optional[float]) -> Operation:
         empty = torch.empty(0, dtype=torch.int32, device="cpu")

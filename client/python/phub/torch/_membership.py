@@ -18,6 +18,7 @@ from ._exchange import Engine, Exchange
 from ._operation import Operation
 from ._options import Options
 from ._recorder import dump_record
+from ._tagged import OWN_MAX, Receiver, Sender
 from ._watch import Watch
 
 LEAVE_S = 5.0  # for collectives that other ranks have called, too
@@ -146,6 +147,11 @@ def _forget(store: Any, key: str, readers: int) -> None:
                 pass  # this kind of store keeps its keys
 
 
+def _is_shared(tag: int) -> bool:
+    """The tag shares a job with others. The same on both ranks."""
+    return not 0 <= tag < OWN_MAX
+
+
 class Membership:
     """In one group."""
 
@@ -172,7 +178,9 @@ class Membership:
         self.exchange = self._join(self.job_name, rank, size, self._prefix, timeout)
         self.collectives = Collectives(self.exchange)
         self._lock = threading.Lock()
-        self._paths: dict[tuple[int, int, int], Exchange] = {}
+        self._paths: dict[str, Exchange] = {}
+        self._senders: dict[int, Sender] = {}  # by peer, for tags that share a job
+        self._receivers: dict[int, Receiver] = {}
         self._left = False
         self._process.members.add(self)
 
@@ -191,14 +199,26 @@ class Membership:
         return exchange
 
     def send(self, tensor: Any, peer: int, tag: int) -> Operation:
+        place = f"from rank {self.rank} to rank {peer}"
         path = self._path("send", self.rank, peer, tag)
-        text = f"from rank {self.rank} to rank {peer}, tag {tag}"
-        return Collectives(path).send("send", tensor, True, text, path.timeout)
+        if _is_shared(tag):
+            with self._lock:
+                sender = self._senders.setdefault(peer, Sender(path, place))
+            return sender.send(tensor, tag)
+        return path.submit(
+            Collectives.message_call("send", tensor, True, f"{place}, tag {tag}", path.timeout)
+        )
 
     def receive(self, tensor: Any, peer: int, tag: int) -> Operation:
+        place = f"from rank {peer} to rank {self.rank}"
         path = self._path("recv", peer, self.rank, tag)
-        text = f"from rank {peer} to rank {self.rank}, tag {tag}"
-        return Collectives(path).send("recv", tensor, False, text, path.timeout)
+        if _is_shared(tag):
+            with self._lock:
+                receiver = self._receivers.setdefault(peer, Receiver(path, place))
+            return receiver.receive(tensor, tag)
+        return path.submit(
+            Collectives.message_call("recv", tensor, False, f"{place}, tag {tag}", path.timeout)
+        )
 
     def _path(self, name: str, source: int, target: int, tag: int) -> Exchange:
         """The job of two ranks for this direction and tag."""
@@ -207,10 +227,10 @@ class Membership:
             raise ValueError(
                 f"{name}: rank {peer} is not another rank of the group of {self.size}"
             )
+        text = f"{source}-{target}.{'tags' if _is_shared(tag) else tag}"
         with self._lock:
-            path = self._paths.get((source, target, tag))
+            path = self._paths.get(text)
             if path is None:
-                text = f"{source}-{target}.{tag}"
                 path = self._join(
                     f"{self.job_name}.{text}",
                     0 if source == self.rank else 1,
@@ -218,7 +238,7 @@ class Membership:
                     f"{self._prefix}/{text}",
                     self.exchange.timeout,
                 )
-                self._paths[(source, target, tag)] = path
+                self._paths[text] = path
             return path
 
     def leave(self, patience: Optional[float] = None) -> None:
