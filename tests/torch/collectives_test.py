@@ -1,9 +1,10 @@
 """Collectives of the backend "phub" of torch.distributed, against a real daemon."""
 
+import threading
 import unittest
 
-from growth_cases import groups_in_a_loop, groups_of_other_ranks, tags_in_a_loop
-from ranks import TorchTest, all_cases, initialize
+import growth_cases
+from ranks import PATIENCE_S, TorchTest, all_cases, initialize
 
 
 def cases(rank: int, size: int, module: str, transport: str = "auto") -> list[str]:
@@ -87,16 +88,34 @@ class Collectives(TorchTest):
             self.assertLessEqual(counts[0], 1)
 
     def test_groups_in_a_loop_hold_nothing(self) -> None:
-        first, last = self.run_ranks(2, groups_in_a_loop, 10)[0]
+        first, last = self.run_ranks(2, growth_cases.groups_in_a_loop, 10)[0]
         self.assertEqual(first[0], last[0])
         self.assertLessEqual(last[1], first[1] + 8)  # threads may be at work
 
     def test_groups_of_other_ranks_after_a_new_default_group(self) -> None:
-        self.assertEqual(self.run_ranks(3, groups_of_other_ranks), [4.0, 2.0, 2.0])
+        self.assertEqual(self.run_ranks(3, growth_cases.groups_of_other_ranks), [4.0, 2.0, 2.0])
 
     def test_tags_in_a_loop_hold_nothing(self) -> None:
-        first, last = self.run_ranks(2, tags_in_a_loop, 30)[0]
+        first, last = self.run_ranks(2, growth_cases.tags_in_a_loop, 30)[0]
         self.assertEqual(first, last)
+
+    def test_memory_for_results_follows_the_sizes_in_use(self) -> None:
+        found = growth_cases.sizes_in_a_loop()
+        self.assertTrue(found["used again"])
+        self.assertFalse(found["old size"])
+        self.assertTrue(found["new size"])
+        self.assertLessEqual(found["sizes"], 513)
+        self.assertLessEqual(found["most"], 1 << 20)
+
+    def test_results_may_end_in_the_thread_that_takes_memory(self) -> None:
+        done: list[int] = []
+        thread = threading.Thread(
+            target=lambda: done.append(growth_cases.results_that_end_in_their_thread()),
+            daemon=True,
+        )
+        thread.start()
+        thread.join(PATIENCE_S)
+        self.assertEqual(done, [(1 << 20) + (1 << 19)])
 
     def test_two_ranks_over_tcp(self) -> None:
         self.check(2, "collective_cases", "tcp")

@@ -1,4 +1,4 @@
-"""What a process, its daemon and the store hold while groups come and go."""
+"""What a process, its daemon and the store hold while groups, tags and sizes come and go."""
 
 from __future__ import annotations
 
@@ -36,15 +36,14 @@ def held_by_process(dist: Any, jobs: int) -> dict[str, int]:
 
 
 def settled(jobs: int) -> dict[str, int]:
-    """What the tenant uses at the daemon, when it has this number of jobs."""
+    """What the tenant uses at the daemon, when it has this number of jobs, and the memory of others
+    is returned."""
     end = time.monotonic() + PATIENCE_S
-    before: dict[str, int] = {}
     while True:
+        done = wire_bytes.all_is_of(jobs) or time.monotonic() > end
         usage = wire_bytes.usage()
-        done = usage["jobs"] == jobs and usage == before and wire_bytes.left() == 0
-        if done or time.monotonic() > end:
+        if done and usage["jobs"] == jobs or time.monotonic() > end:
             return usage
-        before = usage
         time.sleep(0.02)
 
 
@@ -109,3 +108,45 @@ def tags_in_a_loop(rank: int, size: int, turns: int) -> list[dict[str, int]]:
         dist.barrier()
     dist.destroy_process_group()
     return found
+
+
+def sizes_in_a_loop() -> dict[str, Any]:
+    """Memory for results of sizes that follow each other. Up to 1 MiB may be kept."""
+    from phub.torch import _receivers
+
+    receivers = _receivers.Receivers(1 << 20)
+    kept = []
+
+    def use(size: int) -> int:
+        tensor = receivers.take(torch.uint8, size)
+        address = int(tensor.data_ptr())
+        del tensor
+        kept.append(receivers._kept)
+        return address
+
+    old = 1 << 20  # fills all that may be kept
+    found = {"used again": use(old) == use(old)}
+    new = [(1 << 18) + 4096 * each for each in range(150)]
+    for size in new * 4:
+        use(size)
+    found["old size"] = old in receivers._free
+    found["new size"] = use(new[-1]) == use(new[-1])
+    for each in range(1200):
+        use(old + 4096 * each)
+    found["sizes"] = len(receivers._free)
+    found["most"] = max(kept)
+    return found
+
+
+def results_that_end_in_their_thread() -> int:
+    """A result ends while its thread holds the lock, as when Python collects garbage there. Returns
+    the bytes that are kept afterwards."""
+    from phub.torch import _receivers
+
+    receivers = _receivers.Receivers()
+    tensor = receivers.take(torch.uint8, 1 << 20)
+    with receivers._lock:
+        del tensor
+    other = receivers.take(torch.uint8, 1 << 19)
+    del other
+    return receivers._kept

@@ -39,18 +39,18 @@ def usage() -> dict[str, int]:
     return {name: int(tenant["usage"].get(name, 0)) for name in names}
 
 
-def _value(name: str) -> int:
-    return next(int(each["value"]) for each in _counters() if each["name"] == name)
-
-
 def reserved() -> int:
     """The bytes that all jobs of the daemon have reserved."""
-    return _value("phub_memory_bytes")
+    return next(int(each["value"]) for each in _counters() if each["name"] == "phub_memory_bytes")
 
 
-def left() -> int:
-    """Bytes of jobs that have ended, which processes still map."""
-    return _value("phub_tenant_left_memory_bytes")
+def all_is_of(jobs: int) -> bool:
+    """The daemon has this number of jobs, and all reserved bytes are theirs: those of ended jobs
+    are returned when their pages are free."""
+    counters = _counters()
+    own = [int(each["value"]) for each in counters if each["name"] == "phub_job_memory_bytes"]
+    every = [int(each["value"]) for each in counters if each["name"] == "phub_memory_bytes"]
+    return len(own) == jobs and sum(own) == sum(every)
 
 
 def _counted(job: str) -> tuple[int, int]:
