@@ -44,11 +44,21 @@ bool JobDescriptions::DescribeMore(const Job& job, JobDescription& description) 
   }
   const bool in_turns = context_.background != nullptr;
   const TimeNs now = context_.clock.Now();
+  const auto is_over = [&] {
+    return in_turns && begun && context_.turn.units() >= context_.options.turn.ranks;
+  };
   for (std::uint32_t rank = static_cast<std::uint32_t>(description.info.workers_size());
        rank < job.members.size(); ++rank) {
-    if (in_turns && begun && context_.turn.units() >= context_.options.turn.ranks) return false;
+    if (is_over()) return false;
     *description.info.add_workers() = DescribeRank(job, rank, now);
     context_.turn.Add(1 + job.members[rank].lanes.size() / kLanesPerUnit);
+    begun = true;
+  }
+  while (const auto lost = FirstLostFrom(job, description.lost_next)) {
+    if (is_over()) return false;
+    DescribeLost(*lost, now, *description.info.add_lost_elsewhere());
+    description.lost_next = lost->rank + 1;
+    context_.turn.Add(1);
     begun = true;
   }
   return true;
@@ -101,7 +111,6 @@ v1::JobInfo JobDescriptions::DescribeRun(const Job& job) const {
   info.set_nonfinite_first(job.nonfinite_first);
   if (const auto saved = DescribeNewestSave(job, now)) *info.mutable_saved_state() = *saved;
   if (context_.ledger.RequiresEncryption(job.account.tenant)) info.set_encryption("required");
-  DescribeLostElsewhere(job, now, info);
   if (IsAwaited(job)) {
     for (const std::string& hint : job.arrivals.hints) info.add_waiting_hints(hint);
   }

@@ -20,7 +20,8 @@ namespace phub::server {
 // A job's description while it is being made.
 struct JobDescription {
   bool begun = false;
-  v1::JobInfo info;  // with the ranks described so far
+  v1::JobInfo info;             // with the ranks described so far
+  std::uint32_t lost_next = 0;  // lost ranks of other racks from this one on are not described yet
 };
 
 class JobDescriptions {

@@ -93,6 +93,8 @@ struct StallReports::Description {
   std::vector<Round> rounds;                          // the longest wait first
   std::size_t round = 0;                              // the next one to describe,
   std::size_t rank = 0;                               // and its next rank
+  std::size_t core_across = 0;  // the next one whose round that waits for other racks is described
+  std::uint32_t lost_next = 0;  // lost ranks of other racks from this one on are not described yet
   v1::ListStallsResponse response;
   Answer<v1::ListStallsResponse> answer;
 };
@@ -140,10 +142,15 @@ bool StallReports::DescribeMore(const Job& job, Description& description) const 
   const TimeNs now = context_.clock.Now();
   const bool in_turns = context_.background != nullptr;
   bool begun = false;  // work was done in this turn
-  while (description.round < description.rounds.size()) {
+  // Takes a unit of the turn's budget; false: the budget is used up.
+  const auto take = [&] {
     if (in_turns && begun && context_.turn.units() >= context_.options.turn.ranks) return false;
     begun = true;
     context_.turn.Add(1);
+    return true;
+  };
+  while (description.round < description.rounds.size()) {
+    if (!take()) return false;
     const Description::Round& round = description.rounds[description.round];
     if (description.rank == 0) {
       v1::Stall& described = *description.response.add_stalls();
@@ -161,22 +168,23 @@ bool StallReports::DescribeMore(const Job& job, Description& description) const 
     ++description.round;
     description.rank = 0;
   }
-  return true;
-}
-
-// Rounds that wait for other racks.
-void StallReports::DescribeAcross(const Job& job, Description& description) const {
-  for (const auto& report : description.reports) {
-    if (!report->across) continue;
-    const DurationNs age = description.asked_at - report->across->since;
-    if (age < description.waiting_for_min) continue;
+  for (; description.core_across < description.reports.size(); ++description.core_across) {
+    const std::optional<StallReport::Round>& across =
+        description.reports[description.core_across]->across;
+    if (!across || description.asked_at - across->since < description.waiting_for_min) continue;
+    if (!take()) return false;
     v1::Stall& described = *description.response.add_stalls();
-    described.set_key(DescribeKey(job, report->across->key));
-    described.set_iteration(report->across->iteration.value);
-    described.set_since_ns(age);
+    described.set_key(DescribeKey(job, across->key));
+    described.set_iteration(across->iteration.value);
+    described.set_since_ns(description.asked_at - across->since);
     described.set_waits_for_racks(true);
   }
-  DescribeLostElsewhere(job, context_.clock.Now(), description.response);
+  while (const auto lost = FirstLostFrom(job, description.lost_next)) {
+    if (!take()) return false;
+    DescribeLost(*lost, now, *description.response.add_lost_elsewhere());
+    description.lost_next = lost->rank + 1;
+  }
+  return true;
 }
 
 void StallReports::Continue(const std::shared_ptr<Description>& description) {
@@ -191,7 +199,6 @@ void StallReports::Continue(const std::shared_ptr<Description>& description) {
     return context_.background->Run(
         description->tenant, [] {}, [this, description] { Continue(description); });
   }
-  DescribeAcross(*job, *description);
   description->answer(absl::OkStatus(), std::move(description->response));
 }
 

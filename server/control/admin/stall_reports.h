@@ -30,7 +30,6 @@ class StallReports {
   // False: the turn's work is done.
   bool DescribeMore(const Job& job, Description& description) const;
   void Continue(const std::shared_ptr<Description>& description);
-  void DescribeAcross(const Job& job, Description& description) const;
 
   Context& context_;
   JobTable& jobs_;

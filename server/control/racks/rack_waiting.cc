@@ -1,6 +1,7 @@
 #include "server/control/racks/rack_waiting.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "common/base/printable.h"
 #include "server/control/on_control.h"
@@ -34,15 +35,6 @@ void TellAllHere(const Job& job, const v1::SessionEvent& event) {
 bool IsRankOf(const Job& job, RackIndex from, std::uint32_t rank) {
   return job.settings.on_loss == LossPolicy::kWait && rank < job.config.ranks_of_job &&
          rank / job.config.ranks_per_rack == from.value;
-}
-
-// Calls visit(rank of the job, LostElsewhere), rack by rack.
-template <typename Visit>
-void ForEachLost(const Job& job, Visit&& visit) {
-  if (job.rack_run == nullptr || !job.running()) return;
-  for (const PeerRack& rack : job.rack_run->racks) {
-    for (const auto& [rank, lost] : rack.lost) visit(rank, lost);
-  }
 }
 
 }  // namespace
@@ -105,30 +97,36 @@ void RackWaiting::HandleRankReturned(Job& job, RackIndex from,
 void RackWaiting::SendAwaited(const Job& job, EventSink& sink) const {
   PHUB_ON_CONTROL();
   const TimeNs now = context_.clock.Now();
-  ForEachLost(job, [&](std::uint32_t rank, const LostElsewhere& lost) {
-    sink.Send(AwaitedEvent(rank, lost, now));
-  });
+  std::uint32_t next = 0;
+  while (const auto lost = FirstLostFrom(job, next)) {
+    sink.Send(AwaitedEvent(lost->rank, *lost->lost, now));
+    next = lost->rank + 1;
+  }
 }
 
-void DescribeLostElsewhere(const Job& job, TimeNs now, v1::JobInfo& info) {
-  ForEachLost(job, [&](std::uint32_t rank, const LostElsewhere& lost) {
-    v1::WorkerInfo& worker = *info.add_lost_elsewhere();
-    worker.set_rank(rank);
-    worker.set_host(lost.host);
-    worker.set_state(ToString(Member::State::kLost));
-    worker.set_awaited_for_ns(Left(lost.awaited_until, now));
-    worker.set_loss(lost.loss);
-  });
+std::optional<LostRank> FirstLostFrom(const Job& job, std::uint32_t rank) {
+  if (job.rack_run == nullptr || !job.running()) return std::nullopt;
+  const std::vector<PeerRack>& racks = job.rack_run->racks;
+  for (std::size_t at = rank / job.config.ranks_per_rack; at < racks.size(); ++at) {
+    const auto found = racks[at].lost.lower_bound(rank);
+    if (found != racks[at].lost.end()) return LostRank{found->first, &found->second};
+  }
+  return std::nullopt;
 }
 
-void DescribeLostElsewhere(const Job& job, TimeNs now, v1::ListStallsResponse& response) {
-  ForEachLost(job, [&](std::uint32_t rank, const LostElsewhere& lost) {
-    v1::StalledRank& waited_for = *response.add_lost_elsewhere();
-    waited_for.set_rank(rank);
-    waited_for.set_host(lost.host);
-    waited_for.set_state(ToString(Member::State::kLost));
-    waited_for.set_awaited_for_ns(Left(lost.awaited_until, now));
-  });
+void DescribeLost(const LostRank& lost, TimeNs now, v1::WorkerInfo& worker) {
+  worker.set_rank(lost.rank);
+  worker.set_host(lost.lost->host);
+  worker.set_state(ToString(Member::State::kLost));
+  worker.set_awaited_for_ns(Left(lost.lost->awaited_until, now));
+  worker.set_loss(lost.lost->loss);
+}
+
+void DescribeLost(const LostRank& lost, TimeNs now, v1::StalledRank& waited_for) {
+  waited_for.set_rank(lost.rank);
+  waited_for.set_host(lost.lost->host);
+  waited_for.set_state(ToString(Member::State::kLost));
+  waited_for.set_awaited_for_ns(Left(lost.lost->awaited_until, now));
 }
 
 }  // namespace phub::server

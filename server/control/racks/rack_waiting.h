@@ -4,6 +4,9 @@
 // decides nothing. Owned by Control; under control's lock.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "phub/v1/admin.pb.h"
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
@@ -12,6 +15,7 @@
 namespace phub::server {
 
 class RackMessages;
+struct LostElsewhere;
 
 class RackWaiting final : public AbsenceListener {
  public:
@@ -32,8 +36,15 @@ class RackWaiting final : public AbsenceListener {
   RackMessages& messages_;
 };
 
-// For administrators.
-void DescribeLostElsewhere(const Job& job, TimeNs now, v1::JobInfo& info);
-void DescribeLostElsewhere(const Job& job, TimeNs now, v1::ListStallsResponse& response);
+// For administrators: the lost ranks of other racks, one after the other, since a job may have a
+// thousand.
+struct LostRank {
+  std::uint32_t rank = 0;  // in the job
+  const LostElsewhere* lost = nullptr;
+};
+// The first one from this rank of the job on, if any.
+std::optional<LostRank> FirstLostFrom(const Job& job, std::uint32_t rank);
+void DescribeLost(const LostRank& lost, TimeNs now, v1::WorkerInfo& worker);
+void DescribeLost(const LostRank& lost, TimeNs now, v1::StalledRank& waited_for);
 
 }  // namespace phub::server
