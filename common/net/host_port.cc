@@ -4,9 +4,16 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 
 namespace phub::net {
+namespace {
+
+constexpr std::size_t kBlockBytesV6 = 8;  // a /64
+
+}  // namespace
 
 absl::StatusOr<HostAndPort> ParseHostAndPort(std::string_view text) {
   const std::size_t colon = text.rfind(':');
@@ -34,6 +41,19 @@ absl::StatusOr<HostAndPort> ParseHostAndPort(std::string_view text) {
 std::string HostPort(const std::string& host, std::uint16_t port) {
   const bool brackets = host.find(':') != std::string::npos;
   return brackets ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+std::string AddressBlock(std::string_view address) {
+  const absl::StatusOr<HostAndPort> with_port = ParseHostAndPort(address);
+  std::string host = with_port.ok() ? with_port->host : std::string(address);
+  in6_addr v6{};
+  // Link-local addresses have a scope: "fe80::1%eth0".
+  if (inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &v6) != 1) return host;
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return host;
+  std::fill(v6.s6_addr + kBlockBytesV6, v6.s6_addr + sizeof v6.s6_addr, std::uint8_t{0});
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET6, &v6, text.data(), text.size());
+  return fmt::format("{}/64", text.data());
 }
 
 bool IsNumeric(const std::string& host) {

@@ -15,6 +15,7 @@
 #include "common/base/log.h"
 #include "common/base/shortage.h"
 #include "common/base/status_text.h"
+#include "common/net/host_port.h"
 #include "common/transport/pending_lanes.h"
 
 namespace phub::transport {
@@ -148,7 +149,7 @@ void VerbsAcceptor::Serve(Request request) {
   const wire::LaneHello& hello = request.hello;
   absl::StatusOr<std::unique_ptr<VerbsConnection>> connection = Make(hello, request.peer);
   if (!connection.ok()) {
-    if (const auto left_out = failures_.Take(request.origin, clock_.Now())) {
+    if (const auto left_out = failures_.Take(net::AddressBlock(request.origin), clock_.Now())) {
       LogWarning(
           "event=lane_failed transport=verbs rank={} core={} peer={} reason=\"{}\" left_out={}",
           hello.rank.value, hello.core.value, request.origin, MessageOf(connection.status()),
@@ -238,7 +239,7 @@ bool VerbsAcceptor::Settle(Offered& offered) {
   }
   const bool silent = got < 0 && (errno == EAGAIN || errno == EINTR);
   if (silent && clock_.Now() < offered.deadline) return false;
-  const auto left_out = failures_.Take(offered.request.origin, clock_.Now());
+  const auto left_out = failures_.Take(net::AddressBlock(offered.request.origin), clock_.Now());
   if (!left_out) return true;
   const wire::LaneHello& hello = offered.request.hello;
   LogWarning(

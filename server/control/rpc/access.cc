@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "absl/strings/str_replace.h"
+#include "common/net/host_port.h"
 #include "server/control/admin/tenants.h"
 #include "server/tenant/certificate.h"
 
@@ -178,7 +179,7 @@ absl::Status CheckTenant(Control& control, const Caller& caller, std::string_vie
 
 std::string PeerOf(const Caller& caller) {
   if (!caller.tenant.empty()) return caller.tenant;
-  return caller.peer.substr(0, caller.peer.rfind(':'));
+  return net::AddressBlock(caller.peer);
 }
 
 absl::Status CheckSession(Control& control, const Caller& caller, std::string_view session_id) {

@@ -85,8 +85,8 @@ class Access {
   PeerTable peers_;
 };
 
-// Whose share of log lines pays for the call: the caller's tenant, or the host of a caller without
-// one. See EventLog.
+// Whose share of log lines pays for the call: the caller's tenant, or the address block of a
+// caller without one. See EventLog.
 std::string PeerOf(const Caller& caller);
 
 // Check that the caller may access that tenant, session, snapshot or run; count a refusal. Under

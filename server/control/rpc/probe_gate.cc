@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/net/host_port.h"
 
 namespace phub::server {
 
@@ -22,7 +23,7 @@ wire::LaneRefusal ProbeGate::Admit(const wire::LaneHello& hello, std::string_vie
   if (!Prober::IsProbe(hello)) return others_.Admit(hello, peer_address);
   const wire::LaneRefusal refusal = prober_.Admit(hello, tls_);
   if (refusal == wire::LaneRefusal::kNone) return refusal;
-  if (const auto left_out = refusals_.Take(std::string(peer_address), SystemClock().Now())) {
+  if (const auto left_out = refusals_.Take(net::AddressBlock(peer_address), SystemClock().Now())) {
     LogWarning("event=probe_lane_refused reason={} peer={} left_out={}", wire::ToString(refusal),
                peer_address, *left_out);
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/net/host_port.h"
 #include "server/control/lanes/lanes.h"
 
 namespace phub::server {
@@ -24,7 +25,7 @@ wire::LaneRefusal ControlLaneGate::Admit(const wire::LaneHello& hello,
   const wire::LaneRefusal refusal = thread_.Run(
       [&](Control& control) { return control.lanes().AdmitLane(hello, std::nullopt, tls_); });
   if (refusal == wire::LaneRefusal::kNone) return refusal;
-  if (const auto left_out = refusals_.Take(std::string(peer_address), SystemClock().Now())) {
+  if (const auto left_out = refusals_.Take(net::AddressBlock(peer_address), SystemClock().Now())) {
     LogWarning("event=lane_refused reason={} rank={} core={} peer={} left_out={}",
                wire::ToString(refusal), hello.rank.value, hello.core.value, peer_address,
                *left_out);

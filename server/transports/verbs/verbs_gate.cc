@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/shortage.h"
 #include "common/base/status_text.h"
+#include "common/net/host_port.h"
 #include "server/control/lanes/lanes.h"
 #include "server/control/lanes/rank_memories.h"
 
@@ -40,7 +41,7 @@ wire::LaneRefusal ControlVerbsGate::Admit(const wire::LaneHello& hello,
     return control.lanes().AdmitLane(hello);
   });
   if (refusal == wire::LaneRefusal::kNone) return refusal;
-  if (const auto left_out = refusals_.Take(std::string(peer_address), SystemClock().Now())) {
+  if (const auto left_out = refusals_.Take(net::AddressBlock(peer_address), SystemClock().Now())) {
     LogWarning("event=lane_refused transport=verbs reason={} rank={} core={} peer={} left_out={}",
                wire::ToString(refusal), hello.rank.value, hello.core.value, peer_address,
                *left_out);

@@ -20,6 +20,18 @@ TEST(HostAndPort, AnythingElseIsRefused) {
   }
 }
 
+TEST(AddressBlock, IsAnAddressOrANetworkOf64Bits) {
+  EXPECT_EQ(AddressBlock("10.0.0.5:40112"), "10.0.0.5");
+  EXPECT_EQ(AddressBlock("10.0.0.5"), "10.0.0.5");
+  EXPECT_EQ(AddressBlock("[2001:db8:0:1::7]:40112"), "2001:db8:0:1::/64");
+  EXPECT_EQ(AddressBlock("2001:db8:0:1:ffff::9"), "2001:db8:0:1::/64");
+  EXPECT_EQ(AddressBlock("[fe80::1%eth0]:80"), AddressBlock("fe80::2%eth0"));
+  EXPECT_EQ(AddressBlock("::ffff:10.0.0.1"), "::ffff:10.0.0.1");
+  EXPECT_EQ(AddressBlock("control socket"), "control socket");
+  EXPECT_EQ(AddressBlock("uid 1000"), "uid 1000");
+  EXPECT_EQ(AddressBlock(""), "");
+}
+
 TEST(HostAndPort, NamesAreNotNumeric) {
   EXPECT_TRUE(IsNumeric("10.0.0.1"));
   EXPECT_TRUE(IsNumeric("fd00::1"));
