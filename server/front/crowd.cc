@@ -1,17 +1,13 @@
 #include "server/front/crowd.h"
 
-#include <netinet/in.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/net/host_port.h"
 
 namespace phub::server {
-namespace {
-
-constexpr std::size_t kBlockBytesV6 = 8;  // a /64
-
-}  // namespace
 
 CrowdLimits ScaledTo(CrowdLimits limits, std::uint64_t descriptors) {
   const auto bound = [](std::uint32_t& limit, std::uint64_t most) {
@@ -26,11 +22,13 @@ CrowdLimits ScaledTo(CrowdLimits limits, std::uint64_t descriptors) {
   return limits;
 }
 
+CrowdLimits CrowdLimitsOfProcess() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? ScaledTo({}, limit.rlim_cur) : CrowdLimits{};
+}
+
 std::string BlockOf(const net::SocketAddress& address) {
-  if (address.storage.ss_family != AF_INET6) return net::AddressText(address);
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr;
-  if (IN6_IS_ADDR_V4MAPPED(&v6)) return net::AddressText(address);
-  return {reinterpret_cast<const char*>(v6.s6_addr), kBlockBytesV6};
+  return net::AddressBlock(net::AddressText(address));
 }
 
 std::size_t Crowd::Group::CountOf(const std::string& block) const {

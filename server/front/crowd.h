@@ -35,6 +35,9 @@ struct CrowdLimits {
 // Lowers the limits to fit the process's limit of descriptors. A known connection has two.
 CrowdLimits ScaledTo(CrowdLimits limits, std::uint64_t descriptors);
 
+// Those of this process. The front reads them before seccomp forbids it.
+CrowdLimits CrowdLimitsOfProcess();
+
 // What the limits count as one address.
 std::string BlockOf(const net::SocketAddress& address);
 

@@ -14,6 +14,7 @@
 #include <cstdio>
 
 #include "server/front/confinement.h"
+#include "server/front/crowd.h"
 #include "server/front/front_loop.h"
 #include "server/front/packet.h"
 
@@ -48,8 +49,9 @@ int RunFront() {
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
   mallopt(M_TRIM_THRESHOLD, kTrimBytes);
   OPENSSL_init_ssl(OPENSSL_INIT_LOAD_SSL_STRINGS | OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr);
+  const CrowdLimits limits = CrowdLimitsOfProcess();
   const bool confined = Confine(kFrontListening + listening);
-  FrontLoop(Descriptor(kFrontPair), kFrontListening, listening).Run(confined);
+  FrontLoop(Descriptor(kFrontPair), kFrontListening, listening, limits).Run(confined);
   return kExitOk;
 }
 

@@ -1,7 +1,6 @@
 #include "server/front/front_loop.h"
 
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -39,15 +38,11 @@ bool Watch(int epoll, int descriptor, std::uint32_t events, std::uint64_t what) 
   return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
 }
 
-CrowdLimits LimitsOfProcess() {
-  rlimit limit{};
-  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? ScaledTo({}, limit.rlim_cur) : CrowdLimits{};
-}
-
 }  // namespace
 
-FrontLoop::FrontLoop(Descriptor pair, int first_listening, int listening_count)
-    : epoll_(epoll_create1(EPOLL_CLOEXEC)), pair_(std::move(pair)), crowd_(LimitsOfProcess()) {
+FrontLoop::FrontLoop(Descriptor pair, int first_listening, int listening_count,
+                     const CrowdLimits& limits)
+    : epoll_(epoll_create1(EPOLL_CLOEXEC)), pair_(std::move(pair)), crowd_(limits) {
   PHUB_CHECK(epoll_ && Watch(epoll_.get(), pair_.get(), EPOLLIN, kPairEvent), "errno={}", errno);
   for (int i = 0; i < listening_count; ++i) listening_.emplace_back(first_listening + i);
   heard_ = clock_.Now();

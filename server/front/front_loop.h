@@ -21,7 +21,7 @@ class FrontLoop final : public FrontConnection::Owner {
  public:
   // `pair` leads to phubd. The listening sockets are the `listening_count` descriptors from
   // `first_listening` on.
-  FrontLoop(Descriptor pair, int first_listening, int listening_count);
+  FrontLoop(Descriptor pair, int first_listening, int listening_count, const CrowdLimits& limits);
 
   // Returns once phubd has closed its end of the pair and the open connections have been flushed.
   // `confined`: reported to phubd.

@@ -1,7 +1,10 @@
-// A tenant's connections and calls in progress are charged to it: it cannot use up the places of
-// others.
+// A tenant's connections and calls in progress are charged to it, and it has a share of the front's
+// places: it cannot use up those of others.
+#include <sys/resource.h>
+
 #include <vector>
 
+#include "server/front/crowd.h"
 #include "tests/process/identity_fixture.h"
 
 namespace phub::process {
@@ -106,6 +109,56 @@ TEST_F(TenantConnections, CallsInProgressAreLimitedToo) {
   for (const auto& stream : streams) stream->context.TryCancel();
   for (const auto& stream : streams) (void)stream->call->Finish();
   EXPECT_TRUE(CanConnectSoon(beta_));
+}
+
+// Few descriptors, so that a tenant reaches its share of the front's places before its memory. The
+// limit stays for the rest of the program.
+class TenantShares : public TenantConnections {
+ protected:
+  static constexpr rlim_t kDescriptors = 512;
+
+  static void SetUpTestSuite() {
+    const rlimit limit{kDescriptors, kDescriptors};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    daemon_ = new IdentityDaemon({.tls = true});
+    ASSERT_NE(daemon_->endpoint(), "") << daemon_->process().Outputs();
+    for (const char* tenant : {"acme", "beta", "zeta"}) {
+      ASSERT_EQ(daemon_->AskAsRoot({"tenant", "create", tenant}).exit, Exit::WithCode(0));
+    }
+  }
+  // Opens connections of a tenant until one is refused.
+  static grpc::Status ConnectAll(const std::string& token,
+                                 std::vector<std::shared_ptr<grpc::Channel>>& connections) {
+    grpc::Status status;
+    while (status.ok() && connections.size() < kDescriptors) status = Connect(token, connections);
+    connections.pop_back();
+    return status;
+  }
+  const std::size_t places_ = server::ScaledTo({}, kDescriptors).known_per_block_max;
+};
+
+TEST_F(TenantShares, OneThatOpensAllConnectionsItMayLeavesPlacesForOthersAtItsAddress) {
+  std::vector<std::shared_ptr<grpc::Channel>> acme;
+  grpc::Status status = ConnectAll(acme_, acme);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("tenant acme already has 96 connections from "));
+  EXPECT_EQ(acme.size(), places_ * 3 / 4);
+  EXPECT_TRUE(CountReaches("phub_connections_refused_quota_total", 1));
+  std::vector<std::shared_ptr<grpc::Channel>> zeta;
+  for (int i = 0; i < 10; ++i) {
+    status = Connect(zeta_, zeta);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  // All tenants together have the places of their address, however many descriptors the front has.
+  std::vector<std::shared_ptr<grpc::Channel>> beta;
+  EXPECT_FALSE(ConnectAll(beta_, beta).ok());
+  EXPECT_LE(acme.size() + zeta.size() + beta.size(), places_);
+  EXPECT_TRUE(CountReaches("phub_connections_refused_crowd_total", 1));
+  for (const auto* each : {&acme, &zeta, &beta}) EXPECT_TRUE(Ask(each->front()).ok());
+  // What is closed is returned.
+  acme.clear();
+  EXPECT_TRUE(CanConnectSoon(beta_));
+  EXPECT_TRUE(CanConnectSoon(acme_));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/status_text.h"
+#include "common/net/host_port.h"
 #include "server/control/ranks/liveness.h"
 #include "server/front/front_limits.h"
 
@@ -70,7 +71,7 @@ FrontVerdict FrontGate::Judge(const FrontCall& call, Descriptor& upstream) {
     });
     return refuse(admission.status);
   };
-  RequestTurns::Token charge;
+  Upstream made;
   if (shared_.access.identities()) {
     Admission admission = AdmissionOf(call);
     if (admission.rule == nullptr) return refuse(absl::UnimplementedError(""));
@@ -82,7 +83,15 @@ FrontVerdict FrontGate::Judge(const FrontCall& call, Descriptor& upstream) {
       admission.refused = ControlCounter::connections_refused_quota;
       return refuse_and_count(admission);
     }
-    charge = *std::move(charged);
+    made.charge = *std::move(charged);
+    if (!admission.caller.open && admission.caller.role == Role::kTenant) {
+      const std::string block = net::AddressBlock(call.peer);
+      admission.status = places_.Take(admission.caller.tenant, block);
+      admission.refused = ControlCounter::connections_refused_quota;
+      if (!admission.status.ok()) return refuse_and_count(admission);
+      made.tenant = admission.caller.tenant;
+      made.block = block;
+    }
   }
   UpstreamPeer peer{.peer = call.peer, .certificate = {}};
   if (call.certificate) {
@@ -90,9 +99,11 @@ FrontVerdict FrontGate::Judge(const FrontCall& call, Descriptor& upstream) {
   }
   auto pair = shared_.access.peers().MakeUpstream(peer);
   if (!pair.has_value()) {
+    ReturnPlace(made);
     return refuse(absl::UnavailableError("phubd is out of descriptors; try again later"));
   }
-  upstreams_[call.connection] = {pair->name, std::move(charge)};
+  made.name = pair->name;
+  upstreams_[call.connection] = std::move(made);
   upstream = std::move(pair->front);
   hand_over_(std::move(pair->grpc));
   return verdict;
@@ -102,12 +113,19 @@ void FrontGate::OnGone(std::uint64_t connection) {
   const auto found = upstreams_.find(connection);
   if (found == upstreams_.end()) return;
   shared_.access.peers().RemoveUpstream(found->second.name);
+  ReturnPlace(found->second);
   upstreams_.erase(found);
 }
 
+void FrontGate::ReturnPlace(const Upstream& upstream) {
+  if (!upstream.tenant.empty()) places_.Return(upstream.tenant, upstream.block);
+}
+
 void FrontGate::OnAllGone() {
-  for (const auto& [connection, upstream] : upstreams_)
+  for (const auto& [connection, upstream] : upstreams_) {
     shared_.access.peers().RemoveUpstream(upstream.name);
+    ReturnPlace(upstream);
+  }
   upstreams_.clear();
 }
 

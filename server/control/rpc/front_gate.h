@@ -16,6 +16,7 @@
 #include "common/base/descriptor.h"
 #include "common/base/work_thread.h"
 #include "server/control/rpc/service.h"
+#include "server/control/rpc/tenant_places.h"
 #include "server/front/supervisor.h"
 
 namespace phub::server {
@@ -53,7 +54,12 @@ class FrontGate final : public FrontSupervisor::Host {
   struct Upstream {
     std::string name;
     RequestTurns::Token charge;  // paid by the tenant of the first call
+    std::string tenant = {};     // whose place it has; empty: no tenant's
+    std::string block = {};      // of addresses
   };
+  void ReturnPlace(const Upstream& upstream);
+
+  TenantPlaces places_{CrowdLimitsOfProcess()};
   std::map<std::uint64_t, Upstream> upstreams_;  // by the front's connection
   FrontCounts uncounted_;
   TimeNs asked_ = 0;
