@@ -1,5 +1,6 @@
 // The front against attackers that need no identity: what they cost phubd and its front together,
-// and whether an honest newcomer gets in meanwhile.
+// and whether an honest newcomer gets in meanwhile. A job trains during all tests, and must have
+// the bits of an undisturbed one.
 #include <grpcpp/impl/client_unary_call.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -8,12 +9,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "tests/process/front_process.h"
 #include "tests/process/identity_fixture.h"
 #include "tests/process/raw_http2.h"
+#include "tests/process/steady_training.h"
 #include "tests/support/freed_memory.h"
 
 namespace phub::process {
@@ -30,6 +34,17 @@ class FrontTest : public IdentityTest {
   static void SetUpTestSuite() {
     signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to connections that the daemon has closed
     IdentityTest::SetUpTestSuite();
+    const std::string token = daemon_->IssueToken("victim", {"--tenant", "zeta"});
+    setenv("PHUB_TOKEN_FILE", token.c_str(), 1);
+    setenv("PHUB_CA_FILE", (daemon_->pki() + "/ca.crt").c_str(), 1);
+    victim_ = new SteadyTraining({daemon_->endpoint()}, {.job = "victim", .world_size = 2},
+                                 50 * kMillisecond);
+    ASSERT_TRUE(victim_->WaitFor(1)) << daemon_->process().Outputs();
+  }
+  static void TearDownTestSuite() {
+    EXPECT_EQ(victim_->Finish(), "");
+    delete std::exchange(victim_, nullptr);
+    IdentityTest::TearDownTestSuite();
   }
   static std::uint16_t Port() {
     const std::string endpoint = daemon_->endpoint();
@@ -47,6 +62,7 @@ class FrontTest : public IdentityTest {
     const std::uint64_t before = ResidentBytes();
     std::uint64_t peak = before;
     std::atomic<bool> done{false};
+    const std::uint64_t trained = victim_->iteration();
     std::thread attacker([&] { attack(done); });
     const auto until = Clock::now() + time;
     int newcomers = 0;
@@ -66,7 +82,10 @@ class FrontTest : public IdentityTest {
     const std::uint64_t growth = peak - before;
     RecordProperty("growth_kib", static_cast<int>(growth >> 10));
     EXPECT_LE(growth, kGrowthBytesMax);
+    EXPECT_TRUE(victim_->WaitFor(trained + 1));
   }
+
+  static inline SteadyTraining* victim_ = nullptr;
 };
 
 TEST_F(FrontTest, UnfinishedCallsWithoutAnIdentityCostLittle) {

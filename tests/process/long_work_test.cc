@@ -191,6 +191,7 @@ TEST(LongWork, KeysThatDoNotFitIntoOneMessageAreSavedAndLoaded) {
 TEST(LongWork, ManyJobsWithLongNamesAreListed) {
   constexpr int kJobs = 70;
   DaemonProcess daemon;
+  Victim victim(daemon.endpoint());
   auto session = phub::Connect(daemon.endpoint());
   ASSERT_TRUE(session.ok());
   std::vector<phub::Job> jobs;
@@ -207,6 +208,36 @@ TEST(LongWork, ManyJobsWithLongNamesAreListed) {
     for (int i = 0; i < kJobs && arguments[0] == "job"; ++i)
       EXPECT_THAT(listed.output, ::testing::HasSubstr("n" + std::to_string(i)));
   }
+  EXPECT_EQ(victim.Finish(), "");
+}
+
+// Names with control characters (C0, C1, bidirectional) are refused, and do not reach a terminal.
+// Quotes in names forge no fields of log lines.
+TEST(LongWork, NamesForgeNoLogLinesAndControlNoTerminal) {
+  DaemonProcess daemon;
+  Victim victim(daemon.endpoint());
+  auto session = phub::Connect(daemon.endpoint());
+  ASSERT_TRUE(session.ok());
+  const std::string quoted = "a\" forged=1 b=\"";
+  auto job = JoinAlone(*session, quoted);
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  EXPECT_FALSE(session->Join({.job = quoted, .rank = 5, .world_size = 7}).ok());
+  for (const std::string name :
+       {"a\nevent=forged", "a\x1b[2J", "a\xc2\x9b\x32J", "a\xe2\x80\xae\x62"}) {
+    const auto refused = JoinAlone(*session, name);
+    EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument) << ToString(refused.status());
+    const auto key = job->AddKey(name, f32, 10, None{});
+    EXPECT_EQ(key.status().code(), StatusCode::kInvalidArgument) << ToString(key.status());
+  }
+  EXPECT_TRUE(daemon.process().WaitForOutput("a\\\" forged=1", kStartPatience));
+  const std::string log = daemon.process().Outputs();
+  const std::string list = daemon.Ask({"job", "list"}).output;
+  EXPECT_THAT(log, ::testing::Not(::testing::HasSubstr("a\" forged=1")));
+  for (const char* part : {"\nevent=forged", "\x1b[", "\xc2\x9b", "\xe2\x80\xae"}) {
+    EXPECT_THAT(log, ::testing::Not(::testing::HasSubstr(part)));
+    EXPECT_THAT(list, ::testing::Not(::testing::HasSubstr(part)));
+  }
+  EXPECT_EQ(victim.Finish(), "");
 }
 
 TEST(LongWork, ALargeStateIsSavedAndLoadedBesideAnotherJob) {

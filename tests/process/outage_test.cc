@@ -17,6 +17,7 @@
 #include "common/base/log.h"
 #include "tests/process/daemon_process.h"
 #include "tests/process/front_process.h"
+#include "tests/process/steady_training.h"
 #include "tests/process/trainer.h"
 #include "tests/support/temporary_folder.h"
 
@@ -189,6 +190,26 @@ TEST_F(OutageTest, TheFrontIsStoppedForSeconds) {
     while (stops % 2 == 0 && steps_ == steps && !done_) Sleep(10 * kMillisecond);
   });
   EXPECT_GT(stops, 0);
+}
+
+// It hangs for ever, so phubd replaces it after 10 s. A job trains on meanwhile.
+TEST_F(OutageTest, AFrontThatHangsIsReplaced) {
+  ASSERT_FALSE(daemon_.endpoint().empty()) << daemon_.process().Outputs();
+  SteadyTraining training({daemon_.endpoint()}, {.job = "digits", .world_size = kRanks},
+                          50 * kMillisecond);
+  ASSERT_TRUE(training.WaitFor(1));
+  const pid_t front = Front();
+  ASSERT_GT(front, 0);
+  ASSERT_EQ(kill(front, SIGSTOP), 0);
+  const std::uint64_t trained = training.iteration();
+  EXPECT_TRUE(training.WaitFor(trained + 10));
+  EXPECT_TRUE(daemon_.process().WaitForOutput("event=front_lost", kStartPatience));
+  const SystemClock clock;
+  const TimeNs deadline = clock.Now() + kStartPatience;
+  while (!FrontServes() && clock.Now() < deadline) Sleep(10 * kMillisecond);
+  EXPECT_TRUE(FrontServes()) << daemon_.process().Outputs();
+  EXPECT_NE(Front(), front);
+  EXPECT_EQ(training.Finish(), "");
 }
 
 TEST_F(OutageTest, ASaveThatWaitsForTheFrontSaysSo) {

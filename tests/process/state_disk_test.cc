@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
 
 #include "common/base/descriptor.h"
 #include "tests/process/identity_fixture.h"
+#include "tests/process/steady_training.h"
 
 namespace phub::process {
 namespace {
@@ -69,6 +71,10 @@ TEST_F(StateDisk, ATenantThatEvictsItsJobsInALoopFillsNoLog) {
   Start({});
   const auto channel = daemon_->Channel(daemon_->WithToken(token_));
   const auto admin = v1::Admin::NewStub(channel);
+  setenv("PHUB_TOKEN_FILE", token_.c_str(), 1);
+  SteadyTraining victim({daemon_->endpoint()}, {.job = "victim", .world_size = 2},
+                        50 * kMillisecond);
+  ASSERT_TRUE(victim.WaitFor(1)) << Log();
   constexpr int kJobs = 80;
   const SystemClock clock;
   const TimeNs begun = clock.Now();
@@ -81,6 +87,7 @@ TEST_F(StateDisk, ATenantThatEvictsItsJobsInALoopFillsNoLog) {
     const grpc::Status status = admin->EvictJob(&context, evict, &info);
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
+  EXPECT_EQ(victim.Finish(), "");
   const auto earned = static_cast<std::size_t>((clock.Now() - begun) / (10 * kSecond) + 1);
   // The administrator's own entries are recorded however many the tenant makes.
   ASSERT_TRUE(Join("watched").ok());

@@ -6,8 +6,9 @@
 
 namespace phub::process {
 
-SteadyTraining::SteadyTraining(std::vector<std::string> endpoints, const JobOptions& job)
-    : endpoints_(std::move(endpoints)), job_(job) {
+SteadyTraining::SteadyTraining(std::vector<std::string> endpoints, const JobOptions& job,
+                               DurationNs pause)
+    : endpoints_(std::move(endpoints)), job_(job), pause_(pause) {
   for (std::uint32_t rank = 0; rank < job_.world_size; ++rank) {
     JobOptions own = job_;
     own.rank = rank;
@@ -55,7 +56,7 @@ Trained SteadyTraining::Train(const std::string& endpoint, const JobOptions& job
       return {.parameters = {}, .problem = ToString(status)};
     }
     if (job.rank == 0) iteration_ = trainer->iteration();
-    Sleep(5 * kMillisecond);
+    Sleep(pause_);
   }
   return {.parameters = trainer->Parameters(), .problem = {}};
 }

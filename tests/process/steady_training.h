@@ -17,7 +17,9 @@ namespace phub::process {
 class SteadyTraining {
  public:
   // Starts all ranks of `job`. endpoints: one per rack; each rack has the same number of ranks.
-  SteadyTraining(std::vector<std::string> endpoints, const JobOptions& job);
+  // `pause`: after each iteration.
+  SteadyTraining(std::vector<std::string> endpoints, const JobOptions& job,
+                 DurationNs pause = 5 * kMillisecond);
   ~SteadyTraining() { last_ = 0; }  // a test that failed before Finish() does not train for ever
 
   std::uint64_t iteration() const { return iteration_; }  // complete at rank 0
@@ -32,6 +34,7 @@ class SteadyTraining {
 
   const std::vector<std::string> endpoints_;
   const JobOptions job_;
+  const DurationNs pause_;
   std::atomic<std::uint64_t> iteration_{0};
   std::atomic<std::uint64_t> last_{UINT64_MAX};
   std::vector<std::future<Trained>> ranks_;

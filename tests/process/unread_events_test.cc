@@ -1,4 +1,5 @@
-// Ranks that never read their event stream cost the daemon no memory that grows.
+// Ranks that never read their event stream cost the daemon no memory that grows, and another job
+// nothing.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include "phub/v1/admin.grpc.pb.h"
 #include "phub/v1/session.grpc.pb.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/steady_training.h"
 #include "tests/support/freed_memory.h"
 
 namespace phub::process {
@@ -120,12 +122,16 @@ TEST_F(UnreadEvents, HundredRanksThatNeverReadAndOneThatSavesInALoopCostNoMemory
   v1::JoinResponse saver;
   Join(0, &saver);
   AddKey(saver.session_id());
+  SteadyTraining victim({daemon_.endpoint()}, {.job = "victim", .world_size = 2},
+                        50 * kMillisecond);
+  ASSERT_TRUE(victim.WaitFor(1));
   for (int i = 0; i < 50 && !HasFatalFailure(); ++i) Save(i);  // fills gRPC's windows
   const std::uint64_t before = daemon_.process().ResidentBytes();
   for (int i = 0; i < kSaves && !HasFatalFailure(); ++i) Save(i);
   const std::uint64_t after = daemon_.process().ResidentBytes();
   RecordProperty("grown_bytes", std::to_string(after - std::min(before, after)));
   EXPECT_LE(after, before + kGrowthMax + kFreedBytesKept);
+  EXPECT_EQ(victim.Finish(), "");
   // Expect: a rank that reads at last gets the newest saved state.
   v1::SessionEvent event;
   std::string directory;
