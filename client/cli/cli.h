@@ -1,7 +1,7 @@
 // Shared by phubctl's commands: global options, exit codes, and how a command is registered. One
 // file per noun: audit.cc, completion.cc, context.cc, doctor.cc, dump.cc, health.cc, job.cc,
 // job_changes.cc, man_page.cc, pki.cc, plan.cc, server.cc, stalls.cc, stats.cc, tenant.cc,
-// token.cc, top.cc, version.cc.
+// token.cc, top.cc, trace.cc, version.cc.
 //
 // Standard output carries only data; messages go to standard error. So `phubctl ... -o json | jq`
 // always works. One thread.
@@ -54,6 +54,7 @@ void AddCompletion(Subcommand parent, Command& command);
 void AddManPage(Subcommand parent, Command& command);
 void AddStalls(Subcommand job, const Options& options, Command& command);  // under `job`
 void AddDump(Subcommand job, const Options& options, Command& command);    // under `job`
+void AddTrace(Subcommand job, const Options& options, Command& command);   // under `job`
 void AddPlan(Subcommand parent, const Options& options, Command& command);
 void AddAudit(Subcommand parent, const Options& options, Command& command);
 void AddDoctor(Subcommand parent, const Options& options, Command& command);

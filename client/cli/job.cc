@@ -1,5 +1,5 @@
-// phubctl job list, phubctl job get; the other commands of `job` are in stalls.cc, dump.cc and
-// job_changes.cc.
+// phubctl job list, phubctl job get; the other commands of `job` are in stalls.cc, dump.cc,
+// trace.cc and job_changes.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -212,6 +212,7 @@ void AddJob(Subcommand parent, const Options& options, Command& command) {
       "  phubctl job get acme/digits\n"
       "  phubctl job stalls digits --watch\n"
       "  phubctl job dump digits\n"
+      "  phubctl job trace digits trace.json\n"
       "  phubctl job save digits /var/lib/phub/digits");
 
   const Subcommand list = job.AddSubcommand("list", "List running and recently ended jobs");
@@ -229,6 +230,7 @@ void AddJob(Subcommand parent, const Options& options, Command& command) {
 
   AddStalls(job, options, command);
   AddDump(job, options, command);
+  AddTrace(job, options, command);
   AddJobEvict(job, options, command);
   AddJobSave(job, options, command);
 }

@@ -99,9 +99,9 @@ int Report(const grpc::Status& status, const Options& options) {
       break;
     case grpc::StatusCode::UNIMPLEMENTED:
       fmt::print(stderr,
-                 "phubctl: the server at {} does not support this call: {}. It may be an older "
+                 "phubctl: the server at {} does not support this call{}{}. It may be an older "
                  "phubd or another program\n",
-                 target, status.error_message());
+                 target, status.error_message().empty() ? "" : ": ", status.error_message());
       break;
     default: fmt::print(stderr, "phubctl: {}\n", status.error_message());
   }

@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "client/session/control_channel.h"
 #include "client/session/endpoint.h"
+#include "client/session/measured_clock.h"
 #include "common/base/clock.h"
 #include "common/transport/shm/shared_regions.h"
 #include "phub/v1/session.pb.h"
@@ -31,7 +33,8 @@ struct DaemonLink {
   const std::uint32_t position;  // in the rack's list; 0: the anchor
   const Endpoint endpoint;       // of its control plane
   std::unique_ptr<ControlChannel> channel;
-  v1::JoinResponse joined;       // fixed after the commit
+  v1::JoinResponse joined;             // fixed after the commit
+  std::optional<MeasuredClock> clock;  // fixed after the commit; none: an older daemon
   std::uint32_t first_lane = 0;  // its core loops are lanes [first_lane, first_lane + lane_count)
 
   // Memory that this rank and the daemon both map, for all lanes.

@@ -57,6 +57,13 @@ Status AskVersions(const JobImpl& job, RackCalls& calls, std::vector<DaemonVersi
   return Status();
 }
 
+std::vector<MeasuredClock> ClocksOf(const DaemonLinks& links) {
+  std::vector<MeasuredClock> clocks;
+  for (const auto& link : links)
+    if (link->clock) clocks.push_back(*link->clock);
+  return clocks;
+}
+
 }  // namespace
 
 JobImpl::JobImpl(JobSettings settings)
@@ -73,7 +80,7 @@ Result<std::shared_ptr<JobImpl>> JobImpl::Join(JobSettings settings) {
   if (const Status verdict = job->status(); !verdict.ok()) status = verdict;
   if (status.ok()) {
     job->in_timeline_ = job->timeline_ != nullptr;
-    if (job->in_timeline_) job->timeline_->JobBegan(job->rank());
+    if (job->in_timeline_) job->timeline_->JobBegan(job->rank(), ClocksOf(job->calls_.links()));
     return job;
   }
   // Free the rank, and send the reason to the other ranks, whose rounds need it.

@@ -326,14 +326,22 @@ Status Joining::CheckLikeAnchor(const DaemonLink& link) const {
 Status Joining::CommitAll() {
   const DurationNs lease = links_.front()->joined.liveness_timeout_ns();
   const DurationNs timeout = std::min(settings_.call_timeout, lease * 3 / 4);
+  const SystemClock clock;
+  const TimeNs begin = clock.Now();
   const auto answers =
       waiter_.AwaitAll<v1::CommitResponse>(links_.size(), [&](std::size_t i, auto done) {
         v1::CommitRequest request;
         request.set_session_id(links_[i]->joined.session_id());
         links_[i]->channel->Call<rpc::Commit>(request, timeout, std::move(done));
       });
-  for (std::size_t i = 0; i < links_.size(); ++i)
+  const TimeNs end = clock.Now();
+  for (std::size_t i = 0; i < links_.size(); ++i) {
     if (!answers[i].ok()) return FromCall("Commit", *links_[i], answers[i].status());
+    if (!answers[i]->has_clock()) continue;
+    const v1::DaemonClock& daemon = answers[i]->clock();
+    links_[i]->clock =
+        MeasuredClock::Of(daemon.host(), daemon.started_ns(), daemon.now_ns(), begin, end);
+  }
   return Status();
 }
 

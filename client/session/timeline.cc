@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kPathVariable = "PHUB_TIMELINE";
 constexpr const char* kWindowVariable = "PHUB_TIMELINE_ITERATIONS";
+constexpr std::size_t kClocksMax = 1024;  // whose clocks are kept, for processes with many jobs
 
 bool ParseCount(std::string_view text, std::uint64_t& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -96,7 +97,7 @@ void Timeline::Add(const Record& record) {
   changed_ = true;
 }
 
-void Timeline::JobBegan(std::uint32_t rank) {
+void Timeline::JobBegan(std::uint32_t rank, const std::vector<MeasuredClock>& clocks) {
   const std::lock_guard lock(mutex_);
   if (!rank_) {
     rank_ = rank;
@@ -104,6 +105,18 @@ void Timeline::JobBegan(std::uint32_t rank) {
   }
   ++jobs_;
   changed_ = true;
+  for (const MeasuredClock& clock : clocks) NoteClock(clock);
+}
+
+void Timeline::NoteClock(const MeasuredClock& measured) {
+  const auto known = std::ranges::find_if(clocks_, [&](const MeasuredClock& each) {
+    return each.host == measured.host && each.started_ns == measured.started_ns;
+  });
+  if (known == clocks_.end()) {
+    if (clocks_.size() < kClocksMax) clocks_.push_back(measured);
+  } else if (measured.error < known->error) {
+    *known = measured;
+  }
 }
 
 void Timeline::JobEnded() {

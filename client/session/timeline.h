@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/session/measured_clock.h"
 #include "common/base/clock.h"
 #include "phub/status.h"
 
@@ -72,8 +73,8 @@ class Timeline {
   std::uint32_t AddKey(std::string_view job, std::uint32_t rank, std::string_view key);
   void Add(const Record& record);
 
-  // The rank of the first job is that of the process.
-  void JobBegan(std::uint32_t rank);
+  // The rank of the first job is that of the process. clocks: those that the rank measured.
+  void JobBegan(std::uint32_t rank, const std::vector<MeasuredClock>& clocks = {});
   void JobEnded();  // writes the file after the last one
   // Writes the file if there is anything new.
   void Write();
@@ -85,6 +86,7 @@ class Timeline {
   // REQUIRE: mutex_ is held.
   bool WriteJson(const Sink& sink) const;
   void WriteLocked();
+  void NoteClock(const MeasuredClock& measured);
 
   const TimelineSettings settings_;
   mutable std::mutex mutex_;
@@ -92,7 +94,8 @@ class Timeline {
   int jobs_ = 0;
   bool changed_ = false;
   bool warned_ = false;
-  std::vector<std::string> tracks_;  // their names
+  std::vector<MeasuredClock> clocks_;  // one for each daemon: the measurement with the least error
+  std::vector<std::string> tracks_;    // their names
   std::uint64_t keys_left_out_ = 0;
   std::vector<Record> records_;  // a ring once it has records_max
   std::uint64_t added_ = 0;

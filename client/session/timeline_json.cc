@@ -9,74 +9,12 @@
 #include <utility>
 
 #include "client/session/timeline.h"
+#include "client/session/trace_events.h"
 #include "common/base/host_name.h"
+#include "common/base/printable.h"
 
 namespace phub::client {
 namespace {
-
-// Above every number of a thread (at most 2^22), whose tracks have that number.
-constexpr std::uint64_t kFirstTrack = 10'000'000;
-constexpr std::size_t kPieceBytes = 1 << 16;
-
-// Names have no control characters (IsName() in printable.h).
-std::string Quoted(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + '"';
-}
-
-// Chrome's unit is the microsecond.
-std::string Microseconds(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
-
-// Writes events to a sink in pieces, since a whole file may be large.
-template <typename Sink>
-class EventWriter {
- public:
-  EventWriter(std::uint32_t rank, const Sink& sink) : rank_(rank), sink_(sink) {}
-
-  void Metadata(const char* name, std::uint64_t track, std::string_view arguments) {
-    Add("M", name, track, fmt::format("\"args\":{{{}}}", arguments));
-  }
-  void Span(std::string_view name, const char* category, std::uint64_t track, TimeNs begin,
-            TimeNs end, std::string_view arguments) {
-    Add("X", name, track,
-        fmt::format("\"cat\":\"{}\",\"ts\":{},\"dur\":{},\"args\":{{{}}}", category,
-                    Microseconds(begin), Microseconds(end - begin), arguments));
-  }
-  // An arrow from the span around `begin` to that around `end`.
-  void Arrow(std::uint64_t id, std::uint64_t track, TimeNs begin, TimeNs end) {
-    constexpr const char* kFields = "\"cat\":\"round\",\"id\":{},\"ts\":{}{}";
-    Add("s", "round", track, fmt::format(kFields, id, Microseconds(begin), ""));
-    Add("f", "round", track, fmt::format(kFields, id, Microseconds(end), ",\"bp\":\"e\""));
-  }
-  bool End() {  // false: the sink has refused a piece
-    text_ += "\n]\n";
-    Flush();
-    return accepted_;
-  }
-
- private:
-  void Add(const char* phase, std::string_view name, std::uint64_t track, std::string_view more) {
-    text_ += std::exchange(first_, false) ? "[\n" : ",\n";
-    fmt::format_to(std::back_inserter(text_),
-                   "{{\"ph\":\"{}\",\"name\":{},\"pid\":{},\"tid\":{},{}}}", phase, Quoted(name),
-                   rank_, track, more);
-    if (text_.size() >= kPieceBytes) Flush();
-  }
-  void Flush() {
-    accepted_ = accepted_ && sink_(text_);
-    text_.clear();
-  }
-
-  const std::uint32_t rank_;
-  const Sink& sink_;
-  std::string text_;
-  bool first_ = true;
-  bool accepted_ = true;
-};
 
 // Unique among the ranks of a job, and small enough for readers that use doubles.
 std::uint64_t ArrowId(std::uint32_t rank, const Timeline::Record& record) {
@@ -86,7 +24,7 @@ std::uint64_t ArrowId(std::uint32_t rank, const Timeline::Record& record) {
 
 template <typename Events>
 void WriteRound(Events& events, std::uint32_t rank, const Timeline::Record& round) {
-  const std::uint64_t track = kFirstTrack + round.track;
+  const std::uint64_t track = kFirstKeyTrack + round.track;
   const std::string which = fmt::format("\"iteration\":{},\"round\":{},\"operation\":\"{}\"",
                                         round.iteration, round.round, round.operation);
   events.Span("push", "push", track, round.begin, round.sent,
@@ -96,7 +34,8 @@ void WriteRound(Events& events, std::uint32_t rank, const Timeline::Record& roun
   events.Span(
       "pull", "pull", track, round.sent, round.end,
       fmt::format("{},\"bytes\":{},\"skipped\":{}", which, round.bytes_down, round.skipped));
-  events.Arrow(ArrowId(rank, round), track, round.begin, (round.sent + round.end) / 2);
+  events.Arrow("round", "round", ArrowId(rank, round), {track, round.begin},
+               {track, (round.sent + round.end) / 2});
 }
 
 std::int64_t RealtimeMinusMonotonic() {
@@ -118,17 +57,27 @@ std::string Timeline::Json() const {
 
 bool Timeline::WriteJson(const Sink& sink) const {
   const std::uint32_t rank = rank_.value_or(0);
-  EventWriter events(rank, sink);
-  const auto name = [](std::string_view text) { return fmt::format("\"name\":{}", Quoted(text)); };
+  TraceEventWriter events(rank, sink);
+  const auto name = [](std::string_view text) {
+    return fmt::format("\"name\":{}", QuotedForTrace(text));
+  };
   events.Metadata("process_name", 0, name(fmt::format("rank {}", rank)));
-  events.Metadata("phub_timeline", 0,
-                  fmt::format("\"host\":{},\"process\":{},\"clock\":\"CLOCK_MONOTONIC\","
-                              "\"realtime_minus_monotonic_us\":{},\"records_lost\":{},"
-                              "\"keys_left_out\":{}",
-                              Quoted(HostName()), getpid(), Microseconds(RealtimeMinusMonotonic()),
-                              added_ - records_.size(), keys_left_out_));
+  std::string daemons;
+  for (const MeasuredClock& clock : clocks_) {
+    daemons += fmt::format(
+        "{}{{\"host\":{},\"started_ns\":{},\"clock_offset_us\":{},\"clock_error_us\":{}}}",
+        daemons.empty() ? "" : ",", QuotedForTrace(Printable(clock.host)), clock.started_ns,
+        TraceMicroseconds(clock.offset), TraceMicroseconds(clock.error));
+  }
+  events.Metadata(
+      "phub_timeline", 0,
+      fmt::format("\"host\":{},\"process\":{},\"clock\":\"CLOCK_MONOTONIC\","
+                  "\"realtime_minus_monotonic_us\":{},\"records_lost\":{},\"keys_left_out\":{},"
+                  "\"daemons\":[{}]",
+                  QuotedForTrace(HostName()), getpid(), TraceMicroseconds(RealtimeMinusMonotonic()),
+                  added_ - records_.size(), keys_left_out_, daemons));
   for (std::size_t i = 0; i < tracks_.size(); ++i)
-    events.Metadata("thread_name", kFirstTrack + i, name(tracks_[i]));
+    events.Metadata("thread_name", kFirstKeyTrack + i, name(tracks_[i]));
   std::set<std::int32_t> threads;
   for (std::uint64_t i = added_ - records_.size(); i < added_; ++i) {
     const Record& record = records_[i % settings_.records_max];

@@ -81,6 +81,8 @@ class SnapshotPart;
 class SuspendTenantRequest;
 class TenantInfo;
 class TokenInfo;
+class TraceJobRequest;
+class TraceJobResponse;
 class UndrainServerRequest;
 class WhoAmIRequest;
 }  // namespace phub::v1
@@ -143,6 +145,8 @@ struct GetJob : Rpc<"/phub.v1.Admin/GetJob", v1::GetJobRequest, v1::JobInfo, kRe
 struct ListStalls
     : Rpc<"/phub.v1.Admin/ListStalls", v1::ListStallsRequest, v1::ListStallsResponse, kReaders> {};
 struct DumpJob : Rpc<"/phub.v1.Admin/DumpJob", v1::DumpJobRequest, v1::JobDump, kReaders> {};
+struct TraceJob
+    : Rpc<"/phub.v1.Admin/TraceJob", v1::TraceJobRequest, v1::TraceJobResponse, kReaders> {};
 struct GetStats
     : Rpc<"/phub.v1.Admin/GetStats", v1::GetStatsRequest, v1::GetStatsResponse, kReaders> {};
 struct DrainServer : Rpc<"/phub.v1.Admin/DrainServer", v1::DrainServerRequest, v1::ServerInfo,
@@ -165,8 +169,8 @@ struct ReportSavedState
     : Rpc<"/phub.v1.Admin/ReportSavedState", v1::ReportSavedStateRequest,
           v1::ReportSavedStateResponse, kTenant | kAdmin | kServer, Audit::kYes> {};
 using Admin =
-    List<GetServer, ListJobs, GetJob, ListStalls, DumpJob, GetStats, DrainServer, UndrainServer,
-         EvictJob, GetJobVersions, BeginSnapshot, ReadSnapshot, ReportSavedState>;
+    List<GetServer, ListJobs, GetJob, ListStalls, DumpJob, TraceJob, GetStats, DrainServer,
+         UndrainServer, EvictJob, GetJobVersions, BeginSnapshot, ReadSnapshot, ReportSavedState>;
 
 // ---- phub.v1.Tenants ----------------------------------------------------------------------------
 struct WhoAmI : Rpc<"/phub.v1.Tenants/WhoAmI", v1::WhoAmIRequest, v1::Identity, kEveryone> {};

@@ -9,6 +9,7 @@
 #include "server/control/admin/draining.h"
 #include "server/control/admin/job_descriptions.h"
 #include "server/control/admin/job_dumps.h"
+#include "server/control/admin/job_traces.h"
 #include "server/control/admin/metrics.h"
 #include "server/control/admin/stall_reports.h"
 #include "server/control/admin/tenants.h"
@@ -70,7 +71,7 @@ struct Control::Parts {
     context.forgive_silence = [this](DurationNs duration) { liveness.ForgiveSilence(duration); };
     // They are notified in this order when a job ends or a new process takes over a rank.
     for (JobObserver* observer : std::initializer_list<JobObserver*>{
-             &rack_jobs, &versions, &snapshots, &loads, &job_dumps}) {
+             &rack_jobs, &versions, &snapshots, &loads, &job_dumps, &job_traces}) {
       jobs.AddObserver(*observer);
     }
   }
@@ -130,8 +131,9 @@ struct Control::Parts {
   Metrics metrics{context, jobs, totals};
   StallReports stall_reports{context, jobs, stall_queries};
   JobDumps job_dumps{context, jobs, sessions, stall_reports};
+  JobTraces job_traces{context, jobs};
   JobDescriptions descriptions{context, jobs, metrics, plans, stall_reports, totals};
-  Admin admin{context, jobs, local_rack, descriptions};
+  Admin admin{context, jobs, local_rack, descriptions, job_traces};
   Draining draining{context, jobs, ending, admin, descriptions};
   Tenants tenants{context, jobs, sessions, snapshots, shares, totals};
 };
@@ -279,6 +281,7 @@ void Control::Poll() {
     if (!job->released()) PollJob(*job, now);
   }
   parts.job_dumps.Check(now);
+  parts.job_traces.Check(now);
   parts.seats.CheckLeases(now);  // after PollJob: a lease begins when a join is answered
   parts.ending.ReapReleased();
   parts.joins.TryWaiting();
@@ -351,7 +354,8 @@ TimeNs Control::NextTimer(const Job& job) const {
 TimeNs Control::NoteTimers() {
   TimeNs timer = parts_->rack_messages.NextRackTimer(polled_at_);
   timer = std::min({timer, parts_->joins.NextTimer(), parts_->host_memory.left().NextCheck(),
-                    parts_->job_dumps.NextTimer(), parts_->context.log.NextTimer()});
+                    parts_->job_dumps.NextTimer(), parts_->job_traces.NextTimer(),
+                    parts_->context.log.NextTimer()});
   for (const auto& job : parts_->jobs.jobs()) timer = std::min(timer, NextTimer(*job));
   // A timer that a call has just started may have expired already. That is not a late wake-up.
   wake_at_ = std::min(wake_at_, std::max(timer, parts_->context.clock.Now()));

@@ -18,6 +18,7 @@ struct JobShard;         // server/core/job_shard.h: one job's part of one core 
 struct KeyBatch;         // server/core/job_shard.h: keys and chunks to be added to a shard
 struct StallReport;      // server/core/job_shard.h: filled by the core loop, read by control
 struct VersionReport;    // the same
+struct RoundTrace;       // server/core/round_trace.h
 struct CheckpointImage;  // server/core/job_shard.h: a snapshot or loaded checkpoint of a shard
 
 // Control -> core loop. Executed in order. The loop counts them in CoreCounters::commands_done
@@ -39,6 +40,8 @@ struct Command {
     kDropSnapshot,    // shard: drops the image of kTakeSnapshot; once this is acknowledged the loop
                       // does not refer to the image
     kLoadCheckpoint,  // shard, image: rounds of kLoad put it in place; null: drops the last one
+    kTraceRounds,     // shard, trace: records rounds there; null: stops. Once this is acknowledged
+                      // the loop does not refer to the trace before
     kSetShare,        // shard, share: applies to all jobs of the shard's tenant
     kEndJob,          // shard: closes its lanes; answered by kJobEnded, after which the loop does
                       // not refer to the shard
@@ -52,6 +55,7 @@ struct Command {
   StallReport* report = nullptr;
   VersionReport* versions = nullptr;
   CheckpointImage* image = nullptr;
+  RoundTrace* trace = nullptr;
   transport::Connection* connection = nullptr;
   std::byte* staging = nullptr;
   TenantShare share = {};

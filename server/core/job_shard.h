@@ -317,6 +317,7 @@ struct JobShard {
   ShardIteration iteration;
   CheckpointImage* snapshot = nullptr;          // being taken
   CheckpointImage* loaded = nullptr;            // rounds of kLoad put it in place
+  RoundTrace* trace = nullptr;                  // null: rounds are not traced
   exchange::ShardExchange* exchange = nullptr;  // null: the job does not span racks
   std::uint64_t memory_bytes = 0;               // what admission charges, without batches
   ShardMetrics metrics;                         // written by the core loop, read by any thread

@@ -42,6 +42,7 @@ void Orders::Execute(const Command& command) {
     case Command::Kind::kTakeSnapshot: return reports_.TakeSnapshot(shard, *command.image);
     case Command::Kind::kDropSnapshot: return reports_.DropSnapshot(shard);
     case Command::Kind::kLoadCheckpoint: shard.loaded = command.image; return;
+    case Command::Kind::kTraceRounds: shard.trace = command.trace; return;
     case Command::Kind::kSetShare: return turns_.SetShare(shard, command.share);
     case Command::Kind::kEndJob: return EndJob(shard);
     case Command::Kind::kNone: break;

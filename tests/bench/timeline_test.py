@@ -89,6 +89,85 @@ class ArrowTest(unittest.TestCase):
         self.assertEqual(self.arrows(trace(0), trace(1, begin=1790)), [(1, 1790, 0, 1795)])
 
 
+def daemon(host: str = "a", started: int = 7, pid: int = 1_000_000,
+           begin: float = 1100) -> list[dict[str, Any]]:
+    """What a daemon does in round 5 of the key."""
+    def metadata(event: str, track: int, **arguments: Any) -> dict[str, Any]:
+        return {"ph": "M", "name": event, "pid": pid, "tid": track, "args": arguments}
+    return [
+        metadata("process_name", 0, name=f"phubd on {host}"),
+        metadata("phub_timeline", 0, host=host, realtime_minus_monotonic_us=0,
+                 daemon_started_ns=started),
+        metadata("thread_name", 10_000_000, name="w & <b> (job digits)"),
+        metadata("thread_name", 1, name="core loop 0"),
+        span(pid, 10_000_000, "round", begin, 500, round=5, iteration=4),
+        span(pid, 10_000_000, "gradients", begin, 300, round=5, iteration=4),
+        span(pid, 10_000_000, "update", begin + 300, 200, round=5, iteration=4),
+        span(pid, 1, "update w & <b>", begin + 310, 50, round=5, iteration=4),
+    ]
+
+
+def measured(events: list[dict[str, Any]], *clocks: tuple[str, Any, float]
+             ) -> list[dict[str, Any]]:
+    """A rank's trace that knows the clocks of daemons, in round 5."""
+    known = [{"host": host, "started_ns": 7, "clock_offset_us": offset, "clock_error_us": error}
+             for host, offset, error in clocks]
+    result = []
+    for event in events:
+        more: dict[str, Any] = {"daemons": known} if event["name"] == "phub_timeline" else {}
+        if event["name"] in ("push", "pull"):
+            more = {"round": 5}
+        result.append(event | {"args": event["args"] | more} if more else event)
+    return result
+
+
+class DaemonTest(unittest.TestCase):
+    def arrows(self, *traces: list[dict[str, Any]]) -> list[tuple[str, int, float, int, float]]:
+        events = timeline_picture.arrows_of(timeline_picture.merged(traces))
+        return [(start["name"], start["pid"], start["ts"], end["pid"], end["ts"])
+                for start, end in zip(events[::2], events[1::2])]
+
+    def test_arrows_go_from_pushes_through_the_daemon_to_pulls(self) -> None:
+        ranks = [measured(trace(0), ("a", 0, 50)), measured(trace(1, begin=1200), ("a", 0, 50))]
+        self.assertEqual(self.arrows(*ranks, daemon()), [
+            ("sum", 0, 1000, 1_000_000, 1250), ("sum", 1, 1200, 1_000_000, 1300),
+            ("new parameters", 1_000_000, 1400, 0, 1600),
+            ("new parameters", 1_000_000, 1400, 1, 1700)])
+
+    def test_daemons_that_a_rank_does_not_use_have_no_arrows(self) -> None:
+        rank = measured(trace(0), ("a", 0, 50))
+        self.assertEqual(self.arrows(rank, daemon(started=8)), [])
+        self.assertEqual(self.arrows(rank, daemon("b")), [])
+        self.assertEqual(self.arrows(trace(0), daemon()), [])
+
+    def test_clocks_of_other_hosts_are_those_that_ranks_measured(self) -> None:
+        # By their wall clocks all hosts are equal. b is 10 ms ahead of a, and c is 3 ms behind b.
+        first = measured(trace(0, "a"), ("b", 10_000, 100))
+        second = measured(trace(1, "c", begin=8_000), ("b", 3_000, 20))
+        merged = timeline_picture.merged([first, second, daemon("b", begin=11_100)])
+        starts = {(event["pid"], event["name"]): event["ts"] for event in merged
+                  if event["ph"] == "X"}
+        self.assertEqual(starts[0, "push"], 1000)
+        self.assertEqual(starts[1, "push"], 1000)
+        self.assertEqual(starts[1_000_000, "gradients"], 1100)
+
+    def test_the_measurement_with_the_least_error_counts(self) -> None:
+        for clocks in ([("b", 500, 10), ("b", 900, 400)], [("b", 900, 400), ("b", 500, 10)]):
+            traces = [measured(trace(0), *clocks), daemon("b", begin=2000)]
+            self.assertEqual([event["ts"] for event in timeline_picture.merged(traces)
+                              if event["name"] == "gradients"], [1500])
+
+    def test_the_picture_has_the_daemons_rows_and_legend(self) -> None:
+        rank = measured(trace(0), ("a", 0, 50))
+        picture = timeline_picture.svg(timeline_picture.merged([rank, daemon()]), "title")
+        ElementTree.fromstring(picture)
+        for text in ("phubd on a", "core loop 0", "daemon: gradients arrive",
+                     "gradients, iteration 4: 300 us", "update w &amp; &lt;b&gt;, iteration 4"):
+            self.assertIn(text, picture)
+        alone = timeline_picture.svg(timeline_picture.merged([rank]), "title")
+        self.assertNotIn("daemon:", alone)
+
+
 class PictureTest(unittest.TestCase):
     def draw(self, *traces: list[dict[str, Any]]) -> ElementTree.Element:
         return ElementTree.fromstring(
@@ -158,14 +237,15 @@ class ScriptTest(unittest.TestCase):
         (self.folder / "text").write_text("no JSON")
         for name, changed in (("list", [1]), ("late", [trace(0)[4] | {"ts": "noon"}]),
                               ("bare", [{"ph": "X", "pid": 0, "tid": 1, "name": "push"}]),
-                              ("unnamed", [trace(0)[0] | {"args": {}}])):
+                              ("unnamed", [trace(0)[0] | {"args": {}}]),
+                              ("clock", measured(trace(0), ("a", "soon", 1)))):
             (self.folder / name).write_text(json.dumps(changed))
         (self.folder / "good").write_text(json.dumps(trace(0)))
         for arguments, expected in (
                 (["none", "--svg", "a"], "cannot read none: No such file or directory"),
                 (["text", "--svg", "a"], "text is not a timeline: "),
                 *(([name, "--svg", "a"], f"{name} is not a timeline: it is not an array of phub's")
-                  for name in ("list", "late", "bare", "unnamed")),
+                  for name in ("list", "late", "bare", "unnamed", "clock")),
                 (["good", "--svg", "no/a"], "cannot write no/a: No such file or directory")):
             code, error = self.run_script(*arguments)
             self.assertEqual(code, 1)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/wire/message.h"
+#include "server/control/admin/job_traces.h"
 #include "server/control/admin/list_pages.h"
 #include "server/control/checkpoint/checkpoints.h"
 #include "server/control/jobs/job_options.h"
@@ -140,6 +141,10 @@ void Admin::FillPage(const std::shared_ptr<Page>& page) {
     page->response.add_jobs()->Swap(&page->current.info);
   }
   page->answer(absl::OkStatus(), std::move(page->response));
+}
+
+void Admin::TraceJob(const v1::TraceJobRequest& request, Answer<v1::TraceJobResponse> answer) {
+  job_traces_.TraceJob(request, std::move(answer));
 }
 
 void Admin::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {

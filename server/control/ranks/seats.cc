@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/control/daemon_clock.h"
 #include "server/control/on_control.h"
 #include "server/control/text.h"
 
@@ -57,7 +58,9 @@ void Seats::Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> 
     context_.log.Info("event=rank_committed tenant={} job=\"{}\" rank={}", job.account.tenant,
                       job.name(), seat->rank.value);
   }
-  answer(absl::OkStatus(), {});
+  v1::CommitResponse response;
+  *response.mutable_clock() = DescribeClock(context_);
+  answer(absl::OkStatus(), std::move(response));
 }
 
 void Seats::FreeSeat(Job& job, Rank rank, const absl::Status& why) {

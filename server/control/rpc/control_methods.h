@@ -70,5 +70,7 @@ inline constexpr auto kControlMethod<rpc::ListStalls> =
 template <>
 inline constexpr auto kControlMethod<rpc::DumpJob> =
     PartMethod{&Control::job_dumps, &JobDumps::DumpJob};
+template <>
+inline constexpr auto kControlMethod<rpc::TraceJob> = PartMethod{&Control::admin, &Admin::TraceJob};
 
 }  // namespace phub::server

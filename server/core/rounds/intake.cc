@@ -1,6 +1,7 @@
 #include "server/core/rounds/intake.h"
 
 #include "common/base/check.h"
+#include "server/core/round_trace.h"
 #include "server/core/rounds/departed.h"
 #include "server/core/rounds/whole_iteration.h"
 
@@ -149,6 +150,14 @@ void Intake::CountRound(JobShard& shard, Rank last, const Chunk& chunk) {
   stages_.loop.counters.Add(CoreCounter::rounds);
   shard.metrics.CountRound(now - chunk.round_since);
   if (shard.config.world_size > 1) shard.metrics.CountLast(last, now - chunk.last_awaited_since);
+  if (shard.trace == nullptr) [[likely]]
+    return;
+  TracedSpan span = SpanOf(chunk);
+  span.work = TracedSpan::Work::kGather;
+  span.rank = static_cast<std::uint16_t>(shard.config.rank_base + last.value);
+  span.begin = chunk.round_since;
+  span.end = stages_.loop.clock.Now();
+  shard.trace->Add(span);
 }
 
 void Intake::Refuse(JobShard& shard, Rank rank, const ingest::Verdict& verdict,

@@ -5,6 +5,14 @@
 
 namespace phub::server {
 
+TracedSpan SpanOf(const Chunk& chunk) {
+  return {.round = std::uint64_t{chunk.applied.value} + 1,
+          .iteration = chunk.reductions,
+          .key = chunk.key->key,
+          .chunk = chunk.index,
+          .operation = chunk.operation};
+}
+
 Made RoundStages::Optimize(JobShard& shard, Chunk& chunk, const simd::Terms& sum,
                            std::uint32_t ranks, std::span<std::byte* const> own_replies,
                            bool streams) {

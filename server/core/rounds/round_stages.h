@@ -22,6 +22,7 @@
 #include "server/core/loop/outbox.h"
 #include "server/core/loop/turns.h"
 #include "server/core/reply/reply.h"
+#include "server/core/round_trace.h"
 
 namespace phub::server {
 
@@ -31,6 +32,10 @@ enum class Made : std::uint8_t {
   kVersion,  // chunk.NextParameters() has the next version
   kSkipped,  // the iteration was skipped: the next version is equal to the current one
 };
+
+// The span of a trace (server/core/round_trace.h) for the chunk's present round, without its work
+// and times.
+TracedSpan SpanOf(const Chunk& chunk);
 
 struct RoundStages {
   // Makes the next version from the terms of all `ranks` ranks of the job. own_replies and streams:

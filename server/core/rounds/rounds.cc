@@ -22,8 +22,36 @@ RoundPolicy Rounds::PolicyFor(const JobShard& shard) {
 void Rounds::Finish(JobShard& shard, Chunk& chunk) {
   PHUB_DCHECK(shard.live() && chunk.arrived_count() == shard.config.world_size, "chunk={}",
               chunk.index.value);
-  const Made made = Make(shard, chunk);
-  if (made != Made::kNothing) Publish(shard, chunk, made);
+  const TimeNs begin = BeginOfWork(shard);
+  Complete(shard, chunk, Make(shard, chunk), begin);
+}
+
+TimeNs Rounds::BeginOfWork(const JobShard& shard) const {
+  return shard.trace == nullptr ? 0 : stages_.loop.clock.Now();
+}
+
+// Publishes the version if there is one, and adds the work to the shard's trace if there is one.
+void Rounds::Complete(JobShard& shard, Chunk& chunk, Made made, TimeNs begin) {
+  if (shard.trace == nullptr) [[likely]] {
+    if (made != Made::kNothing) Publish(shard, chunk, made);
+    return;
+  }
+  TracedSpan span = SpanOf(chunk);
+  span.begin = begin;
+  span.end = stages_.loop.clock.Now();
+  if (made == Made::kNothing) {
+    span.work = TracedSpan::Work::kSum;
+    if (shard.live()) shard.trace->Add(span);
+    return;
+  }
+  span.work = TracedSpan::Work::kUpdate;
+  span.skipped = made == Made::kSkipped;
+  shard.trace->Add(span);
+  Publish(shard, chunk, made);
+  span.work = TracedSpan::Work::kReply;
+  span.begin = span.end;
+  span.end = stages_.loop.clock.Now();
+  shard.trace->Add(span);
 }
 
 Made Rounds::Make(JobShard& shard, Chunk& chunk) {
@@ -40,8 +68,9 @@ Made Rounds::Make(JobShard& shard, Chunk& chunk) {
 void Rounds::OnRackMessage(JobShard& shard, RackIndex rack,
                            const transport::ReceivedMessage& message) {
   stages_.turns.Charged(shard, message.header.payload_bytes, [&] {
+    const TimeNs begin = BeginOfWork(shard);
     const auto [chunk, made] = across_racks::OnMessage(stages_, shard, rack, message);
-    if (made != Made::kNothing) Publish(shard, *chunk, made);
+    if (made != Made::kNothing) Complete(shard, *chunk, made, begin);
   });
 }
 

@@ -26,6 +26,8 @@ class Rounds {
 
  private:
   Made Make(JobShard& shard, Chunk& chunk);
+  TimeNs BeginOfWork(const JobShard& shard) const;
+  void Complete(JobShard& shard, Chunk& chunk, Made made, TimeNs begin);
   void Publish(JobShard& shard, Chunk& chunk, Made made);
 
   RoundStages stages_;

@@ -153,6 +153,29 @@ TEST(Timeline, KeepsTheNewestRecordsInBoundedMemory) {
   EXPECT_EQ(about[0]["args"]["keys_left_out"], 1);
 }
 
+TEST(Timeline, HasTheClockOfEachDaemonWithTheLeastError) {
+  // The daemon read 10'000'000 ns at some time of a call from 1'000 to 5'001 ns.
+  const MeasuredClock clock = MeasuredClock::Of("a\"b", 7, 10'000'000, 1'000, 5'001);
+  EXPECT_EQ(clock.offset, 10'000'000 - 3'000);
+  EXPECT_EQ(clock.error, 2'001);
+  MeasuredClock better = clock, worse = clock, restarted = clock;
+  better.error = 1'500;
+  better.offset = -2'500;
+  worse.error = 9'000;
+  restarted.started_ns = 8;
+  Timeline timeline({.path = "unused"});
+  timeline.JobBegan(0, {clock});
+  timeline.JobBegan(0, {better, worse, restarted});
+  const Json events = Json::parse(timeline.Json());
+  const Json daemons = EventsWith(events, "name", "phub_timeline").at(0)["args"]["daemons"];
+  ASSERT_EQ(daemons.size(), 2u);
+  EXPECT_EQ(daemons[0], (Json{{"host", "a\"b"},
+                              {"started_ns", 7},
+                              {"clock_offset_us", -2.5},
+                              {"clock_error_us", 1.5}}));
+  EXPECT_EQ(daemons[1]["started_ns"], 8);
+}
+
 TEST(Timeline, RecordsOnlyIterationsOfItsWindow) {
   Timeline timeline({.path = "unused", .first = 2, .end = 4});
   timeline.JobBegan(0);

@@ -1,0 +1,69 @@
+// The trace of a job's rounds in one daemon, collected page by page, and its file in Chrome's trace
+// format. One thread.
+//
+// Tracks: each core loop has one with the work that it did, one chunk after the other. Each key has
+// one with its rounds, of all chunks in this daemon together:
+//
+//   round      from the first gradient until the replies were given to the lanes
+//   gradients  its first part, until the last gradient arrived
+//   update     from then on: sum, optimizer, replies
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "phub/v1/admin.pb.h"
+
+namespace phub::client::cli {
+
+class TraceFile {
+ public:
+  static constexpr std::size_t kSpansMax = 1 << 20;  // about 100 MB
+
+  // `unix_ns`: the time of this host's wall clock when the page's clock was read.
+  TraceFile(const std::string& job, const v1::TraceJobResponse& first, std::int64_t unix_ns);
+
+  void Add(const v1::TraceJobResponse& page);
+  bool full() const { return spans_.size() >= kSpansMax; }
+  std::size_t spans() const { return spans_.size(); }
+  std::uint64_t dropped() const { return dropped_; }
+  // Complete iterations of the key that has the most.
+  std::uint64_t iterations() const;
+
+  // Takes the file's text in pieces; false: it does not want more.
+  using Sink = std::function<bool(std::string_view text)>;
+  bool Write(const Sink& sink) const;
+
+ private:
+  struct Range {
+    std::uint64_t first = UINT64_MAX;
+    std::uint64_t last = 0;
+    bool complete = false;
+  };
+  struct Round;
+
+  std::map<std::pair<std::uint32_t, std::uint64_t>, Round> RoundsOfKeys() const;
+  std::string NameOf(std::uint32_t key) const;
+  template <typename Events>
+  void WriteNames(Events& events) const;
+  template <typename Events>
+  void WriteCores(Events& events) const;
+  template <typename Events>
+  void WriteKeys(Events& events) const;
+
+  const std::string job_;
+  const v1::TraceJobResponse first_;  // without spans and keys
+  const std::int64_t realtime_minus_monotonic_ns_;
+  std::map<std::uint32_t, std::string> keys_;  // [key]: its name
+  std::map<std::uint32_t, Range> progress_;    // [key]: iterations
+  std::vector<v1::TracedSpan> spans_;
+  std::uint64_t dropped_ = 0;
+};
+
+}  // namespace phub::client::cli

@@ -1,0 +1,197 @@
+"""phubctl job trace: the file of a running job, and what it says if there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+import unittest.mock
+from typing import Any
+
+from daemon import PATIENCE_S, DaemonTest, start_program
+
+DRAW = pathlib.Path(__file__).parents[2] / "bench" / "draw-timeline"
+
+# Rank sys.argv[3] of 2 trains until the file sys.argv[4] exists. The ranks agree about the end by a
+# sum.
+RANK = """
+import os, sys
+import numpy as np
+import phub
+rank = int(sys.argv[3])
+job = phub.connect(sys.argv[1]).join(sys.argv[2], rank, 2)
+large = job.add_key("large", 300_000, optimizer=phub.Sgd(0.1))
+ends = job.add_key("ends", 1)
+large.initialize(np.zeros(300_000, np.float32))
+number = 0
+while ends.parameters[0] == 0:
+    ends.gradients[0] = os.path.exists(sys.argv[4])
+    handles = [large.push_pull(), ends.push_pull()]
+    for handle in handles:
+        handle.wait()
+    number += 1
+    if number == 3:
+        print("trains", flush=True)
+job.leave()
+"""
+
+
+class Traces(DaemonTest):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="phub-trace-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.ranks: list[subprocess.Popen[str]] = []
+
+    def start_ranks(self) -> None:
+        for rank in range(2):
+            program = start_program(
+                RANK, self.daemon.endpoint, self.id(), str(rank), str(self.folder / "end")
+            )
+            self.addCleanup(program.kill)
+            self.ranks.append(program)
+        for program in self.ranks:
+            assert program.stdout is not None
+            self.assertEqual(program.stdout.readline(), "trains\n")
+
+    def end_ranks(self) -> None:
+        (self.folder / "end").touch()
+        for rank in self.ranks:
+            self.assertEqual((rank.communicate(timeout=PATIENCE_S), rank.returncode), (("", ""), 0))
+
+    def trace(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [os.environ["PHUB_TEST_PHUBCTL"], "--endpoint", self.daemon.endpoint, "--timeout",
+             "60s", "job", "trace", *arguments],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            timeout=2 * PATIENCE_S,
+        )
+
+    def test_a_running_job_is_traced_without_its_help(self) -> None:
+        with unittest.mock.patch.dict(os.environ, PHUB_TIMELINE=str(self.folder / "ranks.json")):
+            self.start_ranks()
+        done = self.trace(self.id(), "trace.json", "--iterations", "5")
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        self.assertRegex(done.stderr, r"^phubctl: [0-9]+ iterations, [0-9]+ spans of core loops ")
+        self.end_ranks()
+        events = json.loads((self.folder / "trace.json").read_text())
+        names = {
+            event["tid"]: event["args"]["name"]
+            for event in events
+            if event["name"] == "thread_name"
+        }
+        self.check_keys(events, names)
+        self.check_core_loops(events, names)
+        self.check_arrows(events)
+        self.check_joined(len(events))
+
+    def check_joined(self, count: int) -> None:
+        """The files of ranks and daemon belong together, on one clock."""
+        files = ["ranks.rank0.json", "ranks.rank1.json", "trace.json"]
+        for name in files[:2]:
+            events = json.loads((self.folder / name).read_text())
+            [about] = [each["args"] for each in events if each["name"] == "phub_timeline"]
+            [clock] = about["daemons"]
+            # Processes of one host have one clock, so the measured offset is an error.
+            self.assertLessEqual(abs(clock["clock_offset_us"]), clock["clock_error_us"])
+            self.assertLess(clock["clock_error_us"], PATIENCE_S * 1e6)
+        drawn = subprocess.run(
+            [DRAW, *files, "--json", "all.json"],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            timeout=2 * PATIENCE_S,
+        )
+        self.assertEqual((drawn.returncode, drawn.stderr), (0, ""))
+        events = json.loads((self.folder / "all.json").read_text())
+        self.assertGreater(len(events), count)
+        ends = {(each["cat"], each["id"]): each for each in events if each["ph"] == "f"}
+        flows = [
+            (each, ends[each["cat"], each["id"]])
+            for each in events
+            if each["ph"] == "s" and each["cat"] in ("sum", "new parameters")
+        ]
+        pairs = {(start["cat"], start["pid"], end["pid"]) for start, end in flows}
+        daemon = 1_000_000
+        self.assertEqual(
+            pairs,
+            {("sum", rank, daemon) for rank in range(2)}
+            | {("new parameters", daemon, rank) for rank in range(2)},
+        )
+        for start, end in flows:
+            self.assertLess(start["ts"], end["ts"])
+
+    def check_keys(self, events: list[dict[str, Any]], names: dict[int, str]) -> None:
+        """The rounds of each key have their parts, one after the other, and do not overlap."""
+        for key in ("large", "ends"):
+            [track] = [tid for tid, name in names.items() if name == f"{key} (job {self.id()})"]
+            spans = {
+                (each["args"]["round"], each["name"]): each
+                for each in events
+                if each["ph"] == "X" and each["tid"] == track
+            }
+            rounds = sorted(number for number, name in spans if name == "round")
+            self.assertEqual(rounds, list(range(rounds[0], rounds[-1] + 1)))
+            self.assertGreaterEqual(len(rounds), 4)
+            previous = 0.0
+            for number in rounds:
+                whole, gradients, update = (
+                    spans[number, name] for name in ("round", "gradients", "update")
+                )
+                end = whole["ts"] + whole["dur"]
+                self.assertGreaterEqual(whole["ts"], previous)
+                self.assertEqual(whole["ts"], gradients["ts"])
+                self.assertAlmostEqual(gradients["ts"] + gradients["dur"], update["ts"], places=2)
+                self.assertAlmostEqual(update["ts"] + update["dur"], end, places=2)
+                self.assertIn(gradients["args"]["last_rank"], (0, 1))
+                previous = end - 0.01
+
+    def check_core_loops(self, events: list[dict[str, Any]], names: dict[int, str]) -> None:
+        """A core loop does one thing at a time."""
+        loops = [tid for tid, name in names.items() if name.startswith("core loop ")]
+        self.assertTrue(loops)
+        for loop in loops:
+            spans = [each for each in events if each["ph"] == "X" and each["tid"] == loop]
+            self.assertTrue(spans)
+            self.assertLessEqual(
+                {each["name"] for each in spans},
+                {f"{work} {key}" for work in ("update", "reply") for key in ("large", "ends")},
+            )
+            spans.sort(key=lambda each: (each["ts"], each["ts"] + each["dur"]))
+            for first, second in zip(spans, spans[1:]):
+                self.assertLessEqual(first["ts"] + first["dur"], second["ts"] + 0.01)
+
+    def check_arrows(self, events: list[dict[str, Any]]) -> None:
+        starts = {each["id"]: each for each in events if each["ph"] == "s"}
+        ends = {each["id"]: each for each in events if each["ph"] == "f"}
+        self.assertTrue(starts)
+        self.assertEqual(starts.keys(), ends.keys())
+        for number, start in starts.items():
+            self.assertLessEqual(start["ts"], ends[number]["ts"])
+
+    def test_errors_name_the_job_and_the_file(self) -> None:
+        none = self.trace("none", "trace.json")
+        self.assertEqual(none.returncode, 3, none.stderr)
+        self.assertIn("none", none.stderr)
+        self.start_ranks()
+        unwritable = self.trace(self.id(), "folder/trace.json")
+        self.assertEqual(unwritable.returncode, 1)
+        self.assertEqual(
+            unwritable.stderr,
+            "phubctl: cannot write folder/trace.json: No such file or directory\n",
+        )
+        # The trace was ended, so that another one can begin.
+        self.assertEqual(self.trace(self.id(), "trace.json", "--iterations", "1").returncode, 0)
+        self.end_ranks()
+        ended = self.trace(self.id(), "trace.json")
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.assertIn(self.id(), ended.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,133 @@
+#include "client/cli/trace_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/session/trace_events.h"
+#include "common/base/clock.h"
+
+namespace phub::client::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::TraceJobResponse FirstPage() {
+  v1::TraceJobResponse page;
+  page.set_trace(1);
+  page.mutable_clock()->set_host("node\x1b");
+  page.mutable_clock()->set_started_ns(7);
+  page.mutable_clock()->set_now_ns(1000 * kSecond);
+  page.set_incarnation("00ff");
+  page.set_daemons(1);
+  return page;
+}
+
+void AddSpan(v1::TraceJobResponse& page, v1::TracedWork work, std::uint32_t chunk,
+             std::uint64_t round, std::int64_t begin_us, std::int64_t length_us) {
+  v1::TracedSpan& span = *page.add_spans();
+  span.set_work(work);
+  span.set_core(chunk);
+  span.set_chunk(chunk);
+  span.set_round(round);
+  span.set_iteration(round - 1);
+  span.set_begin_ns(begin_us * 1000);
+  span.set_duration_ns(length_us * 1000);
+  span.set_rank(chunk + 1);
+}
+
+// Two chunks of one key in two core loops.
+void AddRound(v1::TraceJobResponse& page, std::uint64_t round, std::int64_t at_us) {
+  for (const std::uint32_t chunk : {0u, 1u}) {
+    const std::int64_t begin = at_us + 10 * chunk;
+    AddSpan(page, v1::TRACED_WORK_GATHER, chunk, round, begin, 50);
+    AddSpan(page, v1::TRACED_WORK_UPDATE, chunk, round, begin + 60, 5);
+    AddSpan(page, v1::TRACED_WORK_REPLY, chunk, round, begin + 65, 2);
+  }
+}
+
+std::string TextOf(const TraceFile& trace) {
+  std::string text;
+  EXPECT_TRUE(trace.Write([&](std::string_view piece) {
+    text += piece;
+    return true;
+  }));
+  return text;
+}
+
+TEST(TraceFile, HasTheRoundsOfEachKeyAndTheWorkOfEachCoreLoop) {
+  TraceFile trace("digits", FirstPage(), 1001 * kSecond);
+  v1::TraceJobResponse page = FirstPage();
+  v1::TracedKey& key = *page.add_keys();
+  key.set_name("fc1.\"w\"");
+  AddRound(page, 5, 1000);
+  AddRound(page, 6, 2000);
+  trace.Add(page);
+  EXPECT_EQ(trace.iterations(), 2u);
+  EXPECT_EQ(trace.spans(), 12u);
+  const std::string text = TextOf(trace);
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("\"name\":\"fc1.\\\"w\\\" (job digits)\""),
+                  HasSubstr("\"name\":\"phubd on node?\""), HasSubstr("\"name\":\"core loop 1\""),
+                  HasSubstr("\"realtime_minus_monotonic_us\":1000000.000"),
+                  HasSubstr("\"name\":\"round\",\"pid\":1000000,\"tid\":10000000,\"cat\":\"round\","
+                            "\"ts\":1000.000,\"dur\":77.000,\"args\":{\"iteration\":4,\"round\":5,"
+                            "\"operation\":\"reduce\",\"chunks\":2}"),
+                  HasSubstr("\"cat\":\"gradients\",\"ts\":1000.000,\"dur\":60.000"),
+                  HasSubstr("\"last_rank\":2"),
+                  HasSubstr("\"cat\":\"update\",\"ts\":1060.000,\"dur\":17.000"),
+                  HasSubstr("\"name\":\"update fc1.\\\"w\\\"\",\"pid\":1000000,\"tid\":2,\"cat\":"
+                            "\"update\",\"ts\":1070.000,\"dur\":5.000")));
+}
+
+TEST(TraceFile, LeavesOutRoundsThatItHasOnlyInPart) {
+  TraceFile trace("digits", FirstPage(), 0);
+  v1::TraceJobResponse page = FirstPage();
+  AddSpan(page, v1::TRACED_WORK_REPLY, 0, 4, 500, 2);
+  AddRound(page, 5, 1000);
+  AddSpan(page, v1::TRACED_WORK_GATHER, 0, 6, 2000, 2);
+  page.set_dropped(3);
+  trace.Add(page);
+  EXPECT_EQ(trace.iterations(), 1u);
+  EXPECT_EQ(trace.dropped(), 3u);
+  const std::string text = TextOf(trace);
+  EXPECT_THAT(text, AllOf(HasSubstr("\"spans_dropped\":3"), HasSubstr("\"round\":5"),
+                          HasSubstr("key 0 (job digits)"), Not(HasSubstr("\"round\":6"))));
+  // Expect: what a core loop did is shown, also if its round is not complete.
+  EXPECT_THAT(text, HasSubstr("\"cat\":\"reply\",\"ts\":500.000"));
+}
+
+TEST(TraceFile, RoundsOfAKeyDoNotOverlap) {
+  TraceFile trace("digits", FirstPage(), 0);
+  v1::TraceJobResponse page = FirstPage();
+  AddRound(page, 5, 1000);
+  AddRound(page, 6, 1070);
+  trace.Add(page);
+  EXPECT_THAT(TextOf(trace), HasSubstr("\"cat\":\"round\",\"ts\":1000.000,\"dur\":70.000"));
+}
+
+TEST(TraceFile, NamesTheRackAndTheDaemonIfThereAreOthers) {
+  v1::TraceJobResponse page = FirstPage();
+  page.set_daemons(2);
+  page.set_daemon(1);
+  page.set_rack(3);
+  page.add_racks("a");
+  const TraceFile trace("digits", page, 0);
+  EXPECT_THAT(TextOf(trace), AllOf(HasSubstr(", rack 3, daemon 1\""), HasSubstr("\"pid\":1003001"),
+                                   HasSubstr("\"whole_job\":false")));
+}
+
+TEST(TraceFile, StopsIfItsFileCannotBeWritten) {
+  const TraceFile trace("digits", FirstPage(), 0);
+  EXPECT_FALSE(trace.Write([](std::string_view) { return false; }));
+}
+
+TEST(TraceEvents, TimesHaveTheirSign) {
+  EXPECT_EQ(TraceMicroseconds(1'234'567), "1234.567");
+  EXPECT_EQ(TraceMicroseconds(-1'050), "-1.050");
+  EXPECT_EQ(TraceMicroseconds(-50), "-0.050");
+}
+
+}  // namespace
+}  // namespace phub::client::cli
