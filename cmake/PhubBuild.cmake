@@ -127,10 +127,10 @@ if(PHUB_SANITIZE MATCHES "undefined")
   list(APPEND PHUB_TEST_OPTIONS -fno-sanitize=undefined)
 endif()
 
-# PROCESSORS of a test that keeps one core busy. Without sanitizers, tests/run runs three times as many
-# tests at once as there are cores, because most of them wait most of the time; a busy one counts as
-# three. With sanitizers most tests are busy, and each counts as one.
-set(PHUB_BUSY 3)
+# PROCESSORS of a test that keeps one core busy. Without sanitizers, tests/run runs twice as many tests
+# at once as there are cores, because most of them wait most of the time; a busy one counts as two.
+# With sanitizers most tests are busy, and each counts as one.
+set(PHUB_BUSY 2)
 if(PHUB_SANITIZE)
   set(PHUB_BUSY 1)
 endif()
