@@ -35,12 +35,6 @@ OWN_MAX = 16  # the tags below have jobs of their own, where a message is one ro
 Ended = Callable[[Operation], None]
 
 
-def _text(call: Call) -> str:
-    """What the header has of a call, and receivers compare. Long shapes are cut off."""
-    text = f"{call.name}{call.details}".encode()[: _HEADER_BYTES - _HEADER.size]
-    return text.decode(errors="ignore")
-
-
 def _header_call(timeout: float, place: str, source: Any, target: Any) -> Call:
     transfer = move(0, _HEADER_BYTES, source, target)
     return Call("message", timeout, f" {place}", transfers=[transfer])
@@ -57,7 +51,7 @@ class Sender:
         timeout = self._exchange.timeout
         text = f"{self._place}, tag {tag}"
         call = Collectives.message_call("send", tensor, True, text, timeout)
-        description = _text(call).encode()
+        description = f"{call.name}{call.details}".encode()
         header = bytearray(_HEADER_BYTES)
         _HEADER.pack_into(header, 0, tag, call.transfers[0].count, len(description))
         header[_HEADER.size : _HEADER.size + len(description)] = description
@@ -76,10 +70,7 @@ class _Receive:
 
     @property
     def text(self) -> str:
-        return _text(self.call)
-
-    def matches(self, text: str, size: int) -> bool:
-        return self.text == text and self.call.transfers[0].count == size
+        return f"{self.call.name}{self.call.details}"
 
 
 @dataclasses.dataclass
@@ -153,7 +144,7 @@ class Receiver:
         text = header[_HEADER.size : _HEADER.size + length].decode()
         receive = _take(self._receives, tag)
         try:
-            if receive is not None and receive.matches(text, size):
+            if receive is not None and receive.text == text:
                 waiting = receive.operation
                 self._submit(receive.call, lambda operation: _pass_on(operation, waiting))
                 return
