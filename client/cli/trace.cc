@@ -46,7 +46,7 @@ class TraceReader {
     request_.set_job(job.name);
   }
 
-  // Begins the trace. The job's other calls name its number.
+  // Begins the trace. Later calls name its number.
   grpc::Status Begin(v1::TraceJobResponse& first) {
     std::shared_ptr<grpc::Channel> channel;
     if (grpc::Status status = Connect(options_, channel); !status.ok()) return status;
@@ -111,11 +111,10 @@ int WriteFile(const std::string& path, std::FILE* file, const TraceFile& trace) 
 // Only this daemon's part of the rounds is in the trace.
 void WarnOfOtherDaemons(const v1::TraceJobResponse& page) {
   if (page.daemons() > 1) {
-    PrintWarning(
-        fmt::format("the trace has only the chunks of daemon {} of the rack's {} daemons; trace "
-                    "the others with "
-                    "--endpoint",
-                    page.daemon(), page.daemons()));
+    PrintWarning(fmt::format(
+        "the trace has only the chunks of daemon {} of the rack's {} daemons; trace the others "
+        "with --endpoint",
+        page.daemon(), page.daemons()));
   }
   if (page.racks_size() > 0) {
     PrintWarning(fmt::format(
@@ -153,14 +152,19 @@ int Trace(const Options& options, const TraceQuery& query) {
         "the trace is incomplete: {} spans were dropped because they were read too slowly",
         trace.dropped()));
   }
-  if (trace.full()) PrintWarning(fmt::format("the trace ended at {} spans", trace.spans()));
+  if (trace.full()) {
+    PrintWarning(
+        fmt::format("the trace ended early, because a file has at most {} spans", trace.spans()));
+  }
   fmt::print(stderr, "phubctl: {} iterations, {} spans of core loops in {}\n", trace.iterations(),
              trace.spans(), query.file);
   if (!status.ok()) return Report(status, options);
   if (trace.spans() > 0) return written;
-  fmt::print(stderr,
-             "phubctl: no round of job {} was complete meanwhile; see `phubctl job stalls`\n",
-             query.job);
+  fmt::print(
+      stderr,
+      "phubctl: no round of job {} was completed while it was traced; `phubctl job stalls {}` "
+      "shows which ranks it waits for\n",
+      query.job, query.job);
   return kFailure;
 }
 

@@ -1,4 +1,4 @@
-"""phubctl job trace: the file of a running job, and what it says if there is none."""
+"""phubctl job trace: the file of a running job, and the errors if no such job runs."""
 
 from __future__ import annotations
 
