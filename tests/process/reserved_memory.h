@@ -20,15 +20,16 @@ inline std::uint64_t ReservedBytes(const std::string& endpoint) {
   return info.memory_bytes();
 }
 
-// A metric of the default tenant, as phubctl stats shows it.
-inline std::uint64_t TenantMetric(const std::string& endpoint, const std::string& name) {
+// A metric of a tenant, as phubctl stats shows it.
+inline std::uint64_t TenantMetric(const std::string& endpoint, const std::string& name,
+                                  const std::string& tenant = "default") {
   const auto channel = grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials());
   grpc::ClientContext context;
   v1::GetStatsResponse stats;
   const grpc::Status status = v1::Admin::NewStub(channel)->GetStats(&context, {}, &stats);
   EXPECT_TRUE(status.ok()) << status.error_message();
   for (const v1::Counter& counter : stats.counters()) {
-    if (counter.name() == name && counter.tenant() == "default") return counter.value();
+    if (counter.name() == name && counter.tenant() == tenant) return counter.value();
   }
   ADD_FAILURE() << "there is no " << name;
   return 0;

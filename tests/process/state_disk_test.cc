@@ -1,5 +1,6 @@
 // The disk of state_dir: no tenant can fill it with audit entries, and what an administrator needs
-// works while it is full.
+// works while it is full. Another tenant's job trains
+// on meanwhile, and has the bits of an undisturbed one.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "common/base/descriptor.h"
 #include "tests/process/identity_fixture.h"
@@ -46,8 +48,15 @@ class StateDisk : public ::testing::Test {
     daemon_ = std::make_unique<IdentityDaemon>(IdentityDaemon::Options{
         .arguments = {"--insecure", "--liveness-timeout", "60s"}, .prepare = std::move(prepare)});
     ASSERT_NE(daemon_->endpoint(), "") << daemon_->process().Outputs();
-    ASSERT_EQ(daemon_->AskAsRoot({"tenant", "create", "acme"}).exit, Exit::WithCode(0));
+    for (const char* tenant : {"acme", "zeta"})
+      ASSERT_EQ(daemon_->AskAsRoot({"tenant", "create", tenant}).exit, Exit::WithCode(0));
     token_ = daemon_->IssueToken("acme", {"--tenant", "acme"});
+    // libphub reads it for the victim.
+    setenv("PHUB_TOKEN_FILE", daemon_->IssueToken("victim", {"--tenant", "zeta"}).c_str(), 1);
+    victim_ = std::make_unique<SteadyTraining>(std::vector{daemon_->endpoint()},
+                                               JobOptions{.job = "victim", .world_size = 2},
+                                               50 * kMillisecond);
+    ASSERT_TRUE(victim_->WaitFor(1)) << Log();
   }
   grpc::Status Join(const std::string& job) {
     const auto stub = v1::Session::NewStub(daemon_->Channel(daemon_->WithToken(token_)));
@@ -65,16 +74,13 @@ class StateDisk : public ::testing::Test {
 
   std::unique_ptr<IdentityDaemon> daemon_;
   std::string token_;
+  std::unique_ptr<SteadyTraining> victim_;
 };
 
 TEST_F(StateDisk, ATenantThatEvictsItsJobsInALoopFillsNoLog) {
   Start({});
   const auto channel = daemon_->Channel(daemon_->WithToken(token_));
   const auto admin = v1::Admin::NewStub(channel);
-  setenv("PHUB_TOKEN_FILE", token_.c_str(), 1);
-  SteadyTraining victim({daemon_->endpoint()}, {.job = "victim", .world_size = 2},
-                        50 * kMillisecond);
-  ASSERT_TRUE(victim.WaitFor(1)) << Log();
   constexpr int kJobs = 80;
   const SystemClock clock;
   const TimeNs begun = clock.Now();
@@ -87,7 +93,7 @@ TEST_F(StateDisk, ATenantThatEvictsItsJobsInALoopFillsNoLog) {
     const grpc::Status status = admin->EvictJob(&context, evict, &info);
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
-  EXPECT_EQ(victim.Finish(), "");
+  EXPECT_EQ(victim_->Finish(), "");
   const auto earned = static_cast<std::size_t>((clock.Now() - begun) / (10 * kSecond) + 1);
   // The administrator's own entries are recorded however many the tenant makes.
   ASSERT_TRUE(Join("watched").ok());
@@ -175,10 +181,13 @@ TEST_F(StateDisk, AdministratorsChangesWorkWhileItIsFull) {
   EXPECT_THAT(created.error, HasSubstr("full"));
   // Tenants are not stopped from ending their own jobs.
   EXPECT_EQ(daemon_->Ask(token_, {"job", "evict", "before", "--yes"}).exit, Exit::WithCode(0));
+  const std::uint64_t trained = victim_->iteration();
+  EXPECT_TRUE(victim_->WaitFor(trained + 1));
 
   disk.Empty();
   ASSERT_TRUE(daemon_->process().WaitForOutput("event=control_store_recovered", kPatience))
       << Log();
+  EXPECT_EQ(victim_->Finish(), "");
   daemon_->Kill();
   ASSERT_TRUE(daemon_->Start()) << Log();
   // Expect: everything is on disk, in one unbroken log.

@@ -19,7 +19,7 @@ SteadyTraining::SteadyTraining(std::vector<std::string> endpoints, const JobOpti
 }
 
 bool SteadyTraining::WaitFor(std::uint64_t iteration) const {
-  for (int i = 0; i < 1000 && iteration_ < iteration; ++i) Sleep(10 * kMillisecond);
+  for (int i = 0; i < 3000 && iteration_ < iteration; ++i) Sleep(10 * kMillisecond);
   return iteration_ >= iteration;
 }
 
