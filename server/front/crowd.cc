@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/net/host_port.h"
+#include "server/front/accepted_socket.h"
 
 namespace phub::server {
 
@@ -15,6 +16,7 @@ CrowdLimits ScaledTo(CrowdLimits limits, std::uint64_t descriptors) {
         std::min<std::uint64_t>(limit, std::max<std::uint64_t>(most, 1)));
   };
   bound(limits.connections_max, descriptors / 2);
+  bound(limits.known_max, limits.connections_max - limits.connections_max / 4);
   bound(limits.known_per_block_max, limits.connections_max / 2);
   bound(limits.silent_max, limits.connections_max / 4);
   bound(limits.silent_per_block_max, limits.silent_max / 2);
@@ -28,7 +30,7 @@ CrowdLimits CrowdLimitsOfProcess() {
 }
 
 std::string BlockOf(const net::SocketAddress& address) {
-  return net::AddressBlock(net::AddressText(address));
+  return net::AddressBlock(PeerTextOf(address).peer);
 }
 
 std::size_t Crowd::Group::CountOf(const std::string& block) const {
@@ -67,8 +69,6 @@ Crowd::Id Crowd::DisplaceOldest(Group& group, const std::string& block) {
 }
 
 Crowd::Place Crowd::Add(Id id, const std::string& block, TimeNs now) {
-  const auto known = known_by_block_.find(block);
-  if (known != known_by_block_.end() && known->second >= limits_.known_per_block_max) return {};
   Place place{.granted = true, .displaced = {}};
   if (silent_.CountOf(block) >= limits_.silent_per_block_max) {
     place.displaced = DisplaceOldest(silent_, block);
@@ -101,25 +101,41 @@ Crowd::Place Crowd::MakeStranger(Id id, TimeNs now) {
   return place;
 }
 
-void Crowd::MakeKnown(Id id) {
+void Crowd::MakeKnown(Id id, const std::string& tenant) {
   Member& member = members_.at(id);
   if (member.state != State::kStranger) return;
   strangers_.Remove(id, member.block);
   member.state = State::kKnown;
-  ++known_by_block_[member.block];
+  member.tenant = tenant;
+  known_of_[{tenant, member.block}].insert(id);
   ++known_;
+}
+
+std::optional<Crowd::Id> Crowd::DisplaceKnown(const std::string& tenant, const std::string& block,
+                                              const std::function<Use(Id)>& use_of) {
+  const auto found = known_of_.find({tenant, block});
+  if (found == known_of_.end()) return std::nullopt;
+  std::optional<std::pair<Use, Id>> best;
+  for (const Id id : found->second) {
+    const std::pair<Use, Id> each(use_of(id), id);
+    if (!best.has_value() || each < *best) best = each;
+    if (best->first == Use::kNothing) break;
+  }
+  Remove(best->second);
+  return best->second;
 }
 
 void Crowd::Remove(Id id) {
   const auto found = members_.find(id);
   if (found == members_.end()) return;
-  const auto& [block, state] = found->second;
+  const auto& [block, state, tenant] = found->second;
   if (state == State::kSilent) silent_.Remove(id, block);
   if (state == State::kStranger) strangers_.Remove(id, block);
   if (state == State::kKnown) {
     --known_;
-    const auto known = known_by_block_.find(block);
-    if (--known->second == 0) known_by_block_.erase(known);
+    const auto known = known_of_.find({tenant, block});
+    known->second.erase(id);
+    if (known->second.empty()) known_of_.erase(known);
   }
   members_.erase(found);
 }

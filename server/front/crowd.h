@@ -2,20 +2,24 @@
 //
 //   silent    accepted, and its first message is incomplete. It costs a descriptor.
 //   stranger  it has TLS and HTTP/2 state, but no call of an identified caller has come over it.
-//   known     phubd has let a call of it pass. Only the limits per address and in total apply.
+//   known     phubd has let a call of it pass. phubd counts these (server/control/rpc/
+//             tenant_places.h) and names the tenant that gives up a place when all are taken.
 //
 // Connections are counted by address block: an IPv4 address, or the /64 of an IPv6 address. When
 // all places of the first two states are taken, a newcomer displaces the oldest connection of the
 // block that has the most. Attackers therefore displace each other, and a client from another
-// block gets in at once.
+// block gets in at once. Known connections leave a quarter of all places to the other states.
 //
 // Pure logic, without sockets. One thread.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "common/base/clock.h"
 #include "common/net/address.h"
@@ -27,6 +31,7 @@ struct CrowdLimits {
   std::uint32_t silent_per_block_max = 512;
   std::uint32_t strangers_max = 256;
   std::uint32_t connections_max = 8192;  // in any state
+  std::uint32_t known_max = 6144;
   std::uint32_t known_per_block_max = 2048;
   // A stranger keeps its place for this long, unless its block has `lead` more than the newcomer's.
   DurationNs displaced_after = 250 * kMillisecond;
@@ -38,7 +43,7 @@ CrowdLimits ScaledTo(CrowdLimits limits, std::uint64_t descriptors);
 // Those of this process. The front reads them before seccomp forbids it.
 CrowdLimits CrowdLimitsOfProcess();
 
-// What the limits count as one address.
+// What the limits count as one address. phubd makes the same text of the peer.
 std::string BlockOf(const net::SocketAddress& address);
 
 class Crowd {
@@ -54,7 +59,15 @@ class Crowd {
   Place Add(Id id, const std::string& block, TimeNs now);
   // The first message of a silent connection is complete. Not granted: ask again later.
   Place MakeStranger(Id id, TimeNs now);
-  void MakeKnown(Id id);
+  void MakeKnown(Id id, const std::string& tenant);
+  // What a known connection is used for now. The order in which connections are displaced.
+  enum class Use { kNothing, kEvents, kCalls };
+  // Chooses one of the tenant's known connections at this block: one without calls if possible,
+  // otherwise one with nothing but a stream of events, otherwise any, the oldest first. The
+  // crowd forgets it. A connection with calls is not safe, since a tenant can make calls that take
+  // for ever on all its connections; libphub attaches and calls again.
+  std::optional<Id> DisplaceKnown(const std::string& tenant, const std::string& block,
+                                  const std::function<Use(Id)>& use_of);
   void Remove(Id id);  // no effect for an id that the crowd has forgotten
 
   const std::string& block(Id id) const { return members_.at(id).block; }
@@ -76,6 +89,7 @@ class Crowd {
   struct Member {
     std::string block;
     State state = State::kSilent;
+    std::string tenant = {};  // if it is known
   };
   Id DisplaceOldest(Group& group, const std::string& block);
 
@@ -83,7 +97,7 @@ class Crowd {
   std::map<Id, Member> members_;
   Group silent_;
   Group strangers_;
-  std::map<std::string, std::uint32_t> known_by_block_;
+  std::map<std::pair<std::string, std::string>, std::set<Id>> known_of_;  // by tenant and block
   std::size_t known_ = 0;
 };
 

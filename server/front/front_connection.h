@@ -57,6 +57,7 @@ class FrontConnection final : public StreamRelay::Host {
   End end() const { return end_; }
   TimeNs since() const { return since_; }
   bool opened() const { return relay_ != nullptr && relay_->opened(); }
+  Crowd::Use use() const { return relay_ == nullptr ? Crowd::Use::kNothing : relay_->use(); }
   int client_socket() const { return client_.get(); }
   int upstream_socket() const { return upstream_.get(); }
   // Beyond the share that every connection has.

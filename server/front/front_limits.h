@@ -4,7 +4,7 @@
 //   silent             2048                a descriptor, 300 bytes       0.6 MiB
 //   strangers          256                 TLS 40 KiB, HTTP/2 and data   40 MiB, if all of them
 //                                          at most 128 KiB               attack in the same way
-//   known              8192, 2048 for      TLS 40 KiB, HTTP/2 4 MiB, a   what waits for slow
+//   known              6144, 2048 for      TLS 40 KiB, HTTP/2 4 MiB, a   what waits for slow
 //                      one address block   window of data for each call  readers: kHeldBytesMax
 //
 // The connection that holds the most is closed while all together hold more than kHeldBytesMax.

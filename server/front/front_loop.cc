@@ -279,6 +279,7 @@ void FrontLoop::OnTls(Packet& packet) {
 void FrontLoop::OnVerdict(Packet& packet) {
   const auto verdict = ReadFrontVerdict(packet.body);
   if (!verdict.has_value()) return;
+  if (verdict->displaces) Displace(verdict->displaced_tenant, verdict->displaced_block);
   const std::uint64_t id = verdict->connection;
   const auto found = connections_.find(id);
   if (found == connections_.end()) {
@@ -289,10 +290,17 @@ void FrontLoop::OnVerdict(Packet& packet) {
   if (!packet.descriptor) return found->second->Refuse(verdict->code, verdict->message);
   const int number = packet.descriptor.get();
   found->second->Open(std::move(packet.descriptor));
-  crowd_.MakeKnown(id);
+  crowd_.MakeKnown(id, verdict->tenant);
   if (!Watch(epoll_.get(), number, kStreamEvents, UpstreamEvent(id))) {
     CloseFor(id, report_.memory);
   }
+}
+
+// Its client sees a connection that has ended, as after the loss of a front, and connects again.
+void FrontLoop::Displace(const std::string& tenant, const std::string& block) {
+  const auto displaced = crowd_.DisplaceKnown(
+      tenant, block, [this](std::uint64_t id) { return connections_.at(id)->use(); });
+  if (displaced.has_value()) CloseFor(*displaced, report_.crowd);
 }
 
 void FrontLoop::Send(std::string packet) {

@@ -48,6 +48,7 @@ class FrontLoop final : public FrontConnection::Owner {
   void OnPacket(Packet& packet);
   void OnTls(Packet& packet);
   void OnVerdict(Packet& packet);
+  void Displace(const std::string& tenant, const std::string& block);
   void Send(std::string packet);
   void SendWaiting();
   void Report(TimeNs now);

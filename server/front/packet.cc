@@ -82,6 +82,10 @@ std::string ToPacket(const FrontVerdict& verdict) {
       .U64(verdict.connection)
       .U64(verdict.code)
       .Text(std::string_view(verdict.message).substr(0, kPacketBytesMax / 2))
+      .Text(verdict.tenant)
+      .U64(verdict.displaces ? 1 : 0)
+      .Text(verdict.displaced_tenant)
+      .Text(verdict.displaced_block)
       .Take();
 }
 
@@ -91,6 +95,10 @@ std::optional<FrontVerdict> ReadFrontVerdict(std::string_view body) {
   verdict.connection = reader.U64();
   verdict.code = static_cast<std::uint32_t>(reader.U64());
   verdict.message = reader.Text();
+  verdict.tenant = reader.Text();
+  verdict.displaces = reader.U64() != 0;
+  verdict.displaced_tenant = reader.Text();
+  verdict.displaced_block = reader.Text();
   if (!reader.ok()) return std::nullopt;
   return verdict;
 }

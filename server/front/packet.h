@@ -5,7 +5,8 @@
 //   phubd -> front   kTls      a sealed memory file with certificate, key and authorities, or
 //                              nothing: no TLS
 //                    kHealth   whether phubd serves
-//                    kVerdict  on one kJudge: a status, and on success the upstream's socket
+//                    kVerdict  on one kJudge: a status, and on success the upstream's socket; and
+//                              whose connection to close for it, if all places are taken
 //                    kDrain    accept no more connections
 //   front -> phubd   kReady    the front serves
 //                    kJudge    the first headers of a connection without an upstream
@@ -56,7 +57,12 @@ struct FrontCall {
 struct FrontVerdict {
   std::uint64_t connection = 0;
   std::uint32_t code = 0;  // gRPC's status code; 0: the socket comes with it
-  std::string message;
+  std::string message = {};
+  std::string tenant = {};  // whose connection it is; empty: no tenant's
+  // A connection of this tenant and address block must be closed, whatever the code is.
+  bool displaces = false;
+  std::string displaced_tenant = {};
+  std::string displaced_block = {};
 };
 
 // Connections that were closed since the last report.

@@ -12,6 +12,7 @@ constexpr std::uint32_t kNotFound = 5;
 constexpr std::size_t kHealthBytesMax = 256;
 constexpr std::int32_t kNoLastStream = 0x7fffffff;
 constexpr std::string_view kSessionService = "phub.v1.Session";
+constexpr std::string_view kEventsPath = "/phub.v1.Session/Attend";
 
 std::uint32_t ErrorOr(std::uint32_t error, std::uint32_t otherwise) {
   return error == NGHTTP2_NO_ERROR ? otherwise : error;
@@ -109,6 +110,13 @@ std::size_t StreamRelay::bytes() const {
   return own + upstream_->memory_bytes() + unfinished_ * kUnfinishedCallBytes;
 }
 
+Crowd::Use StreamRelay::use() const {
+  Crowd::Use use = Crowd::Use::kNothing;
+  for (const auto& [upstream, id] : by_upstream_)
+    use = std::max(use, calls_.at(id).events ? Crowd::Use::kEvents : Crowd::Use::kCalls);
+  return use;
+}
+
 bool StreamRelay::out_of_memory() const {
   return client_.out_of_memory() || (upstream_ != nullptr && upstream_->out_of_memory());
 }
@@ -132,6 +140,7 @@ void StreamRelay::OnRequest(std::int32_t id, ReceivedHeaders received) {
     if (received.end) OnRequestEnd(id, call);
     return;
   }
+  call.events = FindHeader(received.list, ":path") == kEventsPath;
   StripIdentity(received.list);
   call.waiting = std::move(received.list);
   if (upstream_ != nullptr) return PassOn(id, call);

@@ -24,6 +24,7 @@
 #include "common/base/clock.h"
 #include "server/front/byte_queue.h"
 #include "server/front/call_checks.h"
+#include "server/front/crowd.h"
 #include "server/front/front_limits.h"
 #include "server/front/h2_session.h"
 #include "server/front/request_start.h"
@@ -65,6 +66,7 @@ class StreamRelay {
   bool Ended() const { return ended_ || flooded_ || client_.failed() || client_.Finished(); }
   bool upstream_failed() const { return upstream_ != nullptr && upstream_->failed(); }
   std::size_t bytes() const;
+  Crowd::Use use() const;
 
  private:
   struct Call {
@@ -73,6 +75,7 @@ class StreamRelay {
     HeaderList waiting;  // headers, until phubd has judged the connection
     std::size_t waiting_bytes = 0;
     HealthCall health = HealthCall::kNone;
+    bool events = false;  // a worker's stream of events
     RequestStart start;
     bool unfinished = false;  // the first message is incomplete; gRPC waits for it
     bool local = false;       // answered here; what the client sends is dropped

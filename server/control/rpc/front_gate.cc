@@ -58,7 +58,8 @@ Admission FrontGate::AdmissionOf(const FrontCall& call) const {
 }
 
 FrontVerdict FrontGate::Judge(const FrontCall& call, Descriptor& upstream) {
-  FrontVerdict verdict{.connection = call.connection, .code = 0, .message = {}};
+  FrontVerdict verdict;
+  verdict.connection = call.connection;
   const auto refuse = [&](const absl::Status& status) {
     verdict.code = static_cast<std::uint32_t>(status.code());
     verdict.message = MessageOf(status);
@@ -72,8 +73,10 @@ FrontVerdict FrontGate::Judge(const FrontCall& call, Descriptor& upstream) {
     return refuse(admission.status);
   };
   Upstream made;
+  made.place.block = net::AddressBlock(call.peer);
+  Admission admission;
   if (shared_.access.identities()) {
-    Admission admission = AdmissionOf(call);
+    admission = AdmissionOf(call);
     if (admission.rule == nullptr) return refuse(absl::UnimplementedError(""));
     // An identified caller passes, even if it may not make this call: gRPC's side refuses that.
     if (absl::IsUnauthenticated(admission.status)) return refuse_and_count(admission);
@@ -84,14 +87,22 @@ FrontVerdict FrontGate::Judge(const FrontCall& call, Descriptor& upstream) {
       return refuse_and_count(admission);
     }
     made.charge = *std::move(charged);
-    if (!admission.caller.open && admission.caller.role == Role::kTenant) {
-      const std::string block = net::AddressBlock(call.peer);
-      admission.status = places_.Take(admission.caller.tenant, block);
-      admission.refused = ControlCounter::connections_refused_quota;
-      if (!admission.status.ok()) return refuse_and_count(admission);
-      made.tenant = admission.caller.tenant;
-      made.block = block;
-    }
+    if (!admission.caller.open && admission.caller.role == Role::kTenant)
+      made.place.tenant = admission.caller.tenant;
+  }
+  const TenantPlaces::Answer place = places_.Take(made.place);
+  if (place.refusal.has_value()) {
+    admission.status = place.refusal->status;
+    admission.refused = place.refusal->crowd ? ControlCounter::connections_refused_crowd
+                                             : ControlCounter::connections_refused_quota;
+    return refuse_and_count(admission);
+  }
+  verdict.tenant = made.place.tenant;
+  // Also if the newcomer is refused below: the front has more descriptors then.
+  if (place.displaced.has_value()) {
+    verdict.displaces = true;
+    verdict.displaced_tenant = place.displaced->tenant;
+    verdict.displaced_block = place.displaced->block;
   }
   UpstreamPeer peer{.peer = call.peer, .certificate = {}};
   if (call.certificate) {
@@ -99,7 +110,7 @@ FrontVerdict FrontGate::Judge(const FrontCall& call, Descriptor& upstream) {
   }
   auto pair = shared_.access.peers().MakeUpstream(peer);
   if (!pair.has_value()) {
-    ReturnPlace(made);
+    places_.Return(made.place);
     return refuse(absl::UnavailableError("phubd is out of descriptors; try again later"));
   }
   made.name = pair->name;
@@ -113,18 +124,14 @@ void FrontGate::OnGone(std::uint64_t connection) {
   const auto found = upstreams_.find(connection);
   if (found == upstreams_.end()) return;
   shared_.access.peers().RemoveUpstream(found->second.name);
-  ReturnPlace(found->second);
+  places_.Return(found->second.place);
   upstreams_.erase(found);
-}
-
-void FrontGate::ReturnPlace(const Upstream& upstream) {
-  if (!upstream.tenant.empty()) places_.Return(upstream.tenant, upstream.block);
 }
 
 void FrontGate::OnAllGone() {
   for (const auto& [connection, upstream] : upstreams_) {
     shared_.access.peers().RemoveUpstream(upstream.name);
-    ReturnPlace(upstream);
+    places_.Return(upstream.place);
   }
   upstreams_.clear();
 }

@@ -54,10 +54,8 @@ class FrontGate final : public FrontSupervisor::Host {
   struct Upstream {
     std::string name;
     RequestTurns::Token charge;  // paid by the tenant of the first call
-    std::string tenant = {};     // whose place it has; empty: no tenant's
-    std::string block = {};      // of addresses
+    TenantPlaces::Holder place = {};
   };
-  void ReturnPlace(const Upstream& upstream);
 
   TenantPlaces places_{CrowdLimitsOfProcess()};
   std::map<std::uint64_t, Upstream> upstreams_;  // by the front's connection

@@ -38,8 +38,8 @@ class StreamRelayTest : public ::testing::Test, public StreamRelay::Host {
             {"te", "trailers"},        {"content-type", "application/grpc"},
             {"grpc-timeout", "1500m"}, {"x-forwarded-for", "1.2.3.4"}};
   }
-  std::int32_t Begin(bool ended = false) {
-    const std::int32_t stream = client.session.Request(Call("/a.B/C"), ended);
+  std::int32_t Begin(bool ended = false, const std::string& path = "/a.B/C") {
+    const std::int32_t stream = client.session.Request(Call(path), ended);
     Settle();
     return stream;
   }
@@ -129,6 +129,20 @@ TEST_F(StreamRelayTest, ResetsPassBothWays) {
   EXPECT_EQ(second, 3);
   EXPECT_EQ(client.closed, 2);
   EXPECT_EQ(client.last_error, std::uint32_t{NGHTTP2_ENHANCE_YOUR_CALM});
+}
+
+TEST_F(StreamRelayTest, KnowsWhatItIsUsedFor) {
+  Begin(false, "/phub.v1.Session/Attend");
+  Open();
+  EXPECT_EQ(relay.use(), Crowd::Use::kEvents);
+  const std::int32_t call = Begin();
+  EXPECT_EQ(relay.use(), Crowd::Use::kCalls);
+  client.session.Reset(call, NGHTTP2_CANCEL);
+  Settle();
+  EXPECT_EQ(relay.use(), Crowd::Use::kEvents);
+  client.session.Reset(1, NGHTTP2_CANCEL);
+  Settle();
+  EXPECT_EQ(relay.use(), Crowd::Use::kNothing);
 }
 
 TEST_F(StreamRelayTest, AWholeAnswerBeforeTheEndOfTheRequestArrives) {
