@@ -5,6 +5,7 @@ option(PHUB_WERROR "Treat compiler warnings as errors" ON)
 option(PHUB_TESTS "Build the tests" ON)
 option(PHUB_BENCH "Build the bench, with drivers for other systems that are installed" OFF)
 option(PHUB_LONG_TESTS "Under sanitizers, run also what only computes, and more seeds" OFF)
+option(PHUB_TESTS_ONCE "Leave out, without sanitizers, tests that tests/run runs with them" OFF)
 set(PHUB_SANITIZE "" CACHE STRING "Sanitizers, the value of -fsanitize= (address,undefined | thread)")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -136,7 +137,7 @@ if(PHUB_SANITIZE)
 endif()
 
 # phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast|sanitized ...] [TIMEOUT seconds]
-#           [HEADERS target] [OPTIMIZED] [BUSY] [SANITIZED_IF_LONG])
+#           [HEADERS target] [OPTIMIZED] [BUSY] [SANITIZED_IF_LONG | IN_RELEASE])
 # One GoogleTest program, one ctest entry.
 # LABELS: ./tests/run --fast runs the label "fast". Sanitizer builds run "fast" and "sanitized"; the
 # latter marks tests that are too slow for --fast. Sanitizer builds leave tests without a label out.
@@ -146,8 +147,10 @@ endif()
 # BUSY: keeps about one core busy for seconds. See PHUB_BUSY.
 # SANITIZED_IF_LONG: sanitizer builds leave the test out, except with PHUB_LONG_TESTS. It reads the
 # source tree, or computes or waits for long in code that other tests run under sanitizers too.
+# IN_RELEASE: with PHUB_TESTS_ONCE, it runs in the release build as well, because sanitizers change what
+# it checks (memory, limits, times), or because it compares the bits that optimized code computes.
 function(phub_test name)
-  cmake_parse_arguments(arg "OPTIMIZED;SANITIZED_IF_LONG;BUSY" "TIMEOUT;HEADERS" "SOURCES;DEPENDS;LABELS"
+  cmake_parse_arguments(arg "OPTIMIZED;SANITIZED_IF_LONG;IN_RELEASE;BUSY" "TIMEOUT;HEADERS" "SOURCES;DEPENDS;LABELS"
     ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -177,6 +180,18 @@ function(phub_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
   if(arg_BUSY)
     set_tests_properties(${name} PROPERTIES PROCESSORS ${PHUB_BUSY})
+  endif()
+  if(arg_LABELS AND NOT arg_SANITIZED_IF_LONG AND NOT arg_OPTIMIZED AND NOT arg_IN_RELEASE)
+    phub_run_once(${name} ${name})
+  endif()
+endfunction()
+
+# phub_run_once(TEST TARGET): the sanitizer build runs the test, so with PHUB_TESTS_ONCE a release build
+# neither builds nor runs it. Compiling the 70 tests of this kind takes a quarter of the release build.
+function(phub_run_once test target)
+  if(PHUB_TESTS_ONCE AND NOT PHUB_SANITIZE)
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+    set_tests_properties(${test} PROPERTIES LABELS sanitizers_only DISABLED ON)
   endif()
 endfunction()
 
