@@ -19,12 +19,12 @@ double LineBudget::LeftAt(const Subject& subject, TimeNs now) const {
 LineBudget::Subject& LineBudget::Find(std::string_view name, TimeNs now) {
   const auto known = subjects_.find(name);
   if (known != subjects_.end()) return known->second;
-  if (subjects_.size() >= kSubjectsMax) {
+  if (subjects_.size() >= limits_.subjects_max) {
     std::erase_if(subjects_, [&](const auto& each) {
       return each.second.left_out == 0 && LeftAt(each.second, now) >= limits_.burst;
     });
   }
-  if (subjects_.size() >= kSubjectsMax) name = kOthers;
+  if (subjects_.size() >= limits_.subjects_max) name = kOthers;
   return subjects_.try_emplace(std::string(name), Subject{.left = limits_.burst, .at = now})
       .first->second;
 }

@@ -19,13 +19,12 @@ class LineBudget {
     double burst = 0;
     double per_second = 0;
     DurationNs summary_every = 10 * kSecond;
+    std::size_t subjects_max = 4096;  // if there are more at a time, they share one budget
   };
   struct Summary {
     std::string subject;
     std::uint64_t count = 0;
   };
-  // More subjects than this at a time share one budget.
-  static constexpr std::size_t kSubjectsMax = 4096;
 
   explicit LineBudget(const Limits& limits) : limits_(limits) {}
 

@@ -23,20 +23,29 @@ void EventLog::Refusal(ControlCounter reason, std::string_view message) {
   counters_.Add(ControlCounter::log_lines_suppressed);
 }
 
+bool EventLog::MayLogLaneRefusal(std::string_view peer) {
+  const bool taken = refused_lanes_.Take(peer, clock_.Now());
+  if (!taken) counters_.Add(ControlCounter::log_lines_suppressed);
+  return taken;
+}
+
 void EventLog::Poll() {
   const TimeNs now = clock_.Now();
   for (const LineBudget::Summary& each : of_tenants_.TakeSummaries(now))
     LogWarning("event=lines_suppressed tenant={} count={}", each.subject, each.count);
   for (const LineBudget::Summary& each : refusals_.TakeSummaries(now))
     LogWarning("event=lines_suppressed reason={} count={}", each.subject, each.count);
-  // The lines above include what was left out for lack of a peer's share.
+  for (const LineBudget::Summary& each : refused_lanes_.TakeSummaries(now))
+    LogWarning("event=lines_suppressed refused_lanes_of=\"{}\" count={}", each.subject, each.count);
+  // The lines about reasons include what was left out for lack of a peer's share.
   if (now < peers_forgotten_at_ + kPeerLines.summary_every) return;
   peers_forgotten_at_ = now;
   refusals_of_peers_.TakeSummaries(now);
 }
 
 TimeNs EventLog::NextTimer() const {
-  return std::min(of_tenants_.NextSummary(), refusals_.NextSummary());
+  return std::min(
+      {of_tenants_.NextSummary(), refusals_.NextSummary(), refused_lanes_.NextSummary()});
 }
 
 }  // namespace phub::server

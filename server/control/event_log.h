@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/base/clock.h"
@@ -43,6 +44,10 @@ class EventLog {
   // Whom refusals concern from now on: a tenant or an address; empty: nobody is known.
   void SetPeer(std::string peer) { peer_ = std::move(peer); }
 
+  // Whether to write a line about a refusal at the data port now. Peers that are not identified are
+  // subjects there: address blocks, and users of this host.
+  bool MayLogLaneRefusal(std::string_view peer);
+
   // Reports what was left out.
   void Poll();
   TimeNs NextTimer() const;
@@ -55,6 +60,7 @@ class EventLog {
   LineBudget of_tenants_{kTenantLines};
   LineBudget refusals_{kRefusalLines};        // [reason]
   LineBudget refusals_of_peers_{kPeerLines};  // [reason and peer]
+  LineBudget refused_lanes_{kLaneLines};      // [peer]
   std::string peer_;
   TimeNs peers_forgotten_at_ = 0;
 
@@ -62,6 +68,8 @@ class EventLog {
   static constexpr LineBudget::Limits kTenantLines{.burst = 20'000, .per_second = 50};
   static constexpr LineBudget::Limits kRefusalLines{.burst = 100, .per_second = 5};
   static constexpr LineBudget::Limits kPeerLines{.burst = 20, .per_second = 1};
+  static constexpr LineBudget::Limits kLaneLines{
+      .burst = 1, .per_second = 0.1, .subjects_max = 256};
 };
 
 }  // namespace phub::server

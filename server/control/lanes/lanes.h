@@ -39,6 +39,8 @@ class Lanes {
   wire::LaneRefusal AdmitLane(const wire::LaneHello& hello,
                               std::optional<PeerProcess> process = std::nullopt,
                               bool encrypted = false);
+  // Whether to write a line about a refusal at the data port. `peer`: an address block, or a user.
+  bool MayLogRefusalOf(std::string_view peer) { return context_.log.MayLogLaneRefusal(peer); }
   // The valid nonce of the lane that the hello requests, if there is one. Ignores the nonce in the
   // hello, and does not use up the nonce.
   std::optional<wire::Nonce> FindNonce(const wire::LaneHello& hello);

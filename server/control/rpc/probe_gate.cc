@@ -5,11 +5,12 @@
 
 #include "common/base/log.h"
 #include "common/net/host_port.h"
+#include "server/control/lanes/lanes.h"
 
 namespace phub::server {
 
-ProbeGate::ProbeGate(transport::LaneGate& others, Prober& prober, bool tls)
-    : others_(others), prober_(prober), tls_(tls) {}
+ProbeGate::ProbeGate(transport::LaneGate& others, Prober& prober, ControlThread& thread, bool tls)
+    : others_(others), prober_(prober), thread_(thread), tls_(tls) {}
 
 bool ProbeGate::FindNonce(const wire::LaneHello& hello, wire::Nonce& nonce) {
   if (!Prober::IsProbe(hello)) return others_.FindNonce(hello, nonce);
@@ -23,9 +24,11 @@ wire::LaneRefusal ProbeGate::Admit(const wire::LaneHello& hello, std::string_vie
   if (!Prober::IsProbe(hello)) return others_.Admit(hello, peer_address);
   const wire::LaneRefusal refusal = prober_.Admit(hello, tls_);
   if (refusal == wire::LaneRefusal::kNone) return refusal;
-  if (const auto left_out = refusals_.Take(net::AddressBlock(peer_address), SystemClock().Now())) {
-    LogWarning("event=probe_lane_refused reason={} peer={} left_out={}", wire::ToString(refusal),
-               peer_address, *left_out);
+  const bool logs = thread_.Run([&](Control& control) {
+    return control.lanes().MayLogRefusalOf(net::AddressBlock(peer_address));
+  });
+  if (logs) {
+    LogWarning("event=probe_lane_refused reason={} peer={}", wire::ToString(refusal), peer_address);
   }
   return refusal;
 }

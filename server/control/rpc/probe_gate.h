@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/refusal_log.h"
 #include "common/transport/tcp/lane_gate.h"
+#include "server/control/ports/control_thread.h"
 #include "server/control/rpc/prober.h"
 
 namespace phub::server {
@@ -15,7 +15,7 @@ namespace phub::server {
 class ProbeGate final : public transport::LaneGate {
  public:
   // All must outlive it. tls: the listener's lanes use TLS.
-  ProbeGate(transport::LaneGate& others, Prober& prober, bool tls);
+  ProbeGate(transport::LaneGate& others, Prober& prober, ControlThread& thread, bool tls);
 
   wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) override;
   bool FindNonce(const wire::LaneHello& hello, wire::Nonce& nonce) override;
@@ -25,8 +25,8 @@ class ProbeGate final : public transport::LaneGate {
  private:
   transport::LaneGate& others_;
   Prober& prober_;
+  ControlThread& thread_;
   const bool tls_;
-  RefusalLog refusals_;
 };
 
 }  // namespace phub::server

@@ -23,13 +23,16 @@ ControlSharedMemoryGate::ControlSharedMemoryGate(ControlThread& thread,
 
 wire::LaneRefusal ControlSharedMemoryGate::Admit(const wire::LaneHello& hello,
                                                  const transport::PeerCredentials& credentials) {
-  const wire::LaneRefusal refusal = thread_.Run(
-      [&](Control& control) { return control.lanes().AdmitLane(hello, ProcessOf(credentials)); });
-  if (refusal == wire::LaneRefusal::kNone) return refusal;
-  const std::string peer = transport::ToString(credentials);
-  if (const auto left_out = refusals_.Take(transport::UserOf(credentials), SystemClock().Now())) {
-    LogWarning("event=lane_refused reason={} rank={} core={} peer=\"{}\" left_out={}",
-               wire::ToString(refusal), hello.rank.value, hello.core.value, peer, *left_out);
+  bool logs = false;
+  const wire::LaneRefusal refusal = thread_.Run([&](Control& control) {
+    const wire::LaneRefusal result = control.lanes().AdmitLane(hello, ProcessOf(credentials));
+    logs = result != wire::LaneRefusal::kNone &&
+           control.lanes().MayLogRefusalOf(transport::UserOf(credentials));
+    return result;
+  });
+  if (logs) {
+    LogWarning("event=lane_refused reason={} rank={} core={} peer=\"{}\"", wire::ToString(refusal),
+               hello.rank.value, hello.core.value, transport::ToString(credentials));
   }
   return refusal;
 }
@@ -54,14 +57,18 @@ void ControlSharedMemoryGate::Attach(const wire::LaneHello& hello,
 wire::LaneRefusal ControlSharedMemoryGate::AdmitBatch(const wire::SharedBatchRequest& request,
                                                       const transport::PeerCredentials& credentials,
                                                       transport::BatchMemory& memory) {
+  bool logs = false;
   const wire::LaneRefusal refusal = thread_.Run({TurnKind::kLane, "gate"}, [&](Control& control) {
-    return control.rank_memories().AdmitBatch(request, ProcessOf(credentials), memory);
+    const wire::LaneRefusal result =
+        control.rank_memories().AdmitBatch(request, ProcessOf(credentials), memory);
+    logs = result != wire::LaneRefusal::kNone &&
+           control.lanes().MayLogRefusalOf(transport::UserOf(credentials));
+    return result;
   });
-  if (refusal == wire::LaneRefusal::kNone) return refusal;
-  const std::string peer = transport::ToString(credentials);
-  if (const auto left_out = refusals_.Take(transport::UserOf(credentials), SystemClock().Now())) {
-    LogWarning("event=batch_refused reason={} rank={} batch={} peer=\"{}\" left_out={}",
-               wire::ToString(refusal), request.rank.value, request.batch, peer, *left_out);
+  if (logs) {
+    LogWarning("event=batch_refused reason={} rank={} batch={} peer=\"{}\"",
+               wire::ToString(refusal), request.rank.value, request.batch,
+               transport::ToString(credentials));
   }
   return refusal;
 }

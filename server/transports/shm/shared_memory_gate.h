@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 
-#include "common/base/refusal_log.h"
 #include "common/transport/shm/shm_gate.h"
 #include "server/control/ports/control_thread.h"
 
@@ -30,7 +29,6 @@ class ControlSharedMemoryGate final : public transport::ShmGate {
  private:
   ControlThread& thread_;
   const std::uint8_t transport_index_;
-  RefusalLog refusals_;
 };
 
 }  // namespace phub::server

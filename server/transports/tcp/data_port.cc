@@ -13,7 +13,7 @@ namespace phub::server {
 DataPort::DataPort(const DataPortOptions& options, ControlThread& thread)
     : thread_(thread), gate_(thread, options.tcp_index, options.tls) {
   if (options.prober != nullptr)
-    probe_gate_ = std::make_unique<ProbeGate>(gate_, *options.prober, options.tls);
+    probe_gate_ = std::make_unique<ProbeGate>(gate_, *options.prober, thread, options.tls);
 }
 
 DataPort::~DataPort() { Stop(); }

@@ -22,13 +22,16 @@ bool ControlLaneGate::FindNonce(const wire::LaneHello& hello, wire::Nonce& nonce
 
 wire::LaneRefusal ControlLaneGate::Admit(const wire::LaneHello& hello,
                                          std::string_view peer_address) {
-  const wire::LaneRefusal refusal = thread_.Run(
-      [&](Control& control) { return control.lanes().AdmitLane(hello, std::nullopt, tls_); });
-  if (refusal == wire::LaneRefusal::kNone) return refusal;
-  if (const auto left_out = refusals_.Take(net::AddressBlock(peer_address), SystemClock().Now())) {
-    LogWarning("event=lane_refused reason={} rank={} core={} peer={} left_out={}",
-               wire::ToString(refusal), hello.rank.value, hello.core.value, peer_address,
-               *left_out);
+  bool logs = false;
+  const wire::LaneRefusal refusal = thread_.Run([&](Control& control) {
+    const wire::LaneRefusal result = control.lanes().AdmitLane(hello, std::nullopt, tls_);
+    logs = result != wire::LaneRefusal::kNone &&
+           control.lanes().MayLogRefusalOf(net::AddressBlock(peer_address));
+    return result;
+  });
+  if (logs) {
+    LogWarning("event=lane_refused reason={} rank={} core={} peer={}", wire::ToString(refusal),
+               hello.rank.value, hello.core.value, peer_address);
   }
   return refusal;
 }

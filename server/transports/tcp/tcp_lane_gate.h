@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/refusal_log.h"
 #include "common/transport/tcp/lane_gate.h"
 #include "server/control/ports/control_thread.h"
 
@@ -28,7 +27,6 @@ class ControlLaneGate final : public transport::LaneGate {
   ControlThread& thread_;
   const std::uint8_t transport_index_;
   const bool tls_;
-  RefusalLog refusals_;
 };
 
 }  // namespace phub::server

@@ -37,14 +37,16 @@ ControlVerbsGate::~ControlVerbsGate() {
 
 wire::LaneRefusal ControlVerbsGate::Admit(const wire::LaneHello& hello,
                                           std::string_view peer_address) {
+  bool logs = false;
   const wire::LaneRefusal refusal = thread_.Run({TurnKind::kLane, "gate"}, [&](Control& control) {
-    return control.lanes().AdmitLane(hello);
+    const wire::LaneRefusal result = control.lanes().AdmitLane(hello);
+    logs = result != wire::LaneRefusal::kNone &&
+           control.lanes().MayLogRefusalOf(net::AddressBlock(peer_address));
+    return result;
   });
-  if (refusal == wire::LaneRefusal::kNone) return refusal;
-  if (const auto left_out = refusals_.Take(net::AddressBlock(peer_address), SystemClock().Now())) {
-    LogWarning("event=lane_refused transport=verbs reason={} rank={} core={} peer={} left_out={}",
-               wire::ToString(refusal), hello.rank.value, hello.core.value, peer_address,
-               *left_out);
+  if (logs) {
+    LogWarning("event=lane_refused transport=verbs reason={} rank={} core={} peer={}",
+               wire::ToString(refusal), hello.rank.value, hello.core.value, peer_address);
   }
   return refusal;
 }

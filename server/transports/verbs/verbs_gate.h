@@ -28,7 +28,6 @@
 #include <thread>
 #include <vector>
 
-#include "common/base/refusal_log.h"
 #include "common/transport/verbs/verbs_gate.h"
 #include "server/control/jobs/memory_listener.h"
 #include "server/control/ports/control_thread.h"
@@ -113,7 +112,6 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
   const std::uint8_t transport_index_;
   const std::vector<std::shared_ptr<transport::VerbsQueue>> queues_;  // [core]
   const transport::VerbsLimits limits_;
-  RefusalLog refusals_;
   std::map<Incarnation, JobMemory> jobs_;
   const std::shared_ptr<WorkQueue> work_ = std::make_shared<WorkQueue>();
   std::thread registrar_;

@@ -38,7 +38,7 @@ TEST(LineBudget, ManySubjectsShareOneBudget) {
   LineBudget budget(kLimits);
   std::size_t lines = 0;
   for (int i = 0; i < 20'000; ++i) lines += budget.Take(std::to_string(i), kSecond) ? 1 : 0;
-  EXPECT_EQ(lines, LineBudget::kSubjectsMax + 10);
+  EXPECT_EQ(lines, kLimits.subjects_max + 10);
   // Expect: those with whole budgets are forgotten.
   EXPECT_TRUE(budget.Take("later", 60 * kSecond));
 }

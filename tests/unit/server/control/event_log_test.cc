@@ -65,6 +65,25 @@ TEST_F(EventLogTest, OnePeerThatIsRefusedLeavesLinesForOthers) {
   EXPECT_LE(LinesWith("event=refused"), 121u);
 }
 
+TEST_F(EventLogTest, APeerThatIsRefusedLanesInALoopHasOneLineAndASummary) {
+  const auto lines_of = [&](const std::string& peer, int refusals) {
+    int taken = 0;
+    for (int i = 0; i < refusals; ++i) taken += control().lanes().MayLogRefusalOf(peer) ? 1 : 0;
+    return taken;
+  };
+  EXPECT_EQ(lines_of("10.0.0.1", 500), 1);
+  EXPECT_EQ(lines_of("10.0.0.2", 1), 1);
+  EXPECT_EQ(Counter("phub_log_lines_suppressed_total"), 499u);
+  // Expect: also of a peer that comes no more.
+  Advance(11 * kSecond);
+  EXPECT_EQ(LinesWith("event=lines_suppressed refused_lanes_of=\"10.0.0.1\" count=499"), 1u);
+  EXPECT_EQ(lines_of("10.0.0.1", 10), 1);
+  // Expect: peers that change their address share a budget.
+  int lines_of_all = 0;
+  for (int i = 0; i < 5000; ++i) lines_of_all += lines_of("10.1." + std::to_string(i), 1);
+  EXPECT_LE(lines_of_all, 257);
+}
+
 TEST_F(EventLogTest, ATenantThatJoinsAndLeavesInALoopDoesNotFillTheLog) {
   for (int i = 0; i < 5000; ++i) {
     Leave(Enter(0, 1));
