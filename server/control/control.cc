@@ -86,7 +86,7 @@ struct Control::Parts {
   StallQueries stall_queries{context};
   Diagnoses diagnoses{context, ending, stall_queries};
   PendingCalls pending_calls{context, ending, rack_jobs};
-  Presence presence{context, diagnoses, rack_waiting};
+  Presence presence{context, jobs, diagnoses, rack_waiting};
 
   RankMemories rank_memories{context, host_memory, jobs};
   Lanes lanes{context, jobs, sessions, presence, rank_memories, peer_lanes};

@@ -58,8 +58,10 @@ class AbsenceListener {
   virtual ~AbsenceListener() = default;
   virtual void OnAbsence(const Job& job, Rank rank) = 0;
   virtual void OnReturn(const Job& job, Rank rank, bool restarted) = 0;
-  // Sends a newly attached rank the lost ranks of other racks that the job waits for.
-  virtual void SendAwaited(const Job& job, EventSink& sink) const = 0;
+  // What to send a newly attached rank about the first lost rank of another rack from this rank of
+  // the job on, if the job waits for any.
+  virtual std::optional<v1::SessionEvent> FirstAwaitedFrom(const Job& job,
+                                                           std::uint32_t rank) const = 0;
 };
 
 // Is notified of rounds that every rank of this rack has pushed and that take much longer than

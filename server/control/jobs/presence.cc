@@ -95,13 +95,49 @@ void Presence::ExtendAbsences(Job& job, TimeNs began) {
   }
 }
 
-void Presence::SendAwaited(const Job& job, Rank to, EventSink& sink) {
+void Presence::SendAwaited(const Job& job, Rank to) {
   PHUB_ON_CONTROL();
-  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
-    if (rank == to.value || job.members[rank].state != Member::State::kLost) continue;
-    sink.Send(AwaitedEvent(job, Rank{rank}, context_.clock.Now()));
+  Continue(
+      job,
+      {.incarnation = job.account.incarnation, .to = to, .stream = job.members[to.value].stream});
+}
+
+void Presence::Continue(const Job& job, Sending sending) {
+  if (SendMore(job, sending)) return;
+  context_.background->Run(
+      job.account.tenant, [] {},
+      [this, sending] {
+        const Job* const found = jobs_.FindIncarnation(sending.incarnation);
+        if (found == nullptr) return;
+        const Member& member = found->members[sending.to.value];
+        if (member.sink && member.stream == sending.stream) Continue(*found, sending);
+      });
+}
+
+bool Presence::SendMore(const Job& job, Sending& sending) {
+  EventSink& sink = *job.members[sending.to.value].sink;
+  const TimeNs now = context_.clock.Now();
+  bool begun = false;  // work was done in this turn
+  // Takes a unit of the turn's budget; false: the budget is used up.
+  const auto take = [&] {
+    const bool in_turns = context_.background != nullptr;
+    if (in_turns && begun && context_.turn.units() >= context_.options.turn.ranks) return false;
+    begun = true;
+    context_.turn.Add(1);
+    return true;
+  };
+  for (; sending.own < job.members.size(); ++sending.own) {
+    const Rank rank{sending.own};
+    if (rank == sending.to || job.members[rank.value].state != Member::State::kLost) continue;
+    if (!take()) return false;
+    sink.Send(AwaitedEvent(job, rank, now));
   }
-  listener_.SendAwaited(job, sink);
+  while (const auto lost = listener_.FirstAwaitedFrom(job, sending.elsewhere)) {
+    if (!take()) return false;
+    sink.Send(*lost);
+    sending.elsewhere = lost->awaited().rank() + 1;
+  }
+  return true;
 }
 
 void Presence::CheckWaiting(Job& job, TimeNs now) {

@@ -9,14 +9,15 @@
 
 #include "server/control/context.h"
 #include "server/control/jobs/diagnoses.h"
+#include "server/control/jobs/job_table.h"
 #include "server/control/jobs/peer_racks.h"
 
 namespace phub::server {
 
 class Presence {
  public:
-  Presence(Context& context, Diagnoses& diagnoses, AbsenceListener& listener)
-      : context_(context), diagnoses_(diagnoses), listener_(listener) {}
+  Presence(Context& context, JobTable& jobs, Diagnoses& diagnoses, AbsenceListener& listener)
+      : context_(context), jobs_(jobs), diagnoses_(diagnoses), listener_(listener) {}
 
   // Updates whether the rank is live or lost. Does nothing under other policies than wait, or if
   // the rank has no place in the job.
@@ -27,11 +28,25 @@ class Presence {
   void ExtendAbsences(Job& job, TimeNs began);
   // Ends the job if a rank did not return in time. Not while the control port cannot be reached.
   void CheckWaiting(Job& job, TimeNs now);
-  // Sends a newly attached rank the lost ranks that the job waits for.
-  void SendAwaited(const Job& job, Rank to, EventSink& sink);
+  // Sends a newly attached rank the lost ranks that the job waits for, in turns. Ranks that are
+  // lost or return meanwhile are reported to all.
+  void SendAwaited(const Job& job, Rank to);
 
  private:
+  // What an attached rank has been sent so far.
+  struct Sending {
+    Incarnation incarnation;
+    Rank to;
+    StreamId stream = 0;
+    std::uint32_t own = 0;        // of this rack's ranks, those before this one are sent
+    std::uint32_t elsewhere = 0;  // likewise of the job's ranks in other racks
+  };
+  void Continue(const Job& job, Sending sending);
+  // False: the turn's work is done.
+  bool SendMore(const Job& job, Sending& sending);
+
   Context& context_;
+  JobTable& jobs_;
   Diagnoses& diagnoses_;
   AbsenceListener& listener_;
 };

@@ -94,14 +94,12 @@ void RackWaiting::HandleRankReturned(Job& job, RackIndex from,
   TellAllHere(job, event);
 }
 
-void RackWaiting::SendAwaited(const Job& job, EventSink& sink) const {
+std::optional<v1::SessionEvent> RackWaiting::FirstAwaitedFrom(const Job& job,
+                                                              std::uint32_t rank) const {
   PHUB_ON_CONTROL();
-  const TimeNs now = context_.clock.Now();
-  std::uint32_t next = 0;
-  while (const auto lost = FirstLostFrom(job, next)) {
-    sink.Send(AwaitedEvent(lost->rank, *lost->lost, now));
-    next = lost->rank + 1;
-  }
+  const auto lost = FirstLostFrom(job, rank);
+  if (!lost.has_value()) return std::nullopt;
+  return AwaitedEvent(lost->rank, *lost->lost, context_.clock.Now());
 }
 
 std::optional<LostRank> FirstLostFrom(const Job& job, std::uint32_t rank) {

@@ -24,7 +24,8 @@ class RackWaiting final : public AbsenceListener {
   // Notify the other racks. Jobs of one rack are ignored.
   void OnAbsence(const Job& job, Rank rank) override;
   void OnReturn(const Job& job, Rank rank, bool restarted) override;
-  void SendAwaited(const Job& job, EventSink& sink) const override;
+  std::optional<v1::SessionEvent> FirstAwaitedFrom(const Job& job,
+                                                   std::uint32_t rank) const override;
 
   // Messages from another rack about its ranks. Refused if the rank belongs to another rack or the
   // job does not wait for ranks.

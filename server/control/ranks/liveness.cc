@@ -46,7 +46,7 @@ absl::StatusOr<StreamId> Liveness::AttachStream(std::string_view session_id,
   member.stream = id;
   member.stream_ended_at = 0;
   NoteHeard(member, context_.clock.Now());
-  presence_.SendAwaited(job, seat->rank, *member.sink);
+  presence_.SendAwaited(job, seat->rank);
   presence_.CheckPresence(job, seat->rank);
   return id;
 }

@@ -1,88 +1,12 @@
 // Jobs with policy wait that span racks: each rack awaits its own ranks and notifies the other
 // racks.
-#include "tests/unit/server/control/held_background.h"
-#include "tests/unit/server/control/rack_planes_fixture.h"
+#include "tests/unit/server/control/rack_waiting_fixture.h"
 
 namespace phub::server {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr DurationNs kWait = 10 * kSecond;
-
-void Waiting(v1::JobOptions& options) {
-  options.set_on_loss(v1::LOSS_POLICY_WAIT);
-  options.set_wait_timeout_ns(kWait);
-}
-void WaitingWithRestart(v1::JobOptions& options) {
-  Waiting(options);
-  options.set_restart(true);
-}
-
-class RackWaitingTest : public RackJobsTest {
- protected:
-  static constexpr std::uint32_t kLost = 3;  // in rack 1
-
-  RackWaitingTest() { set_options = Waiting; }
-
-  // Its process dies.
-  void Lose(std::uint32_t rank) {
-    RackNode& node = NodeOf(rank);
-    node.last_join.set_incarnation(incarnation);
-    node.streams[sessions[rank]] = streams[rank];
-    node.Die(sessions[rank], rank, Rank{rank % (kRanks / kRacks)});
-    mute.insert(rank);
-    Settle();
-  }
-  void Return(std::uint32_t rank) {
-    RackNode& node = NodeOf(rank);
-    node.sinks[sessions[rank]] = std::make_shared<RecordingSink>();
-    const auto stream =
-        node.control().liveness().AttachStream(sessions[rank], node.sinks[sessions[rank]]);
-    ASSERT_TRUE(stream.ok()) << stream.status();
-    streams[rank] = *stream;
-    if (mute.erase(rank) > 0) node.OpenAllLanes(sessions[rank], rank);
-    Settle();
-  }
-  v1::JobInfo InfoAt(std::uint32_t rack) {
-    v1::GetJobRequest request;
-    request.set_job("digits");
-    return node(rack).GetJob(request)->response;
-  }
-  // The rank's notifications: "awaited 3", "returned 3", "restarted 3".
-  std::vector<std::string> ToldTo(std::uint32_t rank) {
-    std::vector<std::string> told;
-    for (const v1::SessionEvent& event : NodeOf(rank).sinks[sessions[rank]]->events) {
-      if (event.has_awaited()) told.push_back(fmt::format("awaited {}", event.awaited().rank()));
-      if (!event.has_returned()) continue;
-      told.push_back(fmt::format("{} {}", event.returned().restarted() ? "restarted" : "returned",
-                                 event.returned().rank()));
-    }
-    return told;
-  }
-  void ExpectToldToAllBut(std::uint32_t rank, const std::vector<std::string>& told) {
-    for (const auto& [other, session] : sessions) {
-      if (other == rank) continue;
-      EXPECT_EQ(ToldTo(other), told) << other;
-    }
-  }
-  std::uint64_t RefusedAt(std::uint32_t rack) {
-    return node(rack).Counter("phub_peers_refused_place_total");
-  }
-  static v1::PeerMessage Awaited(std::uint32_t rank, DurationNs duration = kSecond) {
-    v1::PeerMessage message;
-    message.mutable_rank_awaited()->set_rank(rank);
-    message.mutable_rank_awaited()->set_host("somewhere");
-    message.mutable_rank_awaited()->set_awaited_for_ns(duration);
-    return message;
-  }
-  static v1::PeerMessage Returned(std::uint32_t rank) {
-    v1::PeerMessage message;
-    message.mutable_rank_returned()->set_rank(rank);
-    return message;
-  }
-};
 
 TEST_F(RackWaitingTest, ARankThatIsLostIsAwaitedInEveryRackAndComesBack) {
   EnterAll();
@@ -124,44 +48,6 @@ TEST_F(RackWaitingTest, ARankThatIsLostIsAwaitedInEveryRackAndComesBack) {
   Leave({0, 1, 2, 3, 4, 5});
   ExpectRunStateEverywhere("ended");
   ExpectNothingLeft();
-}
-
-// A job may have 1024 ranks.
-TEST_F(RackWaitingTest, LostRanksOfOtherRacksAreDescribedInTurns) {
-  constexpr std::size_t kBudget = 2;
-  Start(0, [](ControlOptions& options) { options.turn.at_once = options.turn.ranks = kBudget; });
-  EnterAll();
-  for (const std::uint32_t rank : {2u, 3u, 4u, 5u})
-    Say(RackOf(rank), 0, incarnation, Awaited(rank));
-  Settle();
-  HeldBackground background;
-  node(0).control().SetBackground(background);
-  node(0).control().BeginTurn();
-  v1::GetJobRequest request;
-  request.set_job("digits");
-  const auto job = node(0).GetJob(request);
-  v1::ListStallsRequest stalls_request;
-  stalls_request.set_job("digits");
-  const auto stalls = node(0).ListStalls(stalls_request);
-  const auto run_turns = [&] {
-    int turns = 0;
-    do {
-      EXPECT_LE(node(0).control().turn_units(), kBudget + 1);  // a job and its first rank are two
-      node(0).control().BeginTurn();
-    } while (background.RunOne() && ++turns < 100);
-    return turns;
-  };
-  EXPECT_GE(run_turns(), 3);  // a job, two ranks of its own, four of others
-  node(0).Settle();           // the core loops answer
-  EXPECT_GE(run_turns(), 1);
-  ASSERT_TRUE(job->ok()) << job->message();
-  ASSERT_EQ(job->response.lost_elsewhere_size(), 4);
-  for (int i = 0; i < 4; ++i)
-    EXPECT_EQ(job->response.lost_elsewhere(i).rank(), 2u + static_cast<unsigned>(i));
-  ASSERT_TRUE(stalls->ok()) << stalls->message();
-  ASSERT_EQ(stalls->response.lost_elsewhere_size(), 4);
-  for (int i = 0; i < 4; ++i)
-    EXPECT_EQ(stalls->response.lost_elsewhere(i).rank(), 2u + static_cast<unsigned>(i));
 }
 
 TEST_F(RackWaitingTest, ARankThatIsAwaitedInVainEndsTheJobInEveryRackAndIsNamed) {
@@ -347,7 +233,7 @@ TEST_F(RackWaitingTest, TwoVersionsArePaidForInEveryRack) {
 }
 
 TEST_F(RackPlanesTest, ANewProcessTakesItsSeatInEveryPlane) {
-  first.set_options = second.set_options = WaitingWithRestart;
+  first.set_options = second.set_options = RackWaitingTest::WaitingWithRestart;
   Enter(everybody);
   for (Plane* const plane : {&first, &second}) {
     RackNode& node = plane->NodeOf(3);
@@ -363,7 +249,7 @@ TEST_F(RackPlanesTest, ANewProcessTakesItsSeatInEveryPlane) {
   EXPECT_EQ(run, standing);
   first.mute.clear();
   second.mute.clear();
-  Advance(2 * kWait);
+  Advance(2 * RackWaitingTest::kWait);
   first.ExpectRunStateEverywhere("standing");
   second.ExpectRunStateEverywhere("standing");
   for (Plane* const plane : {&first, &second}) {
