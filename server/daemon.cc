@@ -140,7 +140,7 @@ absl::Status Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
     LogWarning("event=left_memory_not_charged reason=\"{}\"", MessageOf(left));
   }
   background = std::make_unique<BackgroundThread>(*control_thread);
-  control->SetBackground(*background);
+  control->turns().SetBackground(*background);
   return prefaulter->started().ok() ? background->started() : prefaulter->started();
 }
 

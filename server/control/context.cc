@@ -20,24 +20,15 @@ Context::Context(const Clock& clock_given, Random& random_given, std::vector<Cor
       cores(std::move(handles)),
       endpoints(cores.size(), {options.lane_host, options.lane_port}),
       ledger(options.memory_bytes_max),
-      log(clock, counters) {
+      log(clock, counters),
+      turns(options.turn) {
   drain.timeout = options.drain_timeout;
 }
 
 absl::Status Context::Refuse(ControlCounter counter, absl::Status status) {
   counters.Add(counter);
-  log.Refusal(counter, {status.message().data(), status.message().size()});
+  log.Refusal(counter, turns.peer(), {status.message().data(), status.message().size()});
   return status;
-}
-
-void Context::RunLong(std::size_t units, const std::string& tenant, std::function<void()> work,
-                      std::function<void()> then) {
-  if (background != nullptr && turn.units() + units > options.turn.at_once) {
-    return background->Run(tenant, std::move(work), std::move(then));
-  }
-  turn.Add(units);
-  work();
-  then();
 }
 
 SilenceGuard::SilenceGuard(const Context& context)

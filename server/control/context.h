@@ -11,13 +11,11 @@
 #include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "common/base/random.h"
-#include "server/control/background.h"
 #include "server/control/control_options.h"
+#include "server/control/control_turns.h"
 #include "server/control/core_link.h"
 #include "server/control/counters.h"
 #include "server/control/event_log.h"
-#include "server/control/turn_units.h"
-#include "server/metrics/turn_times.h"
 #include "server/tenant/ledger.h"
 
 namespace phub::server {
@@ -62,16 +60,9 @@ struct Context {
   Ledger ledger;
   ControlCounters counters;
   EventLog log;
-  AllTurnTimes turn_times{};
-  TurnUnits turn;  // the present one
+  ControlTurns turns;
   DrainState drain;
   StateDisk state_disk;
-  // Runs `work`, then `then`: at once while the turn's budget lasts (options.turn.at_once),
-  // otherwise on another thread and without the lock, see Background. `work` must not use what the
-  // lock protects.
-  void RunLong(std::size_t units, const std::string& tenant, std::function<void()> work,
-               std::function<void()> then);
-  Background* background = nullptr;  // null: everything runs at once
   // The control port cannot be reached since then; 0: it can. Lost ranks cannot return meanwhile.
   TimeNs outage_since = 0;
   bool InOutage(TimeNs now) const { return outage_since != 0 && now - outage_since < kOutageMax; }

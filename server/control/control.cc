@@ -133,7 +133,7 @@ struct Control::Parts {
   JobDumps job_dumps{context, jobs, sessions, stall_reports};
   JobTraces job_traces{context, jobs};
   JobDescriptions descriptions{context, jobs, metrics, plans, stall_reports, totals};
-  Admin admin{context, jobs, local_rack, descriptions, job_traces};
+  Admin admin{context, jobs, local_rack, descriptions};
   Draining draining{context, jobs, ending, admin, descriptions};
   Tenants tenants{context, jobs, sessions, snapshots, shares, totals};
 };
@@ -149,9 +149,11 @@ Control::~Control() = default;
 Admin& Control::admin() { return parts_->admin; }
 Joins& Control::joins() { return parts_->joins; }
 Barriers& Control::barriers() { return parts_->barriers; }
+ControlCounters& Control::counters() { return parts_->context.counters; }
 Draining& Control::draining() { return parts_->draining; }
 HostMemory& Control::host_memory() { return parts_->host_memory; }
 JobDumps& Control::job_dumps() { return parts_->job_dumps; }
+JobTraces& Control::job_traces() { return parts_->job_traces; }
 Keys& Control::keys() { return parts_->keys; }
 Lanes& Control::lanes() { return parts_->lanes; }
 Liveness& Control::liveness() { return parts_->liveness; }
@@ -166,6 +168,7 @@ Snapshots& Control::snapshots() { return parts_->snapshots; }
 StallReports& Control::stall_reports() { return parts_->stall_reports; }
 Tenants& Control::tenants() { return parts_->tenants; }
 TopologySurvey& Control::survey() { return parts_->survey; }
+ControlTurns& Control::turns() { return parts_->context.turns; }
 Versions& Control::versions() { return parts_->versions; }
 
 void Control::SetPeerNetwork(PeerNetwork& network) {
@@ -179,25 +182,6 @@ void Control::SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t po
   endpoints[core.value] = {std::move(host), port};
 }
 
-void Control::Count(ControlCounter counter, std::uint64_t value) {
-  parts_->context.counters.Add(counter, value);
-}
-
-void Control::SetBackground(Background& background) { parts_->context.background = &background; }
-
-void Control::BeginTurn() {
-  parts_->context.turn.Begin();
-  parts_->context.log.SetPeer({});
-}
-
-void Control::SetPeer(std::string peer) { parts_->context.log.SetPeer(std::move(peer)); }
-
-std::size_t Control::turn_units() const { return parts_->context.turn.units(); }
-
-void Control::NoteTurn(TurnKind kind, DurationNs held) {
-  parts_->context.turn_times[static_cast<std::size_t>(kind)].Add(held);
-}
-
 void Control::HandleFault(Job& job, CoreIndex core, const Event& event) {
   if (!job.running() || job.diagnosis) return;  // report only the first cause
   Parts& parts = *parts_;
@@ -207,10 +191,10 @@ void Control::HandleFault(Job& job, CoreIndex core, const Event& event) {
                : parts.peer_lanes.FailOverPeerFault(job, core, event);
   }
   if (event.code != FaultCode::kLaneLost) {
-    Count(ControlCounter::core_faults);
+    parts.context.counters.Add(ControlCounter::core_faults);
     return parts.diagnoses.FailOverCoreFault(job, core, event);
   }
-  Count(ControlCounter::lanes_lost);
+  parts.context.counters.Add(ControlCounter::lanes_lost);
   Diagnosis diagnosis;
   diagnosis.cause = Diagnosis::Cause::kLaneLost;
   diagnosis.rank = event.source.rank();
@@ -264,7 +248,7 @@ void Control::PollJob(Job& job, TimeNs now) {
 void Control::Poll() {
   Parts& parts = *parts_;
   Context& context = parts.context;
-  BeginTurn();
+  context.turns.Begin();
   const TimeNs now = context.clock.Now();
   if (wake_at_ < now && now - wake_at_ > context.options.liveness_timeout / kLatenessFraction) {
     parts.liveness.ForgiveSilence(now - wake_at_);

@@ -33,19 +33,19 @@
 #include "common/base/random.h"
 #include "server/control/answers.h"
 #include "server/control/control_options.h"
+#include "server/control/control_turns.h"
 #include "server/control/core_link.h"
 #include "server/control/counters.h"
-#include "server/metrics/turn_times.h"
 
 namespace phub::server {
 
 class Admin;
 class Joins;
-class Background;
 class Barriers;
 class Draining;
 class HostMemory;
 class JobDumps;
+class JobTraces;
 class Keys;
 class Lanes;
 class Liveness;
@@ -98,27 +98,20 @@ class Control {
   Snapshots& snapshots();
   StallReports& stall_reports();
   JobDumps& job_dumps();  // ReportDump: a call of workers
+  JobTraces& job_traces();
   Metrics& metrics();
   Draining& draining();
   Tenants& tenants();
+
+  // --- Who takes the lock, and what runs before a call reaches a part.
+  ControlTurns& turns();
+  ControlCounters& counters();
 
   // How daemons of other racks are reached; must outlive every job. Call it before the first Join.
   void SetPeerNetwork(PeerNetwork& network);
   // Sets the address where clients open lanes to a core (default: lane_host and lane_port of the
   // options). Call it before the first Join.
   void SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port);
-  // Call it before the first Join. Without it, long work is done at once.
-  void SetBackground(Background& background);
-  // Counts calls that were refused before they reached a part.
-  void Count(ControlCounter counter, std::uint64_t value = 1);
-  // Call it whenever the lock was taken. Poll calls it, too.
-  void BeginTurn();
-  // The turn serves a call of this peer (a tenant or an address). Its share of log lines pays for
-  // refusals in this turn.
-  void SetPeer(std::string peer);
-  std::size_t turn_units() const;  // in this turn so far: see turn_units.h
-  // The lock was held for this long (phub_control_lock_seconds).
-  void NoteTurn(TurnKind kind, DurationNs held);
 
   // Handles the events and acknowledgements of the core loops and runs the timers. Call it when a
   // core loop pushed an event or executed a command, and at NextDeadline().

@@ -10,7 +10,7 @@
 #include "common/base/ids.h"
 #include "common/plan/topology.h"
 #include "server/control/lane_transport.h"
-#include "server/control/turn_units.h"
+#include "server/control/turn_budget.h"
 #include "server/core/exchange/rack_plan.h"
 
 namespace phub::server {

@@ -10,11 +10,11 @@ bool EventLog::TakeLine(const std::string& tenant) {
   return taken;
 }
 
-void EventLog::Refusal(ControlCounter reason, std::string_view message) {
+void EventLog::Refusal(ControlCounter reason, const std::string& peer, std::string_view message) {
   const char* const name = kControlCounterNames[static_cast<std::size_t>(reason)];
   const TimeNs now = clock_.Now();
   const bool has_share =
-      peer_.empty() || refusals_of_peers_.Take(fmt::format("{} {}", name, peer_), now);
+      peer.empty() || refusals_of_peers_.Take(fmt::format("{} {}", name, peer), now);
   if (has_share && refusals_.Take(name, now)) {
     LogWarning("event=refused reason={} message=\"{}\"", name, message);
     return;

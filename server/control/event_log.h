@@ -39,10 +39,8 @@ class EventLog {
     LogError<const std::string&, Args...>(format, tenant, std::forward<Args>(args)...);
   }
   // A refusal. Each reason has a budget, and each peer has a part of it, so that one peer does not
-  // use up the lines of the others. The tenant may be unknown.
-  void Refusal(ControlCounter reason, std::string_view message);
-  // Whom refusals concern from now on: a tenant or an address; empty: nobody is known.
-  void SetPeer(std::string peer) { peer_ = std::move(peer); }
+  // use up the lines of the others. `peer`: a tenant or an address; empty: not known.
+  void Refusal(ControlCounter reason, const std::string& peer, std::string_view message);
 
   // Whether to write a line about a refusal at the data port now. Peers that are not identified are
   // subjects there: address blocks, and users of this host.
@@ -61,7 +59,6 @@ class EventLog {
   LineBudget refusals_{kRefusalLines};        // [reason]
   LineBudget refusals_of_peers_{kPeerLines};  // [reason and peer]
   LineBudget refused_lanes_{kLaneLines};      // [peer]
-  std::string peer_;
   TimeNs peers_forgotten_at_ = 0;
 
   // The start of a job of 1024 ranks with several lanes each fits into the burst.

@@ -4,6 +4,7 @@
 #include "server/control/admin/admin.h"
 #include "server/control/admin/draining.h"
 #include "server/control/admin/job_dumps.h"
+#include "server/control/admin/job_traces.h"
 #include "server/control/admin/metrics.h"
 #include "server/control/admin/stall_reports.h"
 #include "server/control/admin/tenants.h"

@@ -60,7 +60,7 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
   control_ =
       std::make_unique<server::Control>(network.clock(), random, std::move(handles), control);
   control_->survey().SetSurveyor(*this);
-  control_->SetBackground(*this);
+  control_->turns().SetBackground(*this);
   if (options_.shares_memory)
     control_->host_memory().SetSharedMemoryEndpoint("phub-simulated", "this-boot");
 }
@@ -98,7 +98,7 @@ void SimDaemon::RunLongWork() {
 }
 
 void SimDaemon::CheckTurn() {
-  const std::size_t units = control_->turn_units();
+  const std::size_t units = control_->turns().units();
   if (units <= options_.turn.Max()) return;
   mistake_ = fmt::format("{}: one turn under control's lock did {} units of work, the bound is {}",
                          endpoint(), units, options_.turn.Max());
@@ -139,7 +139,7 @@ std::uint64_t SimDaemon::CountOfControl(const std::string& name) const {
   server::Metrics::Sampling sampling;
   const server::OnControl on_control;
   do {
-    control_->BeginTurn();
+    control_->turns().Begin();
   } while (!control_->metrics().SampleMore(sampling));
   for (std::size_t i = 0; i < server::kControlCounterCount; ++i) {
     if (fmt::format("phub_{}_total", server::kControlCounterNames[i]) == name)

@@ -69,7 +69,7 @@ class SimDaemon final : private server::Surveyor, private server::Background {
       SimDaemon& daemon;
     };
     const server::OnControl on_control;
-    control_->BeginTurn();
+    control_->turns().Begin();
     const Over over{*this};
     return call(*control_);
   }

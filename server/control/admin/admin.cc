@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/wire/message.h"
-#include "server/control/admin/job_traces.h"
 #include "server/control/admin/list_pages.h"
 #include "server/control/checkpoint/checkpoints.h"
 #include "server/control/jobs/job_options.h"
@@ -72,9 +71,7 @@ void Admin::ListMore(const std::shared_ptr<WholeList>& list) {
     list->request.set_page_token(page.next_page_token());
     if (page.next_page_token().empty())
       return list->answer(absl::OkStatus(), std::move(list->response));
-    if (context_.background == nullptr) return ListMore(list);
-    context_.background->Run(
-        list->request.tenant(), [] {}, [this, list] { ListMore(list); });
+    context_.turns.RunLater(list->request.tenant(), [this, list] { ListMore(list); });
   });
 }
 
@@ -133,18 +130,13 @@ void Admin::FillPage(const std::shared_ptr<Page>& page) {
     }
     if (std::exchange(page->number, job->number) != job->number) page->current = {};
     if (!descriptions_.DescribeMore(*job, page->current)) {
-      return context_.background->Run(
-          page->tenant, [] {}, [this, page] { FillPage(page); });
+      return context_.turns.RunLater(page->tenant, [this, page] { FillPage(page); });
     }
     page->after = job->number;
     page->bytes += page->current.info.ByteSizeLong();
     page->response.add_jobs()->Swap(&page->current.info);
   }
   page->answer(absl::OkStatus(), std::move(page->response));
-}
-
-void Admin::TraceJob(const v1::TraceJobRequest& request, Answer<v1::TraceJobResponse> answer) {
-  job_traces_.TraceJob(request, std::move(answer));
 }
 
 void Admin::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {
@@ -172,7 +164,7 @@ void Admin::AddExchange(const Job& job, v1::JobInfo described, const Answer<v1::
     AddPrediction(run->predicted, *info->mutable_exchange());
     return answer(absl::OkStatus(), std::move(*info));
   }
-  context_.RunLong(
+  context_.turns.RunLong(
       context_.options.turn.at_once + 1, job.account.tenant,
       [prediction] { Simulate(*prediction); },
       [this, prediction, info, answer, incarnation = job.account.incarnation] {

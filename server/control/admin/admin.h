@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "phub/v1/admin.pb.h"
-#include "phub/v1/trace.pb.h"
 #include "server/control/admin/job_descriptions.h"
 #include "server/control/context.h"
 #include "server/control/jobs/job_table.h"
@@ -23,22 +22,14 @@ struct BoundAddresses {
   std::vector<std::string> metrics;  // empty: no metrics port
 };
 
-class JobTraces;
-
 class Admin {
  public:
-  Admin(Context& context, JobTable& jobs, LocalRack& local_rack, JobDescriptions& descriptions,
-        JobTraces& job_traces)
-      : context_(context),
-        jobs_(jobs),
-        local_rack_(local_rack),
-        descriptions_(descriptions),
-        job_traces_(job_traces) {}
+  Admin(Context& context, JobTable& jobs, LocalRack& local_rack, JobDescriptions& descriptions)
+      : context_(context), jobs_(jobs), local_rack_(local_rack), descriptions_(descriptions) {}
 
   void GetServer(const v1::GetServerRequest& request, Answer<v1::ServerInfo> answer);
   void ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer);
   void GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer);
-  void TraceJob(const v1::TraceJobRequest& request, Answer<v1::TraceJobResponse> answer);
 
   bool IsRunning(const std::string& tenant, const std::string& job) const;
   v1::ServerInfo DescribeServer() const;
@@ -55,7 +46,6 @@ class Admin {
   JobTable& jobs_;
   LocalRack& local_rack_;
   JobDescriptions& descriptions_;
-  JobTraces& job_traces_;
   BoundAddresses addresses_;
 };
 

@@ -40,25 +40,25 @@ bool JobDescriptions::DescribeMore(const Job& job, JobDescription& description) 
   if (!description.begun) {
     begun = description.begun = true;
     description.info = DescribeRun(job);
-    context_.turn.Add(1);
+    context_.turns.Add(1);
   }
-  const bool in_turns = context_.background != nullptr;
+  const bool in_turns = context_.turns.has_later();
   const TimeNs now = context_.clock.Now();
   const auto is_over = [&] {
-    return in_turns && begun && context_.turn.units() >= context_.options.turn.ranks;
+    return in_turns && begun && context_.turns.units() >= context_.options.turn.ranks;
   };
   for (std::uint32_t rank = static_cast<std::uint32_t>(description.info.workers_size());
        rank < job.members.size(); ++rank) {
     if (is_over()) return false;
     *description.info.add_workers() = DescribeRank(job, rank, now);
-    context_.turn.Add(1 + job.members[rank].lanes.size() / kLanesPerUnit);
+    context_.turns.Add(1 + job.members[rank].lanes.size() / kLanesPerUnit);
     begun = true;
   }
   while (const auto lost = FirstLostFrom(job, description.lost_next)) {
     if (is_over()) return false;
     DescribeLost(*lost, now, *description.info.add_lost_elsewhere());
     description.lost_next = lost->rank + 1;
-    context_.turn.Add(1);
+    context_.turns.Add(1);
     begun = true;
   }
   return true;
@@ -77,8 +77,7 @@ void JobDescriptions::Continue(const Job& job, const std::shared_ptr<JobDescript
     if (found == nullptr) return done(false, std::move(description->info));
     Continue(*found, description, done);
   };
-  context_.background->Run(
-      job.account.tenant, [] {}, more);
+  context_.turns.RunLater(job.account.tenant, more);
 }
 
 v1::JobInfo JobDescriptions::DescribeRun(const Job& job) const {

@@ -217,7 +217,7 @@ void JobDumps::ReportDump(const v1::ReportDumpRequest& request,
       fmt::format("dump {} of job {} is over or never began", request.number(), seat->job->name()));
   if (is_asked && !asking->second.finishing) {
     const std::size_t bytes = request.record().ByteSizeLong();
-    context_.turn.Add(1 + bytes / kUnitBytes);
+    context_.turns.Add(1 + bytes / kUnitBytes);
     asking->second.record_bytes += bytes;
     taken = Take(asking->second.ranks[seat->rank.value], request, RankBytesMax(*seat->job));
   }
@@ -236,25 +236,25 @@ void JobDumps::Finish(Dump& dump) {
   dump.finishing = true;
   dump.result = DescribeJob(dump);
   // The turn may have finished other dumps.
-  if (context_.background != nullptr && context_.turn.units() > 0) return DescribeMoreLater(dump);
+  if (context_.turns.has_later() && context_.turns.units() > 0) return DescribeMoreLater(dump);
   DescribeMore(dump);
 }
 
 void JobDumps::DescribeMoreLater(const Dump& dump) {
-  context_.background->Run(
-      dump.job->account.tenant, [] {},
-      [this, of = dump.job->number, number = dump.number] {
-        const auto found = dumps_.find(of);
-        if (found != dumps_.end() && found->second.number == number) DescribeMore(found->second);
-      });
+  context_.turns.RunLater(dump.job->account.tenant,
+                          [this, of = dump.job->number, number = dump.number] {
+                            const auto found = dumps_.find(of);
+                            if (found != dumps_.end() && found->second.number == number)
+                              DescribeMore(found->second);
+                          });
 }
 
 void JobDumps::DescribeMore(Dump& dump) {
   const auto begin = static_cast<std::size_t>(dump.result.ranks_size());
   std::size_t end = dump.ranks.size();
-  if (context_.background != nullptr) end = std::min(end, begin + context_.options.turn.ranks);
+  if (context_.turns.has_later()) end = std::min(end, begin + context_.options.turn.ranks);
   for (std::size_t rank = begin; rank < end; ++rank) DescribeRank(dump, rank);
-  context_.turn.Add(end - begin);
+  context_.turns.Add(end - begin);
   if (end < dump.ranks.size()) return DescribeMoreLater(dump);
   Deliver(dump);
 }
@@ -270,7 +270,7 @@ void JobDumps::Deliver(Dump& dump) {
   if (callers.size() == 1) return callers[0](absl::OkStatus(), std::move(*result));
   for (const Answer<v1::JobDump>& answer : callers) {
     const auto copy = std::make_shared<v1::JobDump>();
-    context_.RunLong(
+    context_.turns.RunLong(
         dump.record_bytes / kUnitBytes + static_cast<std::size_t>(result->ranks_size()),
         dump.job->account.tenant, [copy, result] { *copy = *result; },
         [copy, answer] { answer(absl::OkStatus(), std::move(*copy)); });

@@ -112,7 +112,7 @@ void JobTraces::Fill(Trace& trace, v1::TraceJobResponse& page) {
   std::uint64_t dropped = 0;
   for (const auto& each : trace.cores) dropped += each->dropped.load(std::memory_order_relaxed);
   page.set_dropped(dropped);
-  context_.turn.Add(count);
+  context_.turns.Add(count);
 }
 
 void JobTraces::AddSpan(Trace& trace, std::size_t core, const TracedSpan& span,

@@ -162,7 +162,7 @@ void Metrics::FinishSample(Sampling& sampling) const {
   for (std::size_t i = 0; i < kControlCounterCount; ++i) {
     sample.control_counters.push_back(context_.counters.Get(static_cast<ControlCounter>(i)));
   }
-  sample.turn_times = context_.turn_times;
+  sample.turn_times = context_.turns.times();
 }
 
 bool Metrics::SampleMore(Sampling& sampling) {
@@ -170,7 +170,7 @@ bool Metrics::SampleMore(Sampling& sampling) {
   if (!sampling.begun_) BeginSample(sampling);
   std::size_t units = 0;
   const bool complete = VisitJobs(sampling, units) && VisitTenants(sampling, units);
-  context_.turn.Add(units);
+  context_.turns.Add(units);
   if (complete) FinishSample(sampling);
   return complete;
 }
@@ -193,12 +193,9 @@ void Metrics::SampleForCalls() {
 
 void Metrics::ContinueForCalls(const std::shared_ptr<Sampling>& sampling,
                                const std::shared_ptr<StatsCalls>& calls) {
-  bool complete = SampleMore(*sampling);
-  if (context_.background == nullptr) {
-    while (!complete) complete = SampleMore(*sampling);
-  } else if (!complete) {
-    return context_.background->Run(
-        kNoTenant, [] {}, [this, sampling, calls] { ContinueForCalls(sampling, calls); });
+  if (!SampleMore(*sampling)) {
+    return context_.turns.RunLater(kNoTenant,
+                                   [this, sampling, calls] { ContinueForCalls(sampling, calls); });
   }
   const std::size_t units = sampling->sample.jobs.size() + sampling->sample.tenants.size();
   for (StatsCall& call : *calls) {
@@ -209,7 +206,7 @@ void Metrics::ContinueForCalls(const std::shared_ptr<Sampling>& sampling,
     };
     const auto writing = std::make_shared<Writing>();
     writing->call = std::move(call);
-    context_.RunLong(
+    context_.turns.RunLong(
         units, writing->call.only_tenant,
         [sampling, writing] {
           writing->status = WriteStats(sampling->sample, writing->call.only_tenant,
@@ -219,10 +216,8 @@ void Metrics::ContinueForCalls(const std::shared_ptr<Sampling>& sampling,
   }
   sampling_calls_ = false;
   if (waiting_calls_.empty()) return;
-  if (context_.background == nullptr) return SampleForCalls();
   sampling_calls_ = true;  // a sample of its own turn
-  context_.background->Run(
-      kNoTenant, [] {}, [this] { SampleForCalls(); });
+  context_.turns.RunLater(kNoTenant, [this] { SampleForCalls(); });
 }
 
 }  // namespace phub::server

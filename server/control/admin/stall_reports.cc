@@ -140,13 +140,13 @@ void StallReports::DescribeRank(const Job& job, std::uint32_t rank, CoreIndex co
 
 bool StallReports::DescribeMore(const Job& job, Description& description) const {
   const TimeNs now = context_.clock.Now();
-  const bool in_turns = context_.background != nullptr;
+  const bool in_turns = context_.turns.has_later();
   bool begun = false;  // work was done in this turn
   // Takes a unit of the turn's budget; false: the budget is used up.
   const auto take = [&] {
-    if (in_turns && begun && context_.turn.units() >= context_.options.turn.ranks) return false;
+    if (in_turns && begun && context_.turns.units() >= context_.options.turn.ranks) return false;
     begun = true;
-    context_.turn.Add(1);
+    context_.turns.Add(1);
     return true;
   };
   while (description.round < description.rounds.size()) {
@@ -196,8 +196,8 @@ void StallReports::Continue(const std::shared_ptr<Description>& description) {
         {});
   }
   if (!DescribeMore(*job, *description)) {
-    return context_.background->Run(
-        description->tenant, [] {}, [this, description] { Continue(description); });
+    return context_.turns.RunLater(description->tenant,
+                                   [this, description] { Continue(description); });
   }
   description->answer(absl::OkStatus(), std::move(description->response));
 }
@@ -242,7 +242,7 @@ void StallReports::ListStalls(const v1::ListStallsRequest& request,
         description->answer = answer;
         query.answered_count = 0;  // still complete
         description->reports = std::exchange(query.reports, {});
-        context_.RunLong(
+        context_.turns.RunLong(
             UnitsOf(description->reports), description->tenant,
             [description] { description->Choose(); },
             [this, description] { Continue(description); });

@@ -19,7 +19,7 @@ Usage Tenants::UsageOf(const std::string& tenant) const { return context_.ledger
 std::map<std::string, std::uint64_t> Tenants::PushedBytes(
     const std::vector<Tenant>& tenants) const {
   PHUB_ON_CONTROL();
-  context_.turn.Add(tenants.size());
+  context_.turns.Add(tenants.size());
   std::map<std::string, std::uint64_t> bytes;
   for (const Tenant& tenant : tenants) {
     const auto released = totals_.released().find(tenant.name);

@@ -14,8 +14,8 @@
 
 namespace phub::server {
 
-// Context::RunLong for work on all keys of the job, whose record stays meanwhile. The job may have
-// ended when `then` runs.
+// ControlTurns::RunLong for work on all keys of the job, whose record stays meanwhile. The job may
+// have ended when `then` runs.
 void RunLongOn(Context& context, Job& job, std::function<void()> work, std::function<void()> then);
 
 // The job's batches at this moment.

@@ -101,12 +101,12 @@ absl::Status Loads::LoadPieces(LoadId load, const v1::LoadStateRequest& part, in
   const int end = std::min(names_keys ? part.keys_size() : UnitsOf(part),
                            next + static_cast<int>(names_keys ? budget.keys : budget.pieces));
   if (status.ok() && names_keys) {
-    context_.turn.Add(static_cast<std::size_t>(end - next));
+    context_.turns.Add(static_cast<std::size_t>(end - next));
     status = NameMoreKeys(*job, part, arrival, next, end);
   }
   for (; next < end && status.ok(); ++next) {
     const v1::StatePiece& piece = part.pieces(next - part.keys_size());
-    context_.turn.Add(1);
+    context_.turns.Add(1);
     context_.counters.Add(ControlCounter::load_bytes, piece.elements().size());
     if (arrival.dealt.empty()) {
       status = TakePiece(*job, arrival, piece);
@@ -128,9 +128,8 @@ absl::Status Loads::LoadPieces(LoadId load, const v1::LoadStateRequest& part, in
 void Loads::Later(LoadId load, std::function<void()> then) {
   PHUB_ON_CONTROL();
   Job* const job = FindLoad(load);
-  if (job == nullptr || context_.background == nullptr) return then();
-  context_.background->Run(
-      job->account.tenant, [] {}, std::move(then));
+  if (job == nullptr) return then();
+  context_.turns.RunLater(job->account.tenant, std::move(then));
 }
 
 void Loads::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
@@ -236,7 +235,7 @@ void Loads::GetLoadedState(const v1::GetLoadedStateRequest& request,
                          [this, answer, tenant = job.account.tenant,
                           state = job.checkpoints->loaded->description, first, last] {
                            const auto page = std::make_shared<v1::LoadedState>();
-                           context_.RunLong(
+                           context_.turns.RunLong(
                                static_cast<std::size_t>(last - first), tenant,
                                [page, state, first, last] { CopyPage(*state, first, last, *page); },
                                [page, answer] { answer(absl::OkStatus(), std::move(*page)); });

@@ -63,7 +63,7 @@ void Snapshots::FillKeys(SnapshotRun& run, v1::SnapshotPart& part) const {
   }
   for (std::size_t i = 0; i < context_.options.turn.keys && !run.keys_sent(); ++i, ++run.key_next)
     *part.add_keys() = DescribeAtTarget(*run.contents, static_cast<std::uint32_t>(run.key_next));
-  context_.turn.Add(static_cast<std::size_t>(part.keys_size()));
+  context_.turns.Add(static_cast<std::size_t>(part.keys_size()));
   part.set_more_keys(!run.keys_sent());
 }
 
@@ -97,7 +97,7 @@ std::uint64_t Snapshots::FillPieces(const Job& job, SnapshotRun& run,
     run.tensor_next = 0;
     ++run.chunk_next;
   }
-  context_.turn.Add(static_cast<std::size_t>(part.pieces_size()));
+  context_.turns.Add(static_cast<std::size_t>(part.pieces_size()));
   return kPartBytesMax - room;
 }
 

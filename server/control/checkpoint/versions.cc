@@ -185,7 +185,7 @@ void Versions::DescribeVersions(const Job& job, VersionQuery& query,
       description->response.add_racks(context_.options.racks[rack]);
   }
   description->reports = TakeReports(query);  // the core loops have answered
-  context_.RunLong(
+  context_.turns.RunLong(
       key_count, job.account.tenant,
       [description, first_key] {
         for (std::size_t i = 0; i < description->first_iterations.size(); ++i) {

@@ -104,14 +104,12 @@ void Presence::SendAwaited(const Job& job, Rank to) {
 
 void Presence::Continue(const Job& job, Sending sending) {
   if (SendMore(job, sending)) return;
-  context_.background->Run(
-      job.account.tenant, [] {},
-      [this, sending] {
-        const Job* const found = jobs_.FindIncarnation(sending.incarnation);
-        if (found == nullptr) return;
-        const Member& member = found->members[sending.to.value];
-        if (member.sink && member.stream == sending.stream) Continue(*found, sending);
-      });
+  context_.turns.RunLater(job.account.tenant, [this, sending] {
+    const Job* const found = jobs_.FindIncarnation(sending.incarnation);
+    if (found == nullptr) return;
+    const Member& member = found->members[sending.to.value];
+    if (member.sink && member.stream == sending.stream) Continue(*found, sending);
+  });
 }
 
 bool Presence::SendMore(const Job& job, Sending& sending) {
@@ -120,10 +118,10 @@ bool Presence::SendMore(const Job& job, Sending& sending) {
   bool begun = false;  // work was done in this turn
   // Takes a unit of the turn's budget; false: the budget is used up.
   const auto take = [&] {
-    const bool in_turns = context_.background != nullptr;
-    if (in_turns && begun && context_.turn.units() >= context_.options.turn.ranks) return false;
+    const bool in_turns = context_.turns.has_later();
+    if (in_turns && begun && context_.turns.units() >= context_.options.turn.ranks) return false;
     begun = true;
-    context_.turn.Add(1);
+    context_.turns.Add(1);
     return true;
   };
   for (; sending.own < job.members.size(); ++sending.own) {

@@ -13,7 +13,6 @@ namespace {
 
 // More than any machine can hold, and small enough that sums of sizes cannot overflow.
 constexpr std::uint64_t kKeyElementsMax = std::uint64_t{1} << 40;
-constexpr std::uint64_t kElementBytesMax = 8;
 static_assert(kKeyElementsMax * kElementBytesMax <= UINT64_MAX / kKeysPerJobMax / 8);
 
 static_assert(v1::ELEMENT_TYPE_F32 == static_cast<int>(ElementType::kF32));

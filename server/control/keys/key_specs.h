@@ -11,6 +11,8 @@
 
 namespace phub::server {
 
+inline constexpr std::uint64_t kElementBytesMax = 8;  // the largest element type
+
 // Checks a batch by itself and against the keys of its job: names, counts, types, operations,
 // optimizers and their hyper-parameters, limits.
 absl::Status CheckKeys(const KeyBuild& build, const KeySpecs& keys);

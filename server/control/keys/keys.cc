@@ -39,7 +39,6 @@ std::vector<UnbackedMemory> UnbackedMemoryOf(const KeyBuild& build) {
 // elements had the largest type; the counts of elements are not checked yet.
 std::size_t UnitsOf(const KeySpecs& keys, std::uint32_t chunk_bytes) {
   constexpr std::uint64_t kChunksPerUnit = 8;
-  constexpr std::uint64_t kElementBytesMax = 8;
   constexpr std::uint64_t kKeyUnitsMax = std::uint64_t{1} << 32;
   const std::uint64_t elements_per_unit = kChunksPerUnit * chunk_bytes / kElementBytesMax;
   std::uint64_t units = 0;
@@ -130,7 +129,7 @@ void Keys::StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Do
   PHUB_CHECK(job.key_build == nullptr, "job={}", job.name());
   job.key_build = build;
   const std::size_t units = UnitsOf(*build->given, build->chunk_bytes);
-  context_.RunLong(
+  context_.turns.RunLong(
       units, job.account.tenant,
       [build] {
         PlanKeys(*build);
@@ -141,7 +140,7 @@ void Keys::StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Do
         absl::Status status = build->status;
         if (status.ok()) status = Admit(job, *build);
         if (!status.ok()) return FinishBuild(job, done, context_.Refuse(build->refusal, status));
-        context_.RunLong(
+        context_.turns.RunLong(
             units, job.account.tenant, [build] { BuildKeys(*build); },
             [this, &job, build, done] {
               if (!job.running()) {  // the job's account is closed as a whole
@@ -248,7 +247,7 @@ void Keys::BeginAdding(const Adding& adding, Request request) {
 // A rank adds a batch that another rank, or its own earlier call, has defined.
 void Keys::CompareBatch(Job& job, const Adding& adding, Request request) {
   const auto difference = std::make_shared<KeyDifference>();
-  context_.RunLong(
+  context_.turns.RunLong(
       adding.key_count, job.account.tenant,
       [difference, first = job.batches[adding.batch].keys, request = std::move(request)]() mutable {
         *difference = CompareKeys(*first, FillInDefaults(request->keys()));
@@ -294,7 +293,7 @@ void Keys::AnswerBatch(const Adding& adding) {
   const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.session_id);
   if (!seat.ok()) return adding.answer(seat.status(), {});
   const auto response = std::make_shared<v1::AddKeysResponse>();
-  context_.RunLong(
+  context_.turns.RunLong(
       seat->job->batches[adding.batch].units, seat->job->account.tenant,
       [response, placements = seat->job->batches[adding.batch].placements] {
         *response = *placements;

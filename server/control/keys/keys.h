@@ -1,7 +1,7 @@
 // Adds the keys of a job: checks them, places them on the core loops of the rack, allocates memory,
 // and sends them to the core loops of this daemon. The first rank to add a batch defines it; the
 // others must add the same keys. Owned by Control; under control's lock, except the long work
-// (Context::RunLong): checking, placing, building, comparing and describing keys.
+// (ControlTurns::RunLong): checking, placing, building, comparing and describing keys.
 #pragma once
 
 #include <cstddef>

@@ -57,9 +57,9 @@ DurationNs ControlThread::SilentFor() const {
 void ControlThread::NoteTurn(Turn turn, TimeNs begun_at) {
   const TimeNs now = clock_.Now();
   const DurationNs held = now - begun_at;
-  control_.NoteTurn(turn.kind, held);
+  control_.turns().NoteHeld(turn.kind, held);
   if (held >= kStall) {
-    control_.Count(ControlCounter::control_stalls);
+    control_.counters().Add(ControlCounter::control_stalls);
     stall_counted_ = true;
   }
   if (held < kSlowTurn || now < slow_silent_until_) return;
@@ -86,7 +86,7 @@ void ControlThread::Loop() {
       const OnControl on_control;
       const TimeNs begun_at = clock_.Now();
       if (begun_at - std::min(due_at_.load(), begun_at) >= kStall && !stall_counted_)
-        control_.Count(ControlCounter::control_stalls);
+        control_.counters().Add(ControlCounter::control_stalls);
       stall_counted_ = false;
       held_since_ = begun_at;
       control_.Poll();

@@ -82,7 +82,7 @@ class ControlThread {
     Settle(ControlThread& thread, Turn turn, Deferred& deferred)
         : thread_(thread), turn_(turn), deferred_(deferred), begun_at_(thread.clock_.Now()) {
       thread_.held_since_ = begun_at_;
-      thread_.control_.BeginTurn();
+      thread_.control_.turns().Begin();
     }
     ~Settle();
 

@@ -97,7 +97,7 @@ void RackJobs::TakePeerKeys(Job& job, RackIndex from,
 void RackJobs::ComparePeerKeys(Job& job, RackIndex from,
                                const std::shared_ptr<const v1::PeerKeys>& keys) {
   const auto difference = std::make_shared<KeyDifference>();
-  context_.RunLong(
+  context_.turns.RunLong(
       static_cast<std::size_t>(keys->keys_size()), job.account.tenant,
       [difference, first = job.batches[keys->batch()].keys, keys] {
         *difference = CompareKeys(*first, keys->keys());

@@ -29,14 +29,14 @@ ControlCounter CounterOf(IdentityFault fault) {
 }
 
 absl::Status Foreign(Control& control, const Caller& caller, std::string_view what) {
-  control.Count(ControlCounter::calls_refused_tenant);
+  control.counters().Add(ControlCounter::calls_refused_tenant);
   return absl::PermissionDeniedError(
       fmt::format("{} may not access {}: this identity is limited to tenant {}", caller.name, what,
                   caller.tenant));
 }
 
 absl::Status NoJobOfOneRack(Control& control, const Caller& caller) {
-  control.Count(ControlCounter::calls_refused_role);
+  control.counters().Add(ControlCounter::calls_refused_role);
   return absl::FailedPreconditionError(fmt::format(
       "{} is another rack's daemon and may save and load jobs that span racks only", caller.name));
 }

@@ -73,7 +73,7 @@ void AttendStream::End(const absl::Status& status) {
 }
 
 void AttendStream::CountReplaced(Control& control) {
-  control.Count(ControlCounter::events_replaced, std::exchange(replaced_, 0));
+  control.counters().Add(ControlCounter::events_replaced, std::exchange(replaced_, 0));
 }
 
 void AttendStream::Detach(Control& control) {
@@ -113,7 +113,7 @@ void AttendStream::OnReadDone(bool ok) {
     }
     CountReplaced(control);
     if (!parsed.status.ok()) {
-      control.Count(parsed.refused);
+      control.counters().Add(parsed.refused);
       Detach(control);
       return End(parsed.status);
     }

@@ -9,6 +9,7 @@
 #include "common/rpc/rpcs.h"
 #include "server/control/admin/admin.h"
 #include "server/control/admin/job_dumps.h"
+#include "server/control/admin/job_traces.h"
 #include "server/control/admin/stall_reports.h"
 #include "server/control/checkpoint/loads.h"
 #include "server/control/checkpoint/versions.h"
@@ -71,6 +72,7 @@ template <>
 inline constexpr auto kControlMethod<rpc::DumpJob> =
     PartMethod{&Control::job_dumps, &JobDumps::DumpJob};
 template <>
-inline constexpr auto kControlMethod<rpc::TraceJob> = PartMethod{&Control::admin, &Admin::TraceJob};
+inline constexpr auto kControlMethod<rpc::TraceJob> =
+    PartMethod{&Control::job_traces, &JobTraces::TraceJob};
 
 }  // namespace phub::server

@@ -17,14 +17,14 @@ void AddReport(FrontCounts& to, const FrontCounts& from) {
 }
 
 void CountAll(Control& control, const FrontCounts& counts) {
-  control.Count(ControlCounter::connections_refused_form, counts.report.form);
-  control.Count(ControlCounter::connections_refused_crowd, counts.report.crowd);
-  control.Count(ControlCounter::connections_refused_late, counts.report.late);
-  control.Count(ControlCounter::connections_refused_flood, counts.report.flood);
-  control.Count(ControlCounter::connections_refused_memory, counts.report.memory);
-  control.Count(ControlCounter::calls_unfinished, counts.report.unfinished);
-  control.Count(ControlCounter::front_restarts, counts.restarts);
-  control.Count(ControlCounter::certificates_refused, counts.certificates_refused);
+  control.counters().Add(ControlCounter::connections_refused_form, counts.report.form);
+  control.counters().Add(ControlCounter::connections_refused_crowd, counts.report.crowd);
+  control.counters().Add(ControlCounter::connections_refused_late, counts.report.late);
+  control.counters().Add(ControlCounter::connections_refused_flood, counts.report.flood);
+  control.counters().Add(ControlCounter::connections_refused_memory, counts.report.memory);
+  control.counters().Add(ControlCounter::calls_unfinished, counts.report.unfinished);
+  control.counters().Add(ControlCounter::front_restarts, counts.restarts);
+  control.counters().Add(ControlCounter::certificates_refused, counts.certificates_refused);
 }
 
 }  // namespace

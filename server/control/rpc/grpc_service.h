@@ -177,7 +177,7 @@ class GrpcService<Handlers, rpc::List<Rpcs...>> final : public grpc::Service {
       status = CheckSession(control, admission.caller, request->session_id());
     }
     if (!status.ok()) return answer(status, {});
-    control.SetPeer(PeerOf(admission.caller));
+    control.turns().SetPeer(PeerOf(admission.caller));
     HandleOne(
         RpcCall<Rpc>{context, control, admission.caller, *request, std::move(answer), request});
   }

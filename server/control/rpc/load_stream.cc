@@ -154,7 +154,7 @@ void LoadStream::OnReadDone(bool ok) {
     reading_ = false;
     if (end_.has_value()) return;
     if (!parsed.status.ok()) {
-      control.Count(parsed.refused);
+      control.counters().Add(parsed.refused);
       return End(parsed.status);
     }
     if (ok) {

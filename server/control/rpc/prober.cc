@@ -123,7 +123,7 @@ void Prober::ProbePair(Control& control, const v1::ProbePairRequest& request,
                        Answer<v1::ProbePairResponse> answer) {
   const absl::StatusOr<probe::Limits> limits = Check(request);
   if (!limits.ok()) {
-    control.Count(ControlCounter::probes_refused_invalid);
+    control.counters().Add(ControlCounter::probes_refused_invalid);
     return answer(limits.status(), {});
   }
   if (request.from_rack() != options_.self) {
@@ -134,7 +134,7 @@ void Prober::ProbePair(Control& control, const v1::ProbePairRequest& request,
   wanted.measures = wanted.is_open = true;
   const absl::StatusOr<UnderWay> begun = Begin(wanted);
   if (!begun.ok()) {
-    control.Count(ControlCounter::probes_refused_busy);
+    control.counters().Add(ControlCounter::probes_refused_busy);
     return answer(begun.status(), {});
   }
   MeasureHere(control, request, begun->id, *limits, std::move(answer));
@@ -144,7 +144,7 @@ void Prober::RelayProbe(Control& control, const v1::PeerProbeRequest& request,
                         Answer<v1::ProbePairResponse> answer) {
   absl::Status status = control.rack_messages().CheckEnvelope(request.from());
   if (status.ok() && request.probe().from_rack() != options_.self) {
-    control.Count(ControlCounter::probes_refused_invalid);
+    control.counters().Add(ControlCounter::probes_refused_invalid);
     status = absl::InvalidArgumentError(
         fmt::format("{} received a request to measure that is meant for rack {}",
                     Name(options_.self), request.probe().from_rack()));
@@ -183,9 +183,10 @@ void Prober::Finish(const v1::ProbePairRequest& request,
                MessageOf(result.status()));
   }
   control_.Run([&](Control& control) {
-    control.Count(result.ok() ? ControlCounter::probes : ControlCounter::probes_failed);
+    control.counters().Add(result.ok() ? ControlCounter::probes : ControlCounter::probes_failed);
     if (!result.ok()) return answer(result.status(), {});
-    control.Count(ControlCounter::probe_bytes, result->out().bytes() + result->back().bytes());
+    control.counters().Add(ControlCounter::probe_bytes,
+                           result->out().bytes() + result->back().bytes());
     answer(absl::OkStatus(), *result);
   });
 }
@@ -245,7 +246,7 @@ absl::StatusOr<v1::ProbePairResponse> Prober::RunMeasure(const v1::PeerProbeRequ
 void Prober::RelayTo(Control& control, const v1::ProbePairRequest& request,
                      const probe::Limits& limits, Answer<v1::ProbePairResponse> answer) {
   if (!BeginRelay()) {
-    control.Count(ControlCounter::probes_refused_busy);
+    control.counters().Add(ControlCounter::probes_refused_busy);
     return answer(TooManyRelays(), {});
   }
   v1::PeerProbeRequest asked;

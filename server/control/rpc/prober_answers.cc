@@ -21,7 +21,7 @@ void Prober::GrantProbe(Control& control, const v1::PeerProbeRequest& request,
         "only the rack that measures to this one may request a lane for the probe");
   }
   if (!limits.ok()) {
-    control.Count(ControlCounter::probes_refused_invalid);
+    control.counters().Add(ControlCounter::probes_refused_invalid);
     return answer(limits.status(), {});
   }
   UnderWay wanted;
@@ -29,7 +29,7 @@ void Prober::GrantProbe(Control& control, const v1::PeerProbeRequest& request,
   wanted.limits = *limits;
   const absl::StatusOr<UnderWay> begun = Begin(wanted);
   if (!begun.ok()) {
-    control.Count(ControlCounter::probes_refused_busy);
+    control.counters().Add(ControlCounter::probes_refused_busy);
     return answer(begun.status(), {});
   }
   v1::ProbeGrant grant;

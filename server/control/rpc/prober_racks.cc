@@ -42,7 +42,7 @@ template <typename Request, typename Method>
 void Prober::AskRack0(Control& control, Request request, Answer<v1::RacksInfo> answer,
                       Method method) {
   if (!BeginRelay()) {
-    control.Count(ControlCounter::probes_refused_busy);
+    control.counters().Add(ControlCounter::probes_refused_busy);
     return answer(TooManyRelays(), {});
   }
   request.set_passed_on(true);

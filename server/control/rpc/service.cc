@@ -52,7 +52,7 @@ RequestTurns::Token Shared::ChargeCall(Admission& admission) const {
 }
 
 void Shared::NoteRefusal(Control& control, const Admission& admission) {
-  control.Count(admission.refused);
+  control.counters().Add(admission.refused);
   const bool known = admission.caller.open || admission.caller.role != Role::kNone;
   if (admin == nullptr || admission.rule == nullptr || !admission.rule->audited || !known) return;
   const bool posted = admin->MayRecord(admission.caller, SystemClock().Now()) &&
@@ -64,7 +64,7 @@ void Shared::NoteRefusal(Control& control, const Admission& admission) {
                         static_cast<void>(admin->Audit(
                             caller, {caller.name, caller.peer, method, "", "", "refused: " + why}));
                       });
-  if (!posted) control.Count(ControlCounter::audit_suppressed);
+  if (!posted) control.counters().Add(ControlCounter::audit_suppressed);
 }
 
 }  // namespace phub::server

@@ -150,7 +150,7 @@ void RunAudited(Shared& shared, Control& control, const Caller& caller, AuditNot
                 const Request& request, Answer<Response> answer, Function function) {
   if (shared.admin == nullptr) return function(control, request, std::move(answer));
   if (!shared.admin->MayRecord(caller, SystemClock().Now())) {
-    control.Count(ControlCounter::audit_suppressed);
+    control.counters().Add(ControlCounter::audit_suppressed);
     return function(control, request, std::move(answer));
   }
   RunOnState(

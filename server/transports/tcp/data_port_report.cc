@@ -15,7 +15,7 @@ void DataPortReport::Update() {
   if (!any) return;
   thread_.Run([&](Control& control) {
     for (std::size_t i = 0; i < kCount; ++i) {
-      control.Count(now[i].first, now[i].second - reported_[i]);
+      control.counters().Add(now[i].first, now[i].second - reported_[i]);
       reported_[i] = now[i].second;
     }
   });

@@ -141,13 +141,13 @@ TEST_F(AdminTest, AWholeListIsMadeInTurnsOfAPage) {
   HeldBackground background;
   options.turn.jobs = 3;
   for (int i = 0; i < 8; ++i) Enter(0, 1, "job" + std::to_string(i));
-  control().SetBackground(background);
-  control().BeginTurn();
+  control().turns().SetBackground(background);
+  control().turns().Begin();
   const auto list = ListJobs({});
   int turns = 1;
   do {
-    EXPECT_LE(control().turn_units(), 6u);  // a job and its rank are two
-    control().BeginTurn();
+    EXPECT_LE(control().turns().units(), 6u);  // a job and its rank are two
+    control().turns().Begin();
   } while (background.RunOne() && ++turns < 100);
   EXPECT_EQ(turns, 3);
   ASSERT_TRUE(list->ok()) << list->message();
@@ -162,14 +162,14 @@ TEST_F(AdminTest, TheRanksOfAJobAreDescribedInTurns) {
   std::vector<std::string> sessions;
   for (std::uint32_t rank = 0; rank < 11; ++rank) sessions.push_back(Enter(rank, 11));
   Enter(0, 1, "small");
-  control().SetBackground(background);
+  control().turns().SetBackground(background);
   const auto in_turns = [&](const auto& ask) {
-    control().BeginTurn();
+    control().turns().Begin();
     const auto call = ask();
     int turns = 1;
     do {
-      EXPECT_LE(control().turn_units(), 5u);
-      control().BeginTurn();
+      EXPECT_LE(control().turns().units(), 5u);
+      control().turns().Begin();
     } while (background.RunOne() && ++turns < 100);
     EXPECT_GE(turns, 3);
     EXPECT_TRUE(call->ok()) << call->message();
@@ -195,8 +195,8 @@ TEST_F(AdminTest, AJobThatIsForgottenMeanwhileIsNotHalfDescribed) {
   options.ended_jobs_max = 1;
   const std::vector<std::string> sessions = {Enter(0, 2), Enter(1, 2)};
   const std::string other = Enter(0, 1, "other");
-  control().SetBackground(background);
-  control().BeginTurn();
+  control().turns().SetBackground(background);
+  control().turns().Begin();
   const auto job = JobNamed("digits");
   v1::ListJobsRequest request;
   request.set_page_size(10);
@@ -207,7 +207,7 @@ TEST_F(AdminTest, AJobThatIsForgottenMeanwhileIsNotHalfDescribed) {
   Settle();
   Leave(other);
   Settle();
-  do control().BeginTurn();
+  do control().turns().Begin();
   while (background.RunOne());
   EXPECT_EQ(job->code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(job->message(), HasSubstr("forgotten"));
@@ -291,13 +291,13 @@ TEST_F(AdminTest, StallsOfLargeJobsAreDescribedInTurns) {
   StallAllRounds(kRanks);
   const auto at_once = StallsOf("digits");
   Settle();
-  control().SetBackground(background);
+  control().turns().SetBackground(background);
   const auto in_turns = StallsOf("digits");
   Settle();
   int turns = 0;
   do {
-    EXPECT_LE(control().turn_units(), 32u);
-    control().BeginTurn();
+    EXPECT_LE(control().turns().units(), 32u);
+    control().turns().Begin();
   } while (background.RunOne() && ++turns < 1000);
   EXPECT_GE(turns, static_cast<int>(6 * (kRanks - 1) / 32));
   ASSERT_TRUE(in_turns->ok()) << in_turns->message();
@@ -309,13 +309,13 @@ TEST_F(AdminTest, StallsOfAJobThatEndsMeanwhileAreNotHalfDescribed) {
   options.turn.at_once = options.turn.ranks = 1;
   const std::vector<std::string> sessions = {Enter(0, 2), Enter(1, 2)};
   StallAllRounds(2);
-  control().SetBackground(background);
+  control().turns().SetBackground(background);
   const auto call = StallsOf("digits");
   Settle();
   ASSERT_TRUE(background.RunOne());
   for (const std::string& session : sessions) Leave(session);
   Settle();
-  do control().BeginTurn();
+  do control().turns().Begin();
   while (background.RunOne());
   EXPECT_EQ(call->code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(call->message(), HasSubstr("job digits ended"));

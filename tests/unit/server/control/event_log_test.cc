@@ -49,8 +49,8 @@ TEST_F(EventLogTest, OnePeerThatIsRefusedLeavesLinesForOthers) {
   request.set_protocol_version_min(99);
   request.set_protocol_version_max(99);
   const auto refuse = [&](const std::string& peer) {
-    control().BeginTurn();
-    control().SetPeer(peer);
+    control().turns().Begin();
+    control().turns().SetPeer(peer);
     EXPECT_FALSE(Join(request)->ok());
   };
   for (int i = 0; i < 500; ++i) refuse("10.0.0.1");

@@ -270,15 +270,15 @@ class LongDumpsTest : public JobDumpsTest {
   LongDumpsTest() { options.turn.ranks = 64; }
   void SetUp() override {
     Enter(kRanks, kRanks);
-    control().SetBackground(background);
+    control().turns().SetBackground(background);
   }
   bool RunOne() {
-    control().BeginTurn();
+    control().turns().Begin();
     return background.RunOne();
   }
   void ReportAll() {
     for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
-      control().BeginTurn();
+      control().turns().Begin();
       EXPECT_TRUE(Report(rank, RecordOf("w"))->ok());
     }
   }
@@ -292,11 +292,11 @@ TEST_F(LongDumpsTest, DescribeFewRanksInATurn) {
   EXPECT_FALSE(call->answered());
   // A caller that comes meanwhile gets the same dump.
   ASSERT_TRUE(RunOne());
-  EXPECT_LE(control().turn_units(), 64u);
+  EXPECT_LE(control().turns().units(), 64u);
   const auto second = Dump();
   while (RunOne()) {
     // The ranks of the last part, and what is done at once.
-    EXPECT_LE(control().turn_units(), 64u + options.turn.at_once);
+    EXPECT_LE(control().turns().units(), 64u + options.turn.at_once);
   }
   for (const auto& each : {call, second}) {
     ASSERT_TRUE(each->ok()) << each->message();

@@ -25,7 +25,7 @@ class JobTracesTest : public ControlTest {
     request.set_trace(trace);
     request.set_end(end);
     auto [call, answer] = Expect<v1::TraceJobResponse>();
-    control().admin().TraceJob(request, answer);
+    control().job_traces().TraceJob(request, answer);
     Settle();
     return call;
   }

@@ -18,7 +18,7 @@ class LongCheckpointTest : public CheckpointTest {
   }
   void SetUp() override {
     CheckpointTest::SetUp();
-    control().SetBackground(background);
+    control().turns().SetBackground(background);
     std::vector<v1::KeySpec> keys;
     for (int i = 0; i < kManyKeys; ++i)
       keys.push_back(Key("many" + std::to_string(i), kElementsOfEach));

@@ -12,7 +12,7 @@ class LongKeysTest : public ControlTest {
  protected:
   static constexpr int kMany = 1000;
 
-  void SetUp() override { control().SetBackground(background); }
+  void SetUp() override { control().turns().SetBackground(background); }
   void RunAll() {
     do {
       Settle();
@@ -78,13 +78,13 @@ TEST_F(LongKeysTest, AllRanksOfATurnShareItsBudget) {
   keys.resize(40);
   std::vector<std::shared_ptr<Call<v1::AddKeysResponse>>> calls;
   for (const std::string& session : EnterAll(kRanks)) {
-    control().BeginTurn();
+    control().turns().Begin();
     calls.push_back(AddKeys(Batch(session, 0, keys)));
-    EXPECT_LE(control().turn_units(), TurnBudget().at_once);
+    EXPECT_LE(control().turns().units(), TurnBudget().at_once);
   }
   for (const auto& core : cores) core->Run();
   control().Poll();
-  EXPECT_LE(control().turn_units(), TurnBudget().at_once);
+  EXPECT_LE(control().turns().units(), TurnBudget().at_once);
   EXPECT_FALSE(background.pieces.empty());
   RunAll();
   for (const auto& call : calls) EXPECT_TRUE(call->ok()) << call->message();

@@ -16,7 +16,7 @@ class LongRackKeysTest : public RackJobsTest {
  protected:
   void SetUp() override {
     for (std::uint32_t rack = 0; rack < kRacks; ++rack)
-      node(rack).control().SetBackground(backgrounds[rack]);
+      node(rack).control().turns().SetBackground(backgrounds[rack]);
     EnterAll();
   }
   CallPtr<v1::AddKeysResponse> Add(std::uint32_t rank, std::uint32_t batch,
@@ -30,7 +30,7 @@ class LongRackKeysTest : public RackJobsTest {
     return keys;
   }
   bool RunOneAt(std::uint32_t rack) {
-    node(rack).control().BeginTurn();
+    node(rack).control().turns().Begin();
     return backgrounds[rack].RunOne();
   }
   void RunAll() {
@@ -44,7 +44,7 @@ class LongRackKeysTest : public RackJobsTest {
   }
   void ExpectFewUnits() {
     for (std::uint32_t rack = 0; rack < kRacks; ++rack)
-      EXPECT_LE(node(rack).control().turn_units(), TurnBudget().at_once) << rack;
+      EXPECT_LE(node(rack).control().turns().units(), TurnBudget().at_once) << rack;
   }
 
   std::array<HeldBackground, kRacks> backgrounds;

@@ -14,7 +14,7 @@ class RackLoadTurnsTest : public RackCheckpointTest {
   void SetUp() override {
     RackCheckpointTest::SetUp();
     for (std::uint32_t rack = 0; rack < kRacks; ++rack)
-      node(rack).control().SetBackground(backgrounds[rack]);
+      node(rack).control().turns().SetBackground(backgrounds[rack]);
   }
 };
 
@@ -22,10 +22,10 @@ TEST_F(RackLoadTurnsTest, ALoadBeginsWithoutTheLockInEveryRack) {
   ASSERT_TRUE(Bring().ok());
   for (std::uint32_t rack = 0; rack < kRacks; ++rack) ASSERT_NE(Shard(rack).loaded, nullptr);
   Loads& own = node(0).control().loads();
-  node(0).control().BeginTurn();
+  node(0).control().turns().Begin();
   const auto begun = own.BeginLoad(First());
   ASSERT_TRUE(begun.ok()) << begun.status();
-  EXPECT_EQ(node(0).control().turn_units(), 0u);
+  EXPECT_EQ(node(0).control().turns().units(), 0u);
   EXPECT_FALSE(own.AcceptsParts(*begun, [] {}));
   EXPECT_TRUE(own.PartsForRacks(*begun).empty());
   EXPECT_TRUE(backgrounds[0].RunOne());
@@ -34,10 +34,10 @@ TEST_F(RackLoadTurnsTest, ALoadBeginsWithoutTheLockInEveryRack) {
   ASSERT_EQ(parts.size(), kRacks - 1);
   for (const auto& [rack, part] : parts) {
     Control& control = node(rack).control();
-    control.BeginTurn();
+    control.turns().Begin();
     const auto load = control.loads().BeginLoad(part);
     ASSERT_TRUE(load.ok()) << load.status();
-    EXPECT_EQ(control.turn_units(), 0u);
+    EXPECT_EQ(control.turns().units(), 0u);
     EXPECT_FALSE(control.loads().AcceptsParts(*load, [] {}));
     EXPECT_TRUE(backgrounds[rack].RunOne());
     EXPECT_TRUE(control.loads().AcceptsParts(*load, [] {}));

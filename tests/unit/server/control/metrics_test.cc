@@ -31,7 +31,7 @@ class MetricsTest : public ControlTest {
   MetricsSample Sample() {
     Metrics::Sampling sampling;
     do {
-      control().BeginTurn();
+      control().turns().Begin();
       ++turns;
     } while (!control().metrics().SampleMore(sampling));
     return sampling.sample;
@@ -139,17 +139,17 @@ TEST_F(MetricsTest, ManyJobsAreSampledInTurnsAndTheirWorkCountsOnce) {
     MetricsOf(name, 0).CountGradient(100);
   }
   Metrics::Sampling sampling;
-  control().BeginTurn();
+  control().turns().Begin();
   EXPECT_FALSE(control().metrics().SampleMore(sampling));
-  EXPECT_EQ(control().turn_units(), 2u);
+  EXPECT_EQ(control().turns().units(), 2u);
   // One job that was visited ends, and one that was not; a job that begins now is left out.
   EndInOrder(sessions["a"]);
   EndInOrder(sessions["e"]);
   EnterNamed(1, "f");
   for (const bool complete : {false, true}) {
-    control().BeginTurn();
+    control().turns().Begin();
     EXPECT_EQ(control().metrics().SampleMore(sampling), complete);
-    EXPECT_LE(control().turn_units(), 2u);
+    EXPECT_LE(control().turns().units(), 2u);
   }
   EXPECT_EQ(sampling.sample.jobs.size(), 4u);
   EXPECT_EQ(sampling.sample.tenants[0].totals.gradient_bytes, 500u);
@@ -180,17 +180,17 @@ TEST_F(MetricsTest, StatsHaveAllJobsAndTenantsInPages) {
   Advance(kSecond);
   EXPECT_EQ(Sample().tenants.size(), kTenantsSampledMax);
   HeldBackground background;
-  control().SetBackground(background);
+  control().turns().SetBackground(background);
   std::map<std::string, std::uint64_t> bytes;  // [tenant]
   std::size_t jobs = 0;
   v1::GetStatsRequest request;
   request.set_page_size(100);
   do {
-    control().BeginTurn();
+    control().turns().Begin();
     const auto page = GetStats(request);
     do {
-      EXPECT_LE(control().turn_units(), 16u);
-      control().BeginTurn();
+      EXPECT_LE(control().turns().units(), 16u);
+      control().turns().Begin();
     } while (background.RunOne());
     ASSERT_TRUE(page->ok()) << page->message();
     for (const v1::Counter& counter : page->response.counters()) {
@@ -213,9 +213,9 @@ TEST_F(MetricsTest, TheBytesOfTenantsIncludeEndedJobs) {
   EndInOrder(ended);
   EnterNamed(1, "running");
   MetricsOf("running", 1).CountGradient(70);
-  control().BeginTurn();
+  control().turns().Begin();
   const auto bytes = control().tenants().PushedBytes({{.name = "default"}, {.name = "acme"}});
-  EXPECT_EQ(control().turn_units(), 2u);
+  EXPECT_EQ(control().turns().units(), 2u);
   EXPECT_EQ(bytes.at("default"), 570u);
   EXPECT_EQ(bytes.at("acme"), 0u);
 }
@@ -226,14 +226,14 @@ TEST_F(MetricsTest, StatsOfManyJobsAreMadeInTurnsAndShared) {
   options.turn.at_once = 4;
   for (int i = 0; i < 7; ++i) Enter(0, 1, "job" + std::to_string(i));
   HeldBackground background;
-  control().SetBackground(background);
-  control().BeginTurn();
+  control().turns().SetBackground(background);
+  control().turns().Begin();
   std::vector<CallPtr<v1::GetStatsResponse>> calls;
   for (int i = 0; i < 20; ++i) calls.push_back(GetStats({}));
   turns = 1;
   do {
-    EXPECT_LE(control().turn_units(), 2u);
-    control().BeginTurn();
+    EXPECT_LE(control().turns().units(), 2u);
+    control().turns().Begin();
   } while (background.RunOne() && ++turns < 100);
   // Two samples of four turns, one turn between them, and one for each answer.
   EXPECT_LE(turns, 30);

@@ -93,7 +93,7 @@ TEST_F(RackMeasuresTest, AStageThatIsNewIsPredictedToo) {
 TEST_F(RackMeasuresTest, NothingIsSimulatedUnderTheLock) {
   HeldBackground background;
   EnterAll();
-  node(1).control().SetBackground(background);
+  node(1).control().turns().SetBackground(background);
   ExchangeMetrics& metrics = MetricsAt(1);
   metrics.exchange_bytes.Add(kBytes);
   metrics.trees[0][ExchangeSpan::kWhole].Extend(kBytes);

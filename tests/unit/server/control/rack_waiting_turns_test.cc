@@ -14,8 +14,8 @@ TEST_F(RackWaitingTest, LostRanksOfOtherRacksAreDescribedInTurns) {
     Say(RackOf(rank), 0, incarnation, Awaited(rank));
   Settle();
   HeldBackground background;
-  node(0).control().SetBackground(background);
-  node(0).control().BeginTurn();
+  node(0).control().turns().SetBackground(background);
+  node(0).control().turns().Begin();
   v1::GetJobRequest request;
   request.set_job("digits");
   const auto job = node(0).GetJob(request);
@@ -25,8 +25,9 @@ TEST_F(RackWaitingTest, LostRanksOfOtherRacksAreDescribedInTurns) {
   const auto run_turns = [&] {
     int turns = 0;
     do {
-      EXPECT_LE(node(0).control().turn_units(), kBudget + 1);  // a job and its first rank are two
-      node(0).control().BeginTurn();
+      EXPECT_LE(node(0).control().turns().units(),
+                kBudget + 1);  // a job and its first rank are two
+      node(0).control().turns().Begin();
     } while (background.RunOne() && ++turns < 100);
     return turns;
   };
@@ -52,13 +53,13 @@ TEST_F(RackWaitingTest, ARankThatAttachesIsSentTheLostRanksInTurns) {
     Say(RackOf(rank), 0, incarnation, Awaited(rank));
   Settle();
   HeldBackground background;
-  node(0).control().SetBackground(background);
+  node(0).control().turns().SetBackground(background);
   const auto run_turn = [&] {
-    EXPECT_LE(node(0).control().turn_units(), kBudget);
-    node(0).control().BeginTurn();
+    EXPECT_LE(node(0).control().turns().units(), kBudget);
+    node(0).control().turns().Begin();
     return background.RunOne();
   };
-  node(0).control().BeginTurn();
+  node(0).control().turns().Begin();
   Return(0);
   EXPECT_EQ(ToldTo(0), (std::vector<std::string>{"awaited 1", "awaited 2"}));
   // Expect: a rank that has returned meanwhile is not reported as lost, and events of the old
@@ -69,7 +70,7 @@ TEST_F(RackWaitingTest, ARankThatAttachesIsSentTheLostRanksInTurns) {
   EXPECT_EQ(ToldTo(0), (std::vector<std::string>{"awaited 1", "awaited 2", "returned 3",
                                                  "awaited 4", "awaited 5"}));
   EXPECT_FALSE(run_turn());
-  node(0).control().BeginTurn();
+  node(0).control().turns().Begin();
   Return(0);
   Return(0);
   EXPECT_TRUE(run_turn());

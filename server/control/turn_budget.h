@@ -11,7 +11,7 @@
 namespace phub::server {
 
 struct TurnBudget {
-  // What Context::RunLong does at once, all calls of a turn together: far below a millisecond.
+  // What ControlTurns::RunLong does at once, all calls of a turn together: far below a millisecond.
   std::size_t at_once = 128;
   std::size_t keys = 1024;    // in one part of a snapshot or load
   std::size_t pieces = 2048;  // in one part of a snapshot, or of a load's message
@@ -21,16 +21,6 @@ struct TurnBudget {
   // The bound of a whole turn. After work that was done at once, a turn may send one part, or the
   // keys that the work was about.
   std::size_t Max() const { return at_once + std::max({at_once, keys, pieces, jobs, ranks}); }
-};
-
-class TurnUnits {
- public:
-  void Begin() { units_ = 0; }
-  void Add(std::size_t units) { units_ += units; }
-  std::size_t units() const { return units_; }
-
- private:
-  std::size_t units_ = 0;
 };
 
 }  // namespace phub::server
