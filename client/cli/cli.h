@@ -1,7 +1,5 @@
 // Shared by phubctl's commands: global options, exit codes, and how a command is registered. One
-// file per noun: audit.cc, completion.cc, context.cc, doctor.cc, dump.cc, health.cc, job.cc,
-// job_changes.cc, man_page.cc, pki.cc, plan.cc, server.cc, stalls.cc, stats.cc, tenant.cc,
-// token.cc, top.cc, trace.cc, version.cc.
+// file per noun.
 //
 // Standard output carries only data; messages go to standard error. So `phubctl ... -o json | jq`
 // always works. One thread.

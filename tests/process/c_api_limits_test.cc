@@ -94,11 +94,11 @@ TEST_F(CApi, OptimizersOfOlderProgramsHaveNoAlpha) {
   phub_optimizer now;
   phub_optimizer_init(&now, sizeof(now), PHUB_RMSPROP_MOMENTUM);
   EXPECT_EQ(now.alpha, 0.99);
-  now.kind = PHUB_RMSPROP_CENTERED + 1;
+  now.kind = 1000;
   spec.name = "x";
   spec.optimizer = &now;
   EXPECT_EQ(phub_job_add_keys(job.get(), &spec, 1, &key, error_.Out()), PHUB_INVALID_ARGUMENT);
-  EXPECT_THAT(error_.message(), HasSubstr("kind is 10; it must be 0 to 9"));
+  EXPECT_THAT(error_.message(), HasSubstr("kind is 1000; it must be 0 to "));
 }
 
 TEST_F(CApi, StructsOfNewerProgramsAreReadIfTheirNewFieldsAreUnused) {

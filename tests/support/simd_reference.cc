@@ -116,21 +116,22 @@ T RmsPropUpdated(Optimizer optimizer, const OptimizerArguments& arguments, T gra
 template <class T>
 T Updated(Optimizer optimizer, const OptimizerArguments& arguments, T gradient, T parameter,
           T* state0, T* state1) {
-  if (optimizer == Optimizer::kAdamW) {
-    return AdamUpdated(optimizer, arguments, gradient, parameter, state0, state1);
-  }
-  if (arguments.weight_decay != 0.0) {
+  if (optimizer != Optimizer::kAdamW && arguments.weight_decay != 0.0) {
     gradient = Rounded(gradient + Scaled(arguments.weight_decay, parameter));
   }
-  if (optimizer == Optimizer::kAdam) {
-    return AdamUpdated(optimizer, arguments, gradient, parameter, state0, state1);
-  }
-  if (optimizer == Optimizer::kAdagrad) {
-    return AdagradUpdated(arguments, gradient, parameter, state0);
-  }
-  if (optimizer == Optimizer::kRmsProp || optimizer == Optimizer::kRmsPropMomentum ||
-      optimizer == Optimizer::kRmsPropCentered) {
-    return RmsPropUpdated(optimizer, arguments, gradient, parameter, state0, state1);
+  switch (optimizer) {
+    case Optimizer::kAdam:
+    case Optimizer::kAdamW:
+      return AdamUpdated(optimizer, arguments, gradient, parameter, state0, state1);
+    case Optimizer::kAdagrad: return AdagradUpdated(arguments, gradient, parameter, state0);
+    case Optimizer::kRmsProp:
+    case Optimizer::kRmsPropMomentum:
+    case Optimizer::kRmsPropCentered:
+      return RmsPropUpdated(optimizer, arguments, gradient, parameter, state0, state1);
+    case Optimizer::kNone:
+    case Optimizer::kSgd:
+    case Optimizer::kMomentum:
+    case Optimizer::kNesterov: break;
   }
   T direction = gradient;
   if (optimizer != Optimizer::kSgd) {

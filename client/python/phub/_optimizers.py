@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from typing import ClassVar, Optional, Union
+from typing import ClassVar, Optional, Union, get_args
 
 from . import _library
 
@@ -121,9 +121,6 @@ class RmsPropCentered:
     _kind: ClassVar[int] = 9
 
 
-_KINDS = (
-    Sgd, Momentum, Nesterov, Adam, AdamW, Adagrad, RmsProp, RmsPropMomentum, RmsPropCentered
-)
 Optimizer = Union[
     Sgd, Momentum, Nesterov, Adam, AdamW, Adagrad, RmsProp, RmsPropMomentum, RmsPropCentered
 ]
@@ -133,7 +130,7 @@ def to_c(optimizer: Optional[Optimizer]) -> Optional[_library.Optimizer]:
     """phub_optimizer; None: no optimizer."""
     if optimizer is None:
         return None
-    if not isinstance(optimizer, _KINDS):
+    if not isinstance(optimizer, get_args(Optimizer)):
         raise TypeError(f"{optimizer!r} is not an optimizer of phub, such as phub.Sgd(0.1)")
     values = _library.Optimizer(struct_size=ctypes.sizeof(_library.Optimizer), kind=optimizer._kind)
     for field in dataclasses.fields(optimizer):
