@@ -18,9 +18,9 @@ const char* ToString(LaneFault fault) {
     case LaneFault::kChunkRange: return "a message for a chunk that the lane does not have";
     case LaneFault::kSlotRange: return "a credit for a slot that the lane does not have";
     case LaneFault::kNotAsked: return "a reply for a chunk that is not in flight";
-    case LaneFault::kIteration: return "a reply for another iteration than the one in flight";
-    case LaneFault::kType: return "a reply with another element type than the key's";
-    case LaneFault::kPayloadBytes: return "a reply with another size than the chunk's";
+    case LaneFault::kIteration: return "a reply for an iteration that is not in flight";
+    case LaneFault::kType: return "a reply whose element type is not the key's";
+    case LaneFault::kPayloadBytes: return "a reply whose size is not the chunk's";
     case LaneFault::kNotDecided: return "a reply for an iteration that this worker has not decided";
   }
   return "unknown";

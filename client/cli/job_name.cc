@@ -24,8 +24,8 @@ grpc::Status FindJob(const Options& options, const std::string& given, JobName& 
   }
   if (candidates.size() > 1) {
     return {grpc::StatusCode::INVALID_ARGUMENT,
-            fmt::format("several tenants have a job {}: {}; name one of these", Printable(given),
-                        fmt::join(candidates, ", "))};
+            fmt::format("several tenants have a job {}; use one of these names: {}",
+                        Printable(given), fmt::join(candidates, ", "))};
   }
   const std::size_t slash = given.find('/');
   if (candidates.empty() && slash != std::string::npos) {

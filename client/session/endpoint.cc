@@ -24,7 +24,7 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
   if (rest.starts_with(kScheme))
     rest.remove_prefix(kScheme.size());
   else if (rest.find("://") != std::string_view::npos)
-    return Bad(text, "has another scheme than phub://");
+    return Bad(text, "has a scheme other than phub://");
   const absl::StatusOr<net::HostAndPort> at = net::ParseHostAndPort(rest);
   if (!at.ok()) return Bad(text, MessageOf(at.status()));
   if (at->host.find_first_of("/[] ") != std::string::npos)

@@ -144,8 +144,8 @@ Status Key::SetHyperParameters(const Optimizer& values) {
   if (client::InForkedChild()) return client::ForkedStatus();
   if (values.index() != impl_->definition.optimizer.index())
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("the given hyper-parameters are for another optimizer than that of "
-                              "key {} of job {}",
+                  fmt::format("the given hyper-parameters are not for the optimizer of key {} of "
+                              "job {}",
                               impl_->definition.name, impl_->job->name()));
   Status status = client::CheckHyperParameters(PlaceOf(*impl_), values);
   if (status.ok()) status = impl_->job->status();

@@ -65,7 +65,7 @@ absl::StatusOr<SettingValue> CheckRange(const SettingKind& kind, std::uint64_t v
     return absl::InvalidArgumentError("is out of range; allowed: " + Allowed(kind));
   if (value % kind.multiple_of != 0)
     return absl::InvalidArgumentError(
-        fmt::format("is not a multiple of {}; nearest below: {}", kind.multiple_of,
+        fmt::format("is not a multiple of {}; the next lower one is {}", kind.multiple_of,
                     ExactBytes(value / kind.multiple_of * kind.multiple_of)));
   return SettingValue(value);
 }

@@ -49,10 +49,10 @@ v1::Fault Draining::MakeDrainFault(const Job& job) const {
 
 void Draining::DrainServer(const v1::DrainServerRequest& request, Answer<v1::ServerInfo> answer) {
   PHUB_ON_CONTROL();
-  if (request.deadline_ns() < 0 || request.deadline_ns() > kDrainMax) {
+  if (const DurationNs after = request.deadline_ns(); after < 0 || after > kDrainMax) {
     return answer(absl::InvalidArgumentError(fmt::format(
-                      "the drain deadline is {} ns from now; it must be between 0 and 365 days",
-                      request.deadline_ns())),
+                      "the drain deadline is {}; it must be between 0 and 365 days from now",
+                      after < 0 ? "in the past" : FormatAge(after) + " from now")),
                   {});
   }
   if (context_.drain.stopping) {

@@ -44,7 +44,7 @@ class JobDumps final : public JobObserver {
   // A rank's record.
   void ReportDump(const v1::ReportDumpRequest& request, Answer<v1::ReportDumpResponse> answer);
   void Check(TimeNs now);
-  // When Check() has something to do, at the latest.
+  // The latest time for the next Check().
   TimeNs NextTimer() const;
 
   void OnOver(Job& job, const absl::Status& why) override;

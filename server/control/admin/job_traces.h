@@ -34,7 +34,7 @@ class JobTraces final : public JobObserver {
 
   void TraceJob(const v1::TraceJobRequest& request, Answer<v1::TraceJobResponse> answer);
   void Check(TimeNs now);
-  // When Check() has something to do, at the latest.
+  // The latest time for the next Check().
   TimeNs NextTimer() const;
 
   void OnOver(Job& job, const absl::Status& why) override;

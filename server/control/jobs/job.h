@@ -240,7 +240,7 @@ struct Job {
   TimeNs ended_at = 0;          // when the job left kRunning
   bool unused = false;          // kEnded: no rank ever committed its seat on this daemon
   // kFailed, and the ranks are not notified yet, since rack 0 may have recorded another fault first
-  // (racks/rack_jobs.h). They are notified at announce_at, at the latest.
+  // (racks/rack_jobs.h). They are notified at announce_at or earlier.
   bool unannounced = false;
   TimeNs announce_at = 0;
   std::vector<std::function<void()>> on_announced;  // called once

@@ -19,8 +19,8 @@ class Presence {
   Presence(Context& context, JobTable& jobs, Diagnoses& diagnoses, AbsenceListener& listener)
       : context_(context), jobs_(jobs), diagnoses_(diagnoses), listener_(listener) {}
 
-  // Updates whether the rank is live or lost. Does nothing under other policies than wait, or if
-  // the rank has no place in the job.
+  // Updates whether the rank is live or lost. Does nothing if the policy is not wait, or if the
+  // rank has no place in the job.
   void CheckPresence(Job& job, Rank rank);
   void BeginAbsence(Job& job, Rank rank);
   void EndAbsence(Job& job, Rank rank, bool restarted);

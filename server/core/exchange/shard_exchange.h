@@ -84,11 +84,11 @@ struct ChunkExchange {
   bool has_terms = false;
   RackIndex terms_from{};  // the first contributor; the own rack, if that is its ranks
   RoundTerms terms;
-  bool local = false;  // the own sum is in the chunk's accumulator
+  bool local = false;  // this rack's sum is in the chunk's accumulator
   // The partial sum of round applied + 1 was sent, or waits for room in its lane.
   bool awaits_result = false;
   Iteration summed{};              // aggregators: the newest round whose partial sum was sent up
-  bool has_payload = false;        // the own sum, and then the partial sum, has payload
+  bool has_payload = false;        // this rack's sum, and then the partial sum, has payload
   RoundTerms partial_terms;        // terms of the partial sum
   bool partial_waits = false;      // it waits for room in its lane, see PeerLane::waiting
   std::uint64_t results_wait = 0;  // bit per gather child to which the newest version still waits

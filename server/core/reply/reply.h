@@ -86,8 +86,8 @@ class ReplyStage {
 
   const std::span<transport::Transport* const> transports_;
   CoreCounters& counters_;
-  std::array<transport::ConnectionId, kRanksMax> connections_;  // scratch of groups
-  std::array<std::byte*, kRanksMax> own_replies_;               // scratch of OwnReplies
+  std::array<transport::ConnectionId, kRanksMax> connections_;  // scratch space for groups
+  std::array<std::byte*, kRanksMax> own_replies_;               // scratch space for OwnReplies
 };
 
 }  // namespace phub::server::reply

@@ -297,7 +297,7 @@ TEST_F(JobFailureTest, BreachOfTheLanesProtocolEndsTheJobAndSaysWhat) {
   daemon_->BreakNextReply();
   const Status status = key_->PushPull().Wait();
   EXPECT_EQ(status.code(), StatusCode::kInternal);
-  EXPECT_THAT(status.message(), HasSubstr("another iteration"));
+  EXPECT_THAT(status.message(), HasSubstr("an iteration that is not in flight"));
 }
 
 TEST_F(JobFailureTest, HandleOfAFailedJobOutlivesIt) {

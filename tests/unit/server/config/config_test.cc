@@ -161,7 +161,7 @@ TEST(Config, OutOfRangeValuesNameTheRange) {
   EXPECT_THAT(
       config.problems,
       ElementsAre("PHUB_MEMORY_MAX: \"1KiB\" is out of range; allowed: auto, or 16MiB to 1024TiB",
-                  "--chunk-bytes: \"100KB\" is not a multiple of 64; nearest below: 99968"));
+                  "--chunk-bytes: \"100KB\" is not a multiple of 64; the next lower one is 99968"));
 }
 
 TEST(Config, BrokenTomlSaysLineAndColumn) {
