@@ -27,6 +27,8 @@ class RoundListener {
   virtual void OnRoundComplete(std::uint64_t ticket, Iteration iteration, bool skipped) = 0;
   // Answers kCancel. withdrawn: nothing was sent; the engine no longer uses the round's memory.
   virtual void OnCancelAnswered(std::uint64_t ticket, bool withdrawn) = 0;
+  // Answers kRemoveKeys: the engine does not use the key, its memory and this listener any more.
+  virtual void OnRemoved() {}
 };
 
 // The engine's description of a key. Owned by the submitter. The engine reads it only while it
@@ -54,6 +56,8 @@ struct Command {
                           // OnLaneClosed). REQUIRES: the lane is detached. After a reconnection,
                           // every chunk without a reply is sent again.
     kAddKeys,             // batch
+    kRemoveKeys,          // key: this key and all later ones. REQUIRES: they are collective, and
+                          // none has a round; no command for them follows
     kPush,                // key, ticket, operation, root, payload_type, gradients, parameters; for
                           // kLoad also reductions and first_iteration. REQUIRES: the key's last
                           // round was completed or withdrawn. With EngineConfig::restart a

@@ -46,6 +46,8 @@ struct Engine::Impl {
   // engine_rounds.cc
   void AddKeys(const KeyBatch& batch);
   void AddKey(const KeyPlan& plan);
+  void RemoveKeys(KeyIndex first);
+  void ShrinkLane(Lane& lane, KeyIndex first);
   void GrowLane(Lane& lane, std::size_t chunks_added, std::size_t keys_added);
   void Push(const Command& command);
   void Resume(const Command& command);

@@ -92,6 +92,39 @@ void Engine::Impl::AddKey(const KeyPlan& plan) {
   owned_keys.push_back(std::move(added));
 }
 
+// Keys are removed from the end, so all numbers stay dense.
+void Engine::Impl::RemoveKeys(KeyIndex first) {
+  PHUB_CHECK(first.value < keys.size(), "key={} keys={}", first.value, keys.size());
+  std::vector<RoundListener*> removed;
+  for (std::size_t k = first.value; k < keys.size(); ++k) {
+    PHUB_CHECK(!keys[k]->active && keys[k]->collective, "key={}", k);
+    removed.push_back(keys[k]->listener);
+  }
+  for (Lane& lane : lanes) ShrinkLane(lane, first);
+  keys.resize(first.value);
+  owned_keys.resize(first.value);
+  for (RoundListener* const each : removed) each->OnRemoved();
+}
+
+void Engine::Impl::ShrinkLane(Lane& lane, KeyIndex first) {
+  std::size_t chunk_count = lane.chunks.size();
+  while (!lane.keys.empty() && lane.keys.back().key >= first.value) {
+    PHUB_CHECK(!lane.keys.back().queued, "key={}", lane.keys.back().key);
+    chunk_count = lane.keys.back().first;
+    lane.keys.pop_back();
+  }
+  if (chunk_count == lane.chunks.size()) return;
+  lane.chunks.resize(chunk_count);
+  // A later chunk may have the same number and ticket, and must be copied.
+  for (Lane::SlotCopy& copy : lane.copies)
+    if (copy.chunk.value >= chunk_count) copy = {};
+  std::vector<transport::LandingSlot> landing(
+      lane.landing.begin(), lane.landing.begin() + static_cast<std::ptrdiff_t>(chunk_count));
+  lane.landing.swap(landing);
+  if (lane.state == Lane::State::kOpen)
+    transports[lane.transport_index]->SetLanding(lane.connection, lane.landing);
+}
+
 EngineKey& Engine::Impl::BeginRound(const Command& command) {
   EngineKey& begun = key(command.key);
   PHUB_CHECK(!begun.active, "key={} ticket={}", command.key.value, command.ticket);

@@ -70,4 +70,10 @@ absl::StatusOr<std::vector<KeyLayout>> LaneLayout::AddKeys(std::span<const KeyPl
   return layouts;
 }
 
+void LaneLayout::RemoveLast(const KeyLayout& key) {
+  PHUB_CHECK(key.key.value + 1 == key_count_, "key={} keys={}", key.key.value, key_count_);
+  for (const ChunkPlace& place : key.chunks) --next_chunk_[place.lane];
+  --key_count_;
+}
+
 }  // namespace phub::client

@@ -51,6 +51,9 @@ class LaneLayout {
   // sequence, a known bin for every chunk, and the right number of chunks.
   absl::StatusOr<std::vector<KeyLayout>> AddKeys(std::span<const KeyPlacementView> keys);
 
+  // Takes the last key back: the next key gets its numbers. REQUIRES: `key` is that key's layout.
+  void RemoveLast(const KeyLayout& key);
+
   std::uint32_t lane_count() const { return static_cast<std::uint32_t>(next_chunk_.size()); }
   std::uint32_t chunk_count(std::uint32_t lane) const { return next_chunk_[lane]; }
   std::uint32_t key_count() const { return key_count_; }

@@ -1,4 +1,4 @@
-// phub_key_*, phub_job_add_keys, and the functions that start rounds.
+// phub_key_*, phub_job_add_keys, phub_job_remove_keys, and the functions that start rounds.
 #include <cstddef>
 #include <vector>
 
@@ -120,6 +120,20 @@ phub_result phub_job_add_keys(phub_job* job, const phub_key_spec* specs, size_t 
     if (specs == nullptr) return NullArgument("phub_job_add_keys", "specs");
     if (keys == nullptr) return NullArgument("phub_job_add_keys", "keys");
     return AddKeys(*job, specs, count, keys);
+  });
+}
+
+phub_result phub_job_remove_keys(phub_job* job, phub_key* const* keys, size_t count,
+                                 phub_error** error) {
+  return Run(job, error, [&] {
+    if (job == nullptr) return NullArgument("phub_job_remove_keys", "job");
+    if (count > 0 && keys == nullptr) return NullArgument("phub_job_remove_keys", "keys");
+    std::vector<phub::Key> given;
+    for (size_t i = 0; i < count; ++i) {
+      if (keys[i] == nullptr) return NullArgument("phub_job_remove_keys", "a key");
+      given.push_back(keys[i]->key);
+    }
+    return job->job.RemoveKeys(given);
   });
 }
 

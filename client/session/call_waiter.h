@@ -27,10 +27,23 @@ class CallWaiter {
     changed_.notify_all();
   }
 
+  // This rank is about to leave: wakes all waits for other ranks, and later ones return at once.
+  void BeginLeaving() {
+    const std::lock_guard lock(mutex_);
+    leaves_ = true;
+    changed_.notify_all();
+  }
+  bool leaves() const {
+    const std::lock_guard lock(mutex_);
+    return leaves_;
+  }
+
   // Starts `count` calls at once: start(i, done), which must call `done` once with the response.
-  // Returns all responses; kAborted for those that had not arrived when the job ended.
+  // Returns all responses; kAborted for those that had not arrived when the job ended, or, if the
+  // call waits for other ranks, when this rank began to leave.
   template <typename Response, typename Start>
-  std::vector<absl::StatusOr<Response>> AwaitAll(std::size_t count, Start start) {
+  std::vector<absl::StatusOr<Response>> AwaitAll(std::size_t count, Start start,
+                                                 bool waits_for_ranks = false) {
     struct Answers {
       std::vector<absl::StatusOr<Response>> values;
       std::size_t missing = 0;
@@ -45,7 +58,8 @@ class CallWaiter {
         if (--answers->missing == 0) changed_.notify_all();
       });
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return answers->missing == 0 || over_; });
+    changed_.wait(lock,
+                  [&] { return answers->missing == 0 || over_ || (waits_for_ranks && leaves_); });
     return answers->values;  // a copy: late responses still write to the original
   }
 
@@ -88,9 +102,10 @@ class CallWaiter {
   }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;
+  bool leaves_ = false;
 };
 
 }  // namespace phub::client

@@ -53,6 +53,14 @@ Result<std::vector<Key>> Job::AddKeys(std::span<const KeySpec> specs) {
   return keys;
 }
 
+Status Job::RemoveKeys(std::span<const Key> keys) {
+  if (InForkedChild()) return ForkedStatus();
+  std::vector<std::shared_ptr<client::KeyImpl>> states;
+  states.reserve(keys.size());
+  for (const Key& key : keys) states.push_back(key.impl_);
+  return impl_->RemoveKeys(states);
+}
+
 Result<Key> Job::AddKey(std::string_view name, ElementType type, std::uint64_t element_count,
                         const Optimizer& optimizer, const KeyOptions& options) {
   const KeySpec spec{.name = std::string(name),

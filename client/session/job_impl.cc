@@ -44,8 +44,6 @@ std::uint64_t JobImpl::iteration() const {
   return LeastIteration();
 }
 
-std::string JobImpl::transports() const { return lanes_->Transports(); }
-
 IterationOutcome JobImpl::last_iteration() const {
   const IterationDecider::Outcome outcome = engine_->outcome();
   return {.decided = outcome.decided,
@@ -147,6 +145,7 @@ Status JobImpl::Drain() {
 }
 
 Status JobImpl::Leave() {
+  calls_.waiter().BeginLeaving();  // RemoveKeys may hold the lock until other ranks call it
   const std::lock_guard calls(calls_mutex_);
   if (left_) return leave_status_;
   left_ = true;

@@ -12,8 +12,8 @@
 //   first_verdict.h  agrees with the other ranks on the reason of the job's end
 //   engine_thread.h  moves the bytes
 // This object owns them and decides how the job ends. Its functions are in job_impl.cc (state,
-// ending), job_start.cc (joining), job_keys.cc (adding keys) and job_checkpoint.cc (SaveCheckpoint,
-// LoadCheckpoint).
+// ending), job_start.cc (joining), job_keys.cc (adding keys), job_removal.cc (removing keys) and
+// job_checkpoint.cc (SaveCheckpoint, LoadCheckpoint).
 //
 // Threads: callers, the engine's thread (EngineListener), and threads of the watch and of the
 // channels (RackWatch::Owner).
@@ -107,9 +107,10 @@ class JobImpl final : public EngineListener,
   bool resumed() const { return resume_.resumed; }
   std::uint64_t iteration() const;
   IterationOutcome last_iteration() const;
-  std::string transports() const;
+  std::string transports() const { return lanes_->Transports(); }
 
   Result<std::vector<std::shared_ptr<KeyImpl>>> AddKeys(std::span<const KeySpec> specs);
+  Status RemoveKeys(std::span<const std::shared_ptr<KeyImpl>> keys);  // job_removal.cc
   Status Barrier();
   Result<std::uint64_t> SaveCheckpoint(const std::string& directory);
   Result<std::uint64_t> LoadCheckpoint(const std::string& directory);

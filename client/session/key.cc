@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <utility>
+#include <variant>
 
 #include "client/session/fork.h"
 #include "client/session/key_checks.h"
@@ -150,6 +151,8 @@ Status Key::SetHyperParameters(const Optimizer& values) {
   Status status = client::CheckHyperParameters(PlaceOf(*impl_), values);
   if (status.ok()) status = impl_->job->status();
   if (!status.ok()) return status;
+  // None has no values, and a key without an optimizer may be removed meanwhile.
+  if (std::holds_alternative<None>(values)) return Status();
   const wire::HyperParameters record = client::HyperParametersOf(values);
   for (const optimizer::Field& field : optimizer::kFields) {
     const double now = record.*field.value;

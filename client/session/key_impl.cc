@@ -68,6 +68,9 @@ std::uint64_t KeyImpl::pushed_iteration() const {
 Result<std::uint64_t> KeyImpl::Begin(Command command, std::uint64_t job_iteration_after) {
   std::unique_lock lock(mutex_);
   if (!job->status().ok()) return Verdict("was about to be pushed in");
+  if (removed_)
+    return Status(StatusCode::kFailedPrecondition,
+                  fmt::format("{}: the key was removed with RemoveKeys", Place()));
   if (!Done(last_ticket_))
     return Status(StatusCode::kFailedPrecondition,
                   fmt::format("{}: iteration {} is still in flight; wait for its handle before "
@@ -253,6 +256,39 @@ bool KeyImpl::WaitIdle(std::chrono::steady_clock::time_point deadline) {
   Block(lock, deadline, [&] { return Test(last_ticket_); });
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
   return Done(last_ticket_);
+}
+
+// A call of Cancel() that has not been answered still sends a command for the key.
+Status KeyImpl::BeginRemoval() {
+  const std::lock_guard lock(mutex_);
+  if (removed_)
+    return Status(StatusCode::kFailedPrecondition,
+                  fmt::format("{}: the key was removed before", Place()));
+  if (!Done(last_ticket_) || cancels_asked_ > cancels_answered_)
+    return Status(StatusCode::kFailedPrecondition,
+                  fmt::format("{}: iteration {} is still in flight; wait for its handle before "
+                              "RemoveKeys",
+                              Place(), iteration.load(std::memory_order_relaxed) + 1));
+  removed_ = true;
+  return Status();
+}
+
+void KeyImpl::CancelRemoval() {
+  const std::lock_guard lock(mutex_);
+  removed_ = false;
+}
+
+bool KeyImpl::AwaitRemoved() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return engine_removed_ || job->ended(); });
+  return engine_removed_;
+}
+
+// Notifies with the lock: the key may be destroyed as soon as a thread finds it removed.
+void KeyImpl::OnRemoved() {
+  const std::lock_guard lock(mutex_);
+  engine_removed_ = true;
+  changed_.notify_all();
 }
 
 void KeyImpl::WakeAll() {

@@ -87,6 +87,13 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   // Waits until no round is in flight. False: the deadline passed or the job ended before.
   bool WaitIdle(std::chrono::steady_clock::time_point deadline);
 
+  // Refuses all later rounds. An error, and nothing changes, if a round is in flight or the key was
+  // removed.
+  Status BeginRemoval();
+  void CancelRemoval();  // the daemons have refused it
+  // Waits until the engine does not use the key any more. False: the job has ended before.
+  bool AwaitRemoved();
+
   // Reports a round to a queue, once, when Test(ticket) is true. `one` has one element.
   void Watch(WatchedRounds one);
   // Wakes all waiting threads. Called after JobImpl::ended() became true.
@@ -96,6 +103,7 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   void OnSent(bool all) override { trace.Sent(all); }
   void OnRoundComplete(std::uint64_t ticket, Iteration iteration, bool skipped) override;
   void OnCancelAnswered(std::uint64_t ticket, bool withdrawn) override;
+  void OnRemoved() override;
 
   const std::shared_ptr<KeyOwner> job;  // owns this key, too, until the rank leaves
   const KeyIndex index;
@@ -129,6 +137,8 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   // job_iteration_ after the round in flight. Written only before the round starts, when it is
   // withdrawn, or by the engine's thread, which reads it without the lock.
   std::uint64_t job_iteration_after_;
+  bool removed_ = false;         // BeginRemoval() was called
+  bool engine_removed_ = false;  // the engine does not have the key any more
   std::uint64_t last_ticket_ = 0;
   const char* last_operation_ = nullptr;  // of last_ticket_; its push was at pushed_at_
   TimeNs pushed_at_ = 0;

@@ -67,4 +67,9 @@ void LaneWays::Register(void* data, std::size_t bytes, transport::ClientLanes::M
   for (const LaneWay& way : ways_) way.lanes->Register(static_cast<std::byte*>(data), bytes, use);
 }
 
+bool LaneWays::registers_memory() const {
+  return std::ranges::any_of(ways_,
+                             [](const LaneWay& way) { return way.lanes->registers_memory(); });
+}
+
 }  // namespace phub::client

@@ -43,6 +43,8 @@ class LaneWays {
   // Registers memory of keys; see ClientLanes::Register().
   void Register(void* data, std::size_t bytes, transport::ClientLanes::MemoryUse use);
 
+  bool registers_memory() const;  // some transport refers to it until the job ends
+
  private:
   const std::string boot_id_;
   std::vector<LaneWay> ways_;

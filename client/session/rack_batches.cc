@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/transport/shm/shm_dial.h"
 
 namespace phub::client {
@@ -35,7 +36,9 @@ bool RackBatches::ReadsDaemonsParameters() const { return calls_.links().size() 
 
 Result<AddedBatch> RackBatches::Add(v1::AddKeysRequest request, std::uint64_t shared_bytes,
                                     bool& is_split) {
-  request.set_batch(next_batch_);
+  request.set_batch(static_cast<std::uint32_t>(batches_.size()));
+  request.set_removals(removals_);
+  const Batch added_batch{.first_key = specs_.size(), .regions_before = CountRegions()};
   const DaemonLink* const sharing = SharingDaemon();
   auto answers =
       calls_.Each<v1::AddKeysResponse>("AddKeys", calls_.All(), [&](DaemonLink& link, auto done) {
@@ -48,12 +51,55 @@ Result<AddedBatch> RackBatches::Add(v1::AddKeysRequest request, std::uint64_t sh
       std::count_if(answers.begin(), answers.end(), [](const auto& one) { return one.ok(); }));
   Result<AddedBatch> batch = Agree(request, shared_bytes, std::move(answers));
   if (batch.ok()) {
-    ++next_batch_;
+    batches_.push_back(added_batch);
     specs_.insert(specs_.end(), request.keys().begin(), request.keys().end());
   } else if (added > 0) {
     is_split = true;
   }
   return batch;
+}
+
+std::vector<std::uint32_t> RackBatches::CountRegions() const {
+  std::vector<std::uint32_t> counts;
+  for (const std::unique_ptr<DaemonLink>& link : calls_.links())
+    counts.push_back(link->regions->count());
+  return counts;
+}
+
+// Like a barrier, it ends with the job. A repeated call of a removal that is complete succeeds.
+Status RackBatches::Remove(std::uint32_t first_batch, bool& is_split) {
+  PHUB_CHECK(first_batch < batches_.size(), "batch={} batches={}", first_batch, batches_.size());
+  v1::RemoveKeysRequest request;
+  request.set_sequence(removals_);
+  request.set_first_batch(first_batch);
+  request.set_batches(static_cast<std::uint32_t>(batches_.size()));
+  const auto answers = calls_.Each<v1::RemoveKeysResponse>(
+      "RemoveKeys", calls_.All(),
+      [&](DaemonLink& link, auto done) {
+        v1::RemoveKeysRequest mine = request;
+        mine.set_session_id(link.joined.session_id());
+        link.channel->Call<rpc::RemoveKeys>(mine, /*timeout=*/0, std::move(done));
+      },
+      /*patient=*/nullptr, /*waits_for_ranks=*/true);
+  if (calls_.waiter().leaves())
+    return Status(StatusCode::kCancelled,
+                  fmt::format("rank {} leaves job {} while RemoveKeys waits for other ranks",
+                              job_.rank(), job_.name()));
+  const auto failed = std::ranges::find_if(answers, [](const auto& one) { return !one.ok(); });
+  if (failed != answers.end()) {
+    is_split = std::ranges::any_of(answers, [](const auto& one) { return one.ok(); });
+    const auto daemon = static_cast<std::size_t>(failed - answers.begin());
+    return calls_.StatusOf(job_, "RemoveKeys", *calls_.links()[daemon], failed->status());
+  }
+  const Batch& first = batches_[first_batch];
+  for (std::size_t i = 0; i < calls_.links().size(); ++i) {
+    transport::SharedRegions& regions = *calls_.links()[i]->regions;
+    regions.RemoveLast(regions.count() - first.regions_before[i]);
+  }
+  specs_.resize(first.first_key);
+  batches_.resize(first_batch);
+  ++removals_;
+  return Status();
 }
 
 Result<AddedBatch> RackBatches::Agree(const v1::AddKeysRequest& request, std::uint64_t shared_bytes,

@@ -33,6 +33,10 @@ class RackBatches {
   // The job must then end.
   Result<AddedBatch> Add(v1::AddKeysRequest request, std::uint64_t shared_bytes, bool& is_split);
 
+  // Removes that batch and all later ones. Waits for every rank. is_split: as above. kCancelled:
+  // this rank began to leave, and does not know whether the daemons have removed them.
+  Status Remove(std::uint32_t first_batch, bool& is_split);
+
   // The daemon that this rank shares memory with: the first one with shared lanes, or null.
   const DaemonLink* SharingDaemon() const;
   // True if this rank reads shared parameters in place instead of holding a copy.
@@ -49,7 +53,14 @@ class RackBatches {
   RackCalls& calls_;
   const bool restart_;
   const RackLanes* lanes_ = nullptr;
-  std::uint32_t next_batch_ = 0;
+  struct Batch {
+    std::size_t first_key = 0;
+    std::vector<std::uint32_t> regions_before;  // [daemon]: in its table of shared memory
+  };
+  std::vector<std::uint32_t> CountRegions() const;
+
+  std::vector<Batch> batches_;
+  std::uint32_t removals_ = 0;  // calls of RemoveKeys that succeeded
   std::vector<v1::KeySpec> specs_;
 };
 

@@ -45,10 +45,12 @@ class RackCalls {
   // Calls each of these daemons, start(link, done), all at once. Repeats the call where control
   // cannot be reached or is too busy (common/rpc/outage.h), under every policy: as long as the job
   // runs, and `patient(link)` if given. A dead daemon ends the job, which ends the wait.
+  // waits_for_ranks: so does this rank when it leaves; see CallWaiter::BeginLeaving.
   template <typename Response, typename Start>
   std::vector<absl::StatusOr<Response>> Each(
       const char* call, std::span<DaemonLink* const> links, Start start,
-      const std::function<bool(const DaemonLink&)>& patient = nullptr);
+      const std::function<bool(const DaemonLink&)>& patient = nullptr,
+      bool waits_for_ranks = false);
 
   // The error of a failed call for the caller: the job's verdict if there is one, since it explains
   // more than the interrupted call. A daemon that has ended the job may refuse a call before its
@@ -83,7 +85,7 @@ class RackCalls {
 template <typename Response, typename Start>
 std::vector<absl::StatusOr<Response>> RackCalls::Each(
     const char* call, std::span<DaemonLink* const> links, Start start,
-    const std::function<bool(const DaemonLink&)>& patient) {
+    const std::function<bool(const DaemonLink&)>& patient, bool waits_for_ranks) {
   Outage outage(*this, call);
   const WaitingCalls::Mark mark(waiting_, call);
   std::vector<absl::StatusOr<Response>> answers(links.size(), absl::UnavailableError("not asked"));
@@ -91,7 +93,9 @@ std::vector<absl::StatusOr<Response>> RackCalls::Each(
   std::iota(asked.begin(), asked.end(), 0);
   while (!asked.empty()) {
     auto arrived = waiter_.AwaitAll<Response>(
-        asked.size(), [&](std::size_t i, auto done) { start(*links[asked[i]], std::move(done)); });
+        asked.size(), [&](std::size_t i, auto done) { start(*links[asked[i]], std::move(done)); },
+        waits_for_ranks);
+    if (waits_for_ranks && waiter_.leaves()) return arrived;
     std::vector<std::size_t> unreached;
     for (std::size_t i = 0; i < asked.size(); ++i) {
       const bool again =

@@ -68,6 +68,8 @@ class ProbePairResponse;
 class Rack;
 class RacksInfo;
 class ReadSnapshotRequest;
+class RemoveKeysRequest;
+class RemoveKeysResponse;
 class ReportDumpRequest;
 class ReportDumpResponse;
 class ReportSavedStateRequest;
@@ -95,6 +97,8 @@ struct Join : Rpc<"/phub.v1.Session/Join", v1::JoinRequest, v1::JoinResponse, kT
 struct Commit : Rpc<"/phub.v1.Session/Commit", v1::CommitRequest, v1::CommitResponse, kTenant> {};
 struct AddKeys : Rpc<"/phub.v1.Session/AddKeys", v1::AddKeysRequest, v1::AddKeysResponse, kTenant> {
 };
+struct RemoveKeys
+    : Rpc<"/phub.v1.Session/RemoveKeys", v1::RemoveKeysRequest, v1::RemoveKeysResponse, kTenant> {};
 struct OpenLanes
     : Rpc<"/phub.v1.Session/OpenLanes", v1::OpenLanesRequest, v1::OpenLanesResponse, kTenant> {};
 struct Barrier : Rpc<"/phub.v1.Session/Barrier", v1::BarrierRequest, v1::BarrierResponse, kTenant> {
@@ -115,8 +119,8 @@ struct ReportDump
     : Rpc<"/phub.v1.Session/ReportDump", v1::ReportDumpRequest, v1::ReportDumpResponse, kTenant> {};
 
 // The unary and client-streaming RPCs that a worker's channel calls: one response each.
-using SessionCalls = List<GetRack, Join, Commit, AddKeys, OpenLanes, Barrier, Leave, GetVersions,
-                          LoadState, GetLoadedState, ReportDump>;
+using SessionCalls = List<GetRack, Join, Commit, AddKeys, RemoveKeys, OpenLanes, Barrier, Leave,
+                          GetVersions, LoadState, GetLoadedState, ReportDump>;
 using Session = Joined<SessionCalls, List<Attend>>::Type;
 
 // ---- phub.v1.Peer: daemons of other racks ------------------------------------------------------

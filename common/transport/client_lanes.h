@@ -78,6 +78,8 @@ class ClientLanes {
   // or parameters are received into it. The default does nothing.
   enum class MemoryUse : std::uint8_t { kSend, kReceive };
   virtual void Register(std::byte* /*data*/, std::size_t /*bytes*/, MemoryUse /*use*/) {}
+  // Whether Register() refers to memory until the job ends.
+  virtual bool registers_memory() const { return false; }
 };
 
 struct ClientLaneProvider {

@@ -19,6 +19,7 @@ struct KeyBatch;         // server/core/job_shard.h: keys and chunks to be added
 struct StallReport;      // server/core/job_shard.h: filled by the core loop, read by control
 struct VersionReport;    // the same
 struct RoundTrace;       // server/core/round_trace.h
+struct KeyRemoval;       // server/core/key_removal.h
 struct CheckpointImage;  // server/core/job_shard.h: a snapshot or loaded checkpoint of a shard
 
 // Control -> core loop. Executed in order. The loop counts them in CoreCounters::commands_done
@@ -27,7 +28,10 @@ struct Command {
   enum class Kind : std::uint8_t {
     kNone,
     kAddJob,      // shard
-    kAddKeys,     // shard, batch (owned by control, valid as long as the shard)
+    kAddKeys,     // shard, batch (owned by control, valid as long as the shard has the keys)
+    kRemoveKeys,  // shard, removal (owned by control, valid until the event or the job's end):
+                  // answered by kKeysRemoved. REQUIRES: the keys are collective; no image of the
+                  // shard was made whose command has not been executed
     kAttachLane,  // shard, owner, connection (owned by control, valid until the kLaneClosed event),
                   // transport_index. For a worker's lane also staging (slots_per_lane *
                   // chunk_bytes, owned by control, valid until the lane is closed)
@@ -52,6 +56,7 @@ struct Command {
   Rank rank{};
   JobShard* shard = nullptr;
   KeyBatch* batch = nullptr;
+  const KeyRemoval* removal = nullptr;
   StallReport* report = nullptr;
   VersionReport* versions = nullptr;
   CheckpointImage* image = nullptr;
@@ -89,6 +94,7 @@ enum class FaultCode : std::uint8_t {
   kDecision,                 // decision about an iteration that is not summed, or an invalid one
   kDecisionMismatch,         // two ranks decided differently about one iteration
   kNotInPlan,                // a rack sent a message that the job's plan does not allow
+  kKeyInUse,                 // rank uses a key, or its memory, that every rank asked to remove
 };
 const char* ToString(FaultCode code);
 
@@ -97,9 +103,9 @@ const char* ToString(FaultCode code);
 // Lanes that are attached, or closed without control knowing it: each has one event left.
 inline constexpr std::size_t kLanesUnreportedMax = 65536;
 inline constexpr std::size_t kReportsUntakenMax = 8192;  // kStallsReported, kVersionsReported
-// A fault, a sum that is not finite, the end of the job, and its snapshot. A second snapshot may
-// begin before the event of a dropped one is taken.
-inline constexpr std::size_t kEventsPerShardMax = 5;
+// A fault, a sum that is not finite, the end of the job, removed keys, and its snapshot. A second
+// snapshot may begin before the event of a dropped one is taken.
+inline constexpr std::size_t kEventsPerShardMax = 6;
 
 // Core loop -> control.
 struct Event {
@@ -113,6 +119,7 @@ struct Event {
     kSnapshotTaken,     // shard, image: complete, or image->missed
     kNonFinite,         // shard, source (nobody if the sum overflowed), key, iteration; only for
                         // the first such sum of the shard
+    kKeysRemoved,       // shard, removal: the loop and its transports do not refer to the keys
     kJobEnded,          // shard: control may free it
   };
   Kind kind = Kind::kNone;
@@ -125,6 +132,7 @@ struct Event {
   KeyIndex key{};
   Iteration iteration{};
   JobShard* shard = nullptr;
+  const KeyRemoval* removal = nullptr;
   StallReport* report = nullptr;
   VersionReport* versions = nullptr;
   CheckpointImage* image = nullptr;

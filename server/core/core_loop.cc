@@ -7,6 +7,7 @@
 
 #include "common/base/owner_thread.h"
 #include "server/core/exchange/exchange_invariants.h"
+#include "server/core/key_remover.h"
 #include "server/core/loop/keep_alives.h"
 #include "server/core/loop/lanes.h"
 #include "server/core/loop/outbox.h"
@@ -64,7 +65,8 @@ struct CoreLoop::Impl {
   Rounds rounds{loop, outbox, turns, replies, exchanges};
   Intake intake{rounds.stages()};
   Reports reports{loop, outbox};
-  Orders orders{loop, queues.commands, outbox, lanes, turns, reports};
+  KeyRemover remover{loop, outbox, turns};
+  Orders orders{loop, queues.commands, outbox, lanes, turns, reports, remover};
   KeepAlives keep_alives;
   OwnerThread owner;
   bool busy = false;  // the run before this one had work
@@ -104,6 +106,7 @@ bool CoreLoop::RunOnce() {
   loop.intake.RelieveAfterLosses();
   worked |= loop.FlushBacklogs();  // replies that found no room before
   worked |= loop.reports.AdvanceSnapshots();
+  loop.remover.Advance();
   loop.keep_alives.EndRun();
   loop.orders.RetireEndedShards();
   loop.outbox.Flush();

@@ -208,6 +208,7 @@ struct Lane {
   std::uint32_t staged_in_place = 0;  // gradients staged in shared memory, without a slot
   // Replies: a window, and a bit for each chunk whose reply found the window full.
   std::uint32_t replies_posted = 0;
+  std::uint32_t replies_draining = 0;  // those posted before JobShard::removal began
   std::uint32_t replies_pending = 0;
   std::uint64_t* pending_reply = nullptr;     // bit per chunk: the current version
   std::uint64_t* pending_previous = nullptr;  // bit per chunk: the version before it
@@ -241,8 +242,7 @@ struct KeyBatch {
 
 // State of a shard's chunks: a snapshot that is taken, or a checkpoint that is loaded. Created by
 // control; the core loop uses it from kTakeSnapshot or kLoadCheckpoint until the command's end (see
-// commands.h). For chunks whose home is another rack it has only numbers: the home saves and loads
-// them.
+// commands.h). Chunks whose home is another rack have only numbers here; the home has the data.
 struct CheckpointImage {
   struct ChunkImage {
     std::byte* parameters = nullptr;  // in parameter_type
@@ -316,8 +316,10 @@ struct JobShard {
   Conflict conflict;                 // if ranks disagree: what they sent
   ShardIteration iteration;
   CheckpointImage* snapshot = nullptr;          // being taken
+  std::uint32_t snapshot_chunks = 0;            // its chunks that were not removed meanwhile
   CheckpointImage* loaded = nullptr;            // rounds of kLoad put it in place
   RoundTrace* trace = nullptr;                  // null: rounds are not traced
+  const KeyRemoval* removal = nullptr;          // its keys are unlinked, their replies drain
   exchange::ShardExchange* exchange = nullptr;  // null: the job does not span racks
   std::uint64_t memory_bytes = 0;               // what admission charges, without batches
   ShardMetrics metrics;                         // written by the core loop, read by any thread

@@ -8,13 +8,14 @@
 namespace phub::server {
 
 Orders::Orders(LoopContext& loop, SpscQueue<Command>& commands, Outbox& outbox, Lanes& lanes,
-               Turns& turns, Reports& reports)
+               Turns& turns, Reports& reports, KeyRemover& remover)
     : loop_(loop),
       commands_(commands),
       outbox_(outbox),
       lanes_(lanes),
       turns_(turns),
-      reports_(reports) {}
+      reports_(reports),
+      remover_(remover) {}
 
 bool Orders::Execute() {
   Command command;
@@ -34,6 +35,7 @@ void Orders::Execute(const Command& command) {
   switch (command.kind) {
     case Command::Kind::kAddJob: return AddJob(shard);
     case Command::Kind::kAddKeys: return AddKeys(shard, *command.batch);
+    case Command::Kind::kRemoveKeys: return remover_.Begin(shard, *command.removal);
     case Command::Kind::kAttachLane: return lanes_.Attach(command);
     case Command::Kind::kRankLeft: return departed::OnRankLeft(outbox_, shard, command.rank);
     case Command::Kind::kReportStalls: return reports_.ReportStalls(shard, *command.report);
@@ -59,6 +61,7 @@ void Orders::AddJob(JobShard& shard) {
 }
 
 void Orders::AddKeys(JobShard& shard, KeyBatch& batch) {
+  PHUB_CHECK(shard.removal == nullptr || !shard.live());
   PHUB_CHECK(shard.key_count + batch.keys.size() <= kKeysPerJobMax);
   PHUB_CHECK(shard.chunk_count + batch.chunks.size() <= kChunksPerShardMax);
   for (ShardKey& key : batch.keys) {
@@ -83,6 +86,7 @@ void Orders::EndJob(JobShard& shard) {
   PHUB_CHECK(!shard.ending);
   shard.ending = true;
   reports_.DropSnapshot(shard);
+  remover_.Drop(shard);
   some_shard_ends_ = true;
   lanes_.CloseAll(shard);
 }

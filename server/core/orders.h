@@ -5,6 +5,7 @@
 
 #include "common/base/spsc_queue.h"
 #include "server/core/commands.h"
+#include "server/core/key_remover.h"
 #include "server/core/loop/context.h"
 #include "server/core/loop/lanes.h"
 #include "server/core/loop/outbox.h"
@@ -18,7 +19,7 @@ inline constexpr std::size_t kCommandsPerRun = 64;  // bounds the work of one ru
 class Orders {
  public:
   Orders(LoopContext& loop, SpscQueue<Command>& commands, Outbox& outbox, Lanes& lanes,
-         Turns& turns, Reports& reports);
+         Turns& turns, Reports& reports, KeyRemover& remover);
 
   // Executes waiting commands. True if there were any.
   bool Execute();
@@ -38,6 +39,7 @@ class Orders {
   Lanes& lanes_;
   Turns& turns_;
   Reports& reports_;
+  KeyRemover& remover_;
   bool some_shard_ends_ = false;
 };
 

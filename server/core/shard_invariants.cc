@@ -69,7 +69,7 @@ void CheckSnapshot(const JobShard& shard) {
   const CheckpointImage* const image = shard.snapshot;
   if (image == nullptr) return;
   std::uint32_t left = 0;
-  for (std::uint32_t i = 0; i < image->chunk_count; ++i) {
+  for (std::uint32_t i = 0; i < shard.snapshot_chunks; ++i) {
     const bool ready = image->chunks[i].ready.load(std::memory_order_relaxed);
     left += shard.chunks()[i]->IsSaved() && !ready;
   }
@@ -120,6 +120,8 @@ void CheckLane(const JobShard& shard, Rank rank) {
              lane.slots_used);
   PHUB_CHECK(lane.replies_posted <= shard.config.replies_per_lane_max, "S6 rank={} posted={}",
              rank.value, lane.replies_posted);
+  PHUB_CHECK(lane.replies_draining <= lane.replies_posted, "S6 rank={} draining={} posted={}",
+             rank.value, lane.replies_draining, lane.replies_posted);
   PHUB_CHECK(lane.credits_waiting.size() <= lane.slot_chunk.size(), "S6 rank={} credits={}",
              rank.value, lane.credits_waiting.size());
   if (lane.state == Lane::State::kAbsent) {

@@ -71,6 +71,9 @@ constexpr Help kHelp[] = {
     {"jobs_evicted", "Jobs that an administrator ended."},
     {"key_batches", "Batches of keys that were accepted."},
     {"keys_added", "Keys that were added to jobs."},
+    {"keys_removed", "Keys that jobs have removed."},
+    {"key_removals", "Calls of RemoveKeys that every rank of a job has made."},
+    {"key_removals_refused", "Calls of RemoveKeys that were refused."},
     {"keys_refused", "Batches of keys that were refused."},
     // Control: lanes and shared memory.
     {"lanes_granted", "Granted permissions to open a data lane."},

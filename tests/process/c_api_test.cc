@@ -113,6 +113,50 @@ TEST_F(CApi, BundlesBroadcastsTheCallersMemoryAndCheckpoints) {
   EXPECT_EQ(phub_job_barrier(job.get(), error_.Out()), PHUB_OK) << error_.message();
 }
 
+TEST_F(CApi, CollectiveKeysAreRemovedOnEveryRankAndAddedAgain) {
+  JoinBoth("removes");
+  phub_key_spec spec;
+  phub_key_spec_init(&spec, sizeof(spec));
+  spec.name = "scratch";
+  spec.element_count = kElements;
+  spec.collective = 1;
+  for (int i = 1; i <= 3; ++i) {
+    KeyPointer scratch[2];
+    HandlePointer handles[2];
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      phub_key* key = nullptr;
+      ASSERT_EQ(phub_job_add_keys(jobs_[rank].get(), &spec, 1, &key, error_.Out()), PHUB_OK)
+          << error_.message();
+      scratch[rank].reset(key);
+      handles[rank] = Push(key, static_cast<float>(i));
+    }
+    for (const HandlePointer& handle : handles)
+      ASSERT_EQ(phub_handle_wait(handle.get(), kPatience, error_.Out()), PHUB_OK);
+    EXPECT_THAT(ParametersOf(scratch[1].get()), Each(2.0f * static_cast<float>(i)));
+    std::vector<std::thread> ranks;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([this, rank, key = scratch[rank].get()] {
+        Error error;
+        EXPECT_EQ(phub_job_remove_keys(jobs_[rank].get(), &key, 1, error.Out()), PHUB_OK)
+            << error.message();
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    phub_handle* handle = nullptr;
+    EXPECT_EQ(phub_key_push_pull(scratch[0].get(), &handle, error_.Out()),
+              PHUB_FAILED_PRECONDITION);
+    EXPECT_THAT(error_.message(), HasSubstr("removed with RemoveKeys"));
+  }
+  phub_key* const weight = keys_[0].get();
+  EXPECT_EQ(phub_job_remove_keys(jobs_[0].get(), &weight, 1, error_.Out()),
+            PHUB_FAILED_PRECONDITION);
+  EXPECT_THAT(error_.message(), HasSubstr("key fc1.weight of job removes is not collective"));
+  phub_key* const missing = nullptr;
+  EXPECT_EQ(phub_job_remove_keys(jobs_[0].get(), &missing, 1, error_.Out()), PHUB_INVALID_ARGUMENT);
+  EXPECT_EQ(phub_job_remove_keys(jobs_[0].get(), nullptr, 1, error_.Out()), PHUB_INVALID_ARGUMENT);
+  EXPECT_EQ(phub_job_remove_keys(nullptr, nullptr, 0, error_.Out()), PHUB_INVALID_ARGUMENT);
+}
+
 TEST_F(CApi, IterationsAreSkippedOnRequest) {
   phub_job_options options = OptionsOf("skip", 0, 1);
   options.apply = PHUB_APPLY_ITERATION;

@@ -142,6 +142,32 @@ class Training(DaemonTest):
             self.assertTrue(job.last_iteration().last_skipped)
             self.assertEqual(job.last_iteration().skipped, 1)
 
+    def test_collective_keys_are_removed_and_added_again(self) -> None:
+        def rank(number: int) -> None:
+            with self.join(number, 2) as job:
+                weight = job.add_key("weight", 4)
+                for i in range(3):
+                    keys = job.add_keys(
+                        phub.KeySpec(name, 1000 + i, collective=True) for name in ("a", "b")
+                    )
+                    for key in keys:
+                        key.gradients[:] = i + number
+                        key.push_pull().wait(PATIENCE_S)
+                        np.testing.assert_array_equal(key.parameters, 2 * i + 1)
+                    if i == 0:
+                        with self.assertRaisesRegex(phub.FailedPrecondition, "without key b"):
+                            job.remove_keys(keys[:1])
+                    kept = keys[0].parameters
+                    job.remove_keys(keys)
+                    with self.assertRaisesRegex(phub.FailedPrecondition, "was removed"):
+                        keys[0].push_pull()
+                    np.testing.assert_array_equal(kept, 2 * i + 1)
+                with self.assertRaisesRegex(phub.FailedPrecondition, "is not collective"):
+                    job.remove_keys([weight])
+                job.barrier()
+
+        on_ranks(2, rank)
+
     def test_collective_keys_are_outside_iterations(self) -> None:
         with self.join(apply="iteration") as job:
             weight = job.add_key("weight", 4, optimizer=phub.Sgd(1.0))

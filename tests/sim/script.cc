@@ -271,6 +271,7 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
   DrawPolicy(random, job);
   DrawApply(random, job);
   DrawTraining(random, job);
+  DrawRemovals(random, job);
   ComputeExpected(job);
   return job;
 }
@@ -296,10 +297,12 @@ std::string Describe(const JobScript& job) {
   std::string text = fmt::format(
       "job={} fate={} culprit={}@{} ranks={} racks={} plan={} chunk_bytes={} slots={} wait={} "
       "restart={} crashes={} "
-      "lockstep={} apply_iteration={} clip_norm={} skip_nonfinite={} iterations={} keys=[",
+      "lockstep={} apply_iteration={} clip_norm={} skip_nonfinite={} iterations={} "
+      "removals={} keys=[",
       job.name, ToString(job.fate), job.culprit, job.culprit_iteration, job.world_size, job.racks,
       job.plan, job.chunk_bytes, job.slots_per_lane, job.wait_policy, job.restart, job.crashes,
-      job.lockstep, job.apply_iteration, job.clip_norm, job.skip_nonfinite, job.iterations);
+      job.lockstep, job.apply_iteration, job.clip_norm, job.skip_nonfinite, job.iterations,
+      job.removals);
   for (const KeyScript& key : job.keys) {
     text += fmt::format("{}:{} {} {} {}{} ", key.name, key.element_count, ToString(key.movement),
                         key.gradients == GradientKind::kLanes ? "lanes" : "hash",

@@ -98,6 +98,8 @@ struct JobScript {
   bool lockstep = false;                // all keys of t before any key of t+1
   std::uint32_t cancel_chance = 0;      // per million pushes: try to cancel the push at once
   std::uint32_t iterations = 1;
+  // How often the last batch, of collective keys, is removed after all its rounds, and added again.
+  std::uint32_t removals = 0;
   std::vector<KeyScript> keys;
   Fate fate = Fate::kCompletes;
   std::uint32_t culprit = 0;            // the rank that causes the fate
@@ -118,6 +120,10 @@ struct JobScript {
 
 // Draws a job; `fate` decides whether and how it fails.
 JobScript DrawJob(SeededRandom& random, std::string name, Fate fate);
+
+// Draws JobScript::removals. Takes a copy of the generator, so that the seed's other decisions do
+// not change. REQUIRES: everything else is drawn.
+void DrawRemovals(SeededRandom random, JobScript& job);
 
 // The racks that a job spans, and how they exchange.
 struct RackPlanScript {

@@ -80,6 +80,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t streams_broken() const { return streams_broken_; }
   std::uint64_t keys_resumed() const { return keys_resumed_; }
   std::uint64_t collective_rounds() const { return collective_rounds_; }
+  std::uint64_t keys_removed() const { return removed_keys_.size(); }
   std::uint64_t keys_resumed_back() const { return keys_resumed_back_; }
   const std::string& SessionAt(std::size_t position) const {
     return links_[position]->joined.session_id();
@@ -113,6 +114,7 @@ class SimWorker final : public client::EngineListener {
     std::uint32_t first_lane = 0;
     bool shared = false;  // all lanes are in shared memory
     std::shared_ptr<transport::SharedRegions> regions;
+    std::vector<std::uint32_t> regions_before;  // [batch]: in `regions`
     bool attended = false;
     TimeNs last_heard = 0;
     TimeNs vouched_at = 0;  // when its lanes last showed that it is alive
@@ -204,6 +206,9 @@ class SimWorker final : public client::EngineListener {
   void StartRound(Key& key);
   void Resume(Key& key, const client::KeyResume& resume);
   void CheckRound(Key& key);
+  bool MayRemoveKeys() const;
+  void RemoveLastBatch();
+  void OnKeysRemoved(std::uint32_t batch);
   void LeaveInOrder();
   void Stop();
   void Submit(const client::Command& command);
@@ -235,6 +240,10 @@ class SimWorker final : public client::EngineListener {
   State state_ = State::kJoining;
   bool lanes_opened_ = false;
   std::uint32_t next_batch_ = 0;
+  std::uint32_t removals_done_ = 0;
+  bool removing_ = false;  // until the batch is added again
+  std::vector<std::unique_ptr<Key>> removed_keys_;
+  std::vector<std::unique_ptr<client::KeyBatch>> removed_batches_;
   std::uint64_t heartbeat_sequence_ = 0;
   DurationNs liveness_timeout_ = 0;
   TimeNs verdict_at_ = 0;

@@ -231,6 +231,7 @@ std::uint64_t SimWorker::ElementCount(const KeyScript& key) const {
 v1::AddKeysRequest SimWorker::NextBatch() const {
   v1::AddKeysRequest request;
   request.set_batch(next_batch_);
+  request.set_removals(removals_done_);
   for (std::size_t i = 0; i < script_.keys.size(); ++i) {
     const KeyScript& key = script_.keys[i];
     if (key.batch != next_batch_) continue;
@@ -322,6 +323,8 @@ void SimWorker::OnKeysAdded() {
 }
 
 void SimWorker::StartTraining() {
+  removing_ = false;
+  if (state_ == State::kTraining) return;  // a removed batch was added again
   state_ = State::kTraining;
   for (const auto& key : keys_) {
     if (key->index < plan_.keys.size() && plan_.keys[key->index].version.value > 0) {

@@ -111,6 +111,8 @@ std::uint64_t SimWorker::PlanMemory(const v1::AddKeysRequest& request) {
 // Returns false if the daemon no longer provides the memory.
 bool SimWorker::FetchMemory(Link& link, std::uint32_t batch) {
   if (&link == SharingLink()) batch_memory_.resize(batch + 1);
+  link.regions_before.resize(batch);
+  link.regions_before.push_back(link.regions->count());
   if (link.placed.shared_nonce().empty()) return true;
   if (!link.daemon.alive()) return false;
   wire::SharedBatchRequest request{.batch = batch,

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "common/optimizer/message_fields.h"
-#include "tests/sim/sim_worker.h"
+#include "tests/sim/sim_worker_calls.h"
 #include "tests/sim/sim_worker_key.h"
 
 namespace phub::sim {
@@ -44,7 +44,10 @@ bool SimWorker::Train() {
     }
     all_done &= !key.active && key.completed == script_.iterations;
   }
-  if (all_done) {
+  if (removing_) return worked;
+  if (removals_done_ < script_.removals) {
+    if (MayRemoveKeys()) RemoveLastBatch();
+  } else if (all_done) {
     if (engine_->job_iteration() != IterationsOf(script_)) {
       mistake_ = fmt::format("{} rank {} is at iteration {}, not {}", script_.name, rank_,
                              engine_->job_iteration(), IterationsOf(script_));
@@ -52,6 +55,53 @@ bool SimWorker::Train() {
     LeaveInOrder();
   }
   return worked;
+}
+
+// All rounds of the last batch are complete and checked here.
+bool SimWorker::MayRemoveKeys() const {
+  return std::ranges::all_of(keys_, [&](const auto& key) {
+    return script_.keys[key->index].batch + 1 < next_batch_ ||
+           (!key->active && !key->arrived && key->completed == script_.iterations);
+  });
+}
+
+// The other keys go on meanwhile.
+void SimWorker::RemoveLastBatch() {
+  removing_ = true;
+  const std::uint32_t batch = next_batch_ - 1;
+  v1::RemoveKeysRequest request;
+  request.set_sequence(removals_done_);
+  request.set_first_batch(batch);
+  request.set_batches(next_batch_);
+  CallAll<v1::RemoveKeysResponse>(
+      "remove keys",
+      [&](Link& link, auto done) {
+        v1::RemoveKeysRequest mine = request;
+        mine.set_session_id(link.joined.session_id());
+        link.channel->Call<rpc::RemoveKeys>(mine, /*timeout=*/0, std::move(done));
+      },
+      [](Link&, const v1::RemoveKeysResponse&) {}, [this, batch] { OnKeysRemoved(batch); });
+}
+
+void SimWorker::OnKeysRemoved(std::uint32_t batch) {
+  for (const auto& link : links_) {
+    if (link->regions == nullptr) continue;
+    link->regions->RemoveLast(link->regions->count() - link->regions_before[batch]);
+  }
+  batch_memory_.resize(std::min<std::size_t>(batch_memory_.size(), batch));
+  const std::vector<client::KeyPlan>& plans = batches_.back()->keys;
+  for (auto plan = plans.rbegin(); plan != plans.rend(); ++plan) layout_->RemoveLast(plan->layout);
+  Command remove;
+  remove.kind = Command::Kind::kRemoveKeys;
+  remove.key = plans.front().layout.key;
+  Submit(remove);
+  for (; keys_.size() > remove.key.value; keys_.pop_back())
+    removed_keys_.push_back(std::move(keys_.back()));
+  removed_batches_.push_back(std::move(batches_.back()));
+  batches_.pop_back();
+  next_batch_ = batch;
+  ++removals_done_;
+  AddNextBatch();
 }
 
 bool SimWorker::MayStart(const Key& key) const {

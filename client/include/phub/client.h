@@ -277,6 +277,15 @@ class PHUB_API Job {
                         std::span<const std::uint64_t> tensors, const Optimizer& optimizer,
                         const KeyOptions& options = {});
   Result<std::vector<Key>> AddKeys(std::span<const KeySpec> specs);
+  // Gives back what the job holds for collective keys: memory, quota and names. Every rank makes
+  // the same calls of AddKeys() and RemoveKeys() in the same order. Blocks until every rank has
+  // called it. The keys must be those of one or more of the last calls of AddKeys() that are not
+  // removed yet, without a round in flight; no round of another key may use their memory.
+  // Not over RDMA. If it returns an error and the job still runs, the keys can be used as before;
+  // kCancelled: another thread called Leave(). Afterwards rounds of the keys are refused. Memory
+  // that this rank shares with the daemon stays mapped, and charged to the tenant, until the last
+  // copy of the Key is destroyed.
+  Status RemoveKeys(std::span<const Key> keys);
 
   // Sets parameters() on every rank to rank 0's values, in one round; blocks until they arrive.
   // values: element_count elements of the key's type on rank 0; ignored on other ranks and may be

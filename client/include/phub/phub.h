@@ -318,6 +318,10 @@ PHUB_API void phub_key_spec_init(phub_key_spec* spec, size_t struct_size);
  * struct_size. Every rank makes the same calls in the same order. If it fails, no key is added. */
 PHUB_API phub_result phub_job_add_keys(phub_job* job, const phub_key_spec* specs, size_t count,
                                        phub_key** keys, phub_error** error);
+/* Gives back what the job holds for the keys of its last calls of phub_job_add_keys(). They are
+ * collective, and every rank calls it; see Job::RemoveKeys in client.h. Free the keys as well. */
+PHUB_API phub_result phub_job_remove_keys(phub_job* job, phub_key* const* keys, size_t count,
+                                          phub_error** error);
 PHUB_API void phub_key_free(phub_key* key);
 
 PHUB_API const char* phub_key_name(const phub_key* key);
@@ -349,8 +353,7 @@ PHUB_API phub_result phub_key_set_hyper_parameters(phub_key* key, const phub_opt
 /* Each of these starts a round and sets *handle. If the push is refused, they return the reason,
  * and there is no handle. */
 PHUB_API phub_result phub_key_push_pull(phub_key* key, phub_handle** handle, phub_error** error);
-/* With the caller's memory, which phub uses until the handle is complete. parameters: NULL for the
- * key's own. */
+/* With the caller's memory, in use until the handle is complete. parameters: NULL: the key's. */
 PHUB_API phub_result phub_key_push_pull_with(phub_key* key, const phub_const_elements* gradients,
                                              const phub_elements* parameters, phub_handle** handle,
                                              phub_error** error);
@@ -372,15 +375,13 @@ PHUB_API phub_result phub_handle_wait(const phub_handle* handle, int64_t timeout
 PHUB_API int32_t phub_handle_test(const phub_handle* handle); /* not 0: wait would not block */
 /* Withdraws the push if none of it was sent. */
 PHUB_API phub_result phub_handle_cancel(const phub_handle* handle, phub_error** error);
-/* The round continues. */
-PHUB_API void phub_handle_free(phub_handle* handle);
+PHUB_API void phub_handle_free(phub_handle* handle); /* the round continues */
 
 /* ---- Completion queues --------------------------------------------------------------------- */
 
 /* Waits for any of many handles, of any jobs. One or several threads may wait. */
 PHUB_API phub_result phub_queue_create(phub_queue** queue, phub_error** error);
-/* Reports the handle's round once, with `tag`, when it is complete. The handle may be freed at
- * once. */
+/* Reports the handle's round with `tag` when it is complete. The handle may be freed at once. */
 PHUB_API phub_result phub_queue_add(phub_queue* queue, const phub_handle* handle, uint64_t tag,
                                     phub_error** error);
 /* Blocks until a round is complete, and takes it from the queue. Returns PHUB_OK and sets *tag, and
@@ -389,8 +390,7 @@ PHUB_API phub_result phub_queue_add(phub_queue* queue, const phub_handle* handle
  * phub_queue_close(). */
 PHUB_API phub_result phub_queue_wait(phub_queue* queue, int64_t timeout_ns, uint64_t* tag,
                                      phub_result* result, phub_error** error);
-/* Wakes all threads that wait; no round is reported any more. */
-PHUB_API void phub_queue_close(phub_queue* queue);
+PHUB_API void phub_queue_close(phub_queue* queue); /* wakes all waits; no round is reported */
 /* Closes and frees it. REQUIRES: no thread waits. */
 PHUB_API void phub_queue_free(phub_queue* queue);
 

@@ -233,6 +233,25 @@ class Job:
         del kept
         return [Key(self, pointer, layout) for pointer, layout in zip(pointers, layouts)]
 
+    def remove_keys(self, keys: Iterable[Key]) -> None:
+        """Gives back all that the job holds for collective keys; every rank calls it alike.
+
+        Blocks until every rank has called it. `keys`: all keys of one or more of the last calls of
+        add_keys() or add_key() that are not removed yet, without a round in flight. Not over RDMA,
+        nor from the memory of these keys in rounds of other keys. If it raises and the job still
+        runs, the keys can be used as before. Afterwards their rounds are refused. Memory that is
+        shared with the daemon is freed when neither the keys nor their arrays are in use any more.
+        """
+        given = list(keys)
+        pointers = (ctypes.c_void_p * len(given))(*(key._pointer for key in given))
+
+        def remove() -> None:
+            check(lib.phub_job_remove_keys, self._pointer, pointers, len(given))
+            for key in given:
+                self._lent.pop(key.name, None)
+
+        run_interruptibly(remove)
+
     def barrier(self) -> None:
         """Blocks until every rank has called it as often as this rank."""
         run_interruptibly(lambda: check(lib.phub_job_barrier, self._pointer))

@@ -168,6 +168,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         _RESULT,
         [_OBJECT, ctypes.POINTER(KeySpec), ctypes.c_size_t, _OUT, _ERROR],
     ),
+    "phub_job_remove_keys": (_RESULT, [_OBJECT, _OUT, ctypes.c_size_t, _ERROR]),
     "phub_key_free": (None, [_OBJECT]),
     "phub_key_iteration": (ctypes.c_uint64, [_OBJECT]),
     "phub_key_gradients": (Elements, [_OBJECT]),

@@ -1,6 +1,8 @@
 #include "common/transport/shm/shared_regions.h"
 
+#include <cstddef>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 #include "common/base/check.h"
@@ -22,6 +24,17 @@ std::uint32_t SharedRegions::Add(std::shared_ptr<const SharedMemory> memory,
   memory_.push_back(std::move(memory));
   count_.store(index + 1, std::memory_order_release);
   return index;
+}
+
+std::vector<std::shared_ptr<const SharedMemory>> SharedRegions::RemoveLast(std::uint32_t count) {
+  const std::uint32_t before = count_.load(std::memory_order_relaxed);
+  PHUB_CHECK(count <= before, "regions={} removed={}", before, count);
+  count_.store(before - count, std::memory_order_release);
+  const auto first = memory_.end() - static_cast<std::ptrdiff_t>(count);
+  std::vector<std::shared_ptr<const SharedMemory>> removed(std::make_move_iterator(first),
+                                                           std::make_move_iterator(memory_.end()));
+  memory_.erase(first, memory_.end());
+  return removed;
 }
 
 std::uint32_t SharedRegions::Find(const std::byte* data, std::size_t bytes,

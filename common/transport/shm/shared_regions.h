@@ -2,8 +2,9 @@
 // names a place in one of them. Both ends have such a table, with the same regions at the same
 // indices.
 //
-// Append-only. One thread at a time adds regions; the transports' threads read without locks. A
-// region's memory lives as long as the table; connections keep the table alive.
+// One thread at a time adds regions, at the end, and removes them from there; the transports'
+// threads read without locks. The table keeps a region's memory alive, and connections keep the
+// table alive.
 #pragma once
 
 #include <atomic>
@@ -35,6 +36,11 @@ class SharedRegions {
   // memory alive; memory with the job's parameters is in the tables of many ranks.
   std::uint32_t Add(std::shared_ptr<const SharedMemory> memory, bool writable_by_peer);
 
+  // Removes the last `count` regions and returns their memory. A thread on the data path may still
+  // use a region that it found before; it must synchronize with the caller before the memory is
+  // unmapped, or Add() uses the index again. REQUIRES: the table has as many.
+  std::vector<std::shared_ptr<const SharedMemory>> RemoveLast(std::uint32_t count);
+
   // The functions below are on the data path. Any thread.
   std::uint32_t count() const { return count_.load(std::memory_order_acquire); }
   const SharedRegion& region(std::uint32_t index) const { return regions_[index]; }  // < count()
@@ -64,8 +70,8 @@ class SharedRegions {
 
   const std::uint32_t regions_max_;
   const std::unique_ptr<SharedRegion[]> regions_;
-  std::atomic<std::uint32_t> count_{0};  // increased after the new region is filled in
-  std::vector<std::shared_ptr<const SharedMemory>> memory_;  // used only by the adding thread
+  std::atomic<std::uint32_t> count_{0};  // increased only after the new region is filled in
+  std::vector<std::shared_ptr<const SharedMemory>> memory_;  // used only by Add and RemoveLast
 };
 
 }  // namespace phub::transport

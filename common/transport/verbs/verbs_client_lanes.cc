@@ -50,6 +50,8 @@ class VerbsLanes final : public ClientLanes {
         use == MemoryUse::kSend ? RegisteredMemory::Use::kSend : RegisteredMemory::Use::kReceive);
   }
 
+  bool registers_memory() const override { return side_.device_count() > 0; }
+
  private:
   VerbsSide side_;
 };

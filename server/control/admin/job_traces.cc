@@ -129,7 +129,8 @@ void JobTraces::AddSpan(Trace& trace, std::size_t core, const TracedSpan& span,
   added.set_operation(static_cast<std::uint32_t>(span.operation));
   added.set_skipped(span.skipped);
   added.set_rank(span.rank);
-  if (trace.named[span.key.value]) return;
+  // The key of an old span may have been removed.
+  if (span.key.value >= trace.named.size() || trace.named[span.key.value]) return;
   trace.named[span.key.value] = true;
   v1::TracedKey& key = *page.add_keys();
   key.set_key(span.key.value);
@@ -157,6 +158,13 @@ void JobTraces::OnOver(Job& job, const absl::Status& /*why*/) {
   PHUB_ON_CONTROL();
   for (Trace& trace : traces_) {
     if (trace.job == &job) End(trace);
+  }
+}
+
+void JobTraces::OnKeysRemoved(Job& job) {
+  PHUB_ON_CONTROL();
+  for (Trace& trace : traces_) {
+    if (trace.job == &job) trace.named.resize(std::min(trace.named.size(), job.keys.size()));
   }
 }
 

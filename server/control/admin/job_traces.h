@@ -38,6 +38,7 @@ class JobTraces final : public JobObserver {
   TimeNs NextTimer() const;
 
   void OnOver(Job& job, const absl::Status& why) override;
+  void OnKeysRemoved(Job& job) override;
   void OnReleased(Job& job) override;
 
  private:

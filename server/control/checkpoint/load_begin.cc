@@ -17,8 +17,9 @@ absl::StatusOr<LoadId> Loads::BeginLoad(v1::LoadStateRequest first) {
   if (!pending_calls_.KeysAcknowledged(job, job.batches.size())) {
     return context_.Refuse(
         ControlCounter::loads_refused,
-        absl::AbortedError(fmt::format(
-            "keys are being added to job {}; retry loading the checkpoint", job.name())));
+        absl::AbortedError(
+            fmt::format("keys of job {} are being added or removed; retry loading the checkpoint",
+                        job.name())));
   }
   if (first.refusal_code() != 0) return RefuseLoad(job, seat->rank, first);
   const bool is_own = !first.session_id().empty();

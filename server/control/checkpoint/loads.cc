@@ -341,6 +341,8 @@ void Loads::OnOver(Job& job, const absl::Status& why) {
   if (job.checkpoints->arrival) FailArrival(job, why);
 }
 
+bool Loads::RefersToKeys(const Job& job) const { return job.checkpoints->arrival != nullptr; }
+
 void Loads::OnTakenOver(Job& job, Rank rank, const absl::Status& why) {
   if (job.checkpoints->arrival && job.checkpoints->arrival->rank == rank) FailArrival(job, why);
 }

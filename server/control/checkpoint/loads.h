@@ -58,6 +58,7 @@ class Loads final : public JobObserver {
   void AdvanceLoad(Job& job, TimeNs now);
 
   void OnOver(Job& job, const absl::Status& why) override;
+  bool RefersToKeys(const Job& job) const override;
   void OnTakenOver(Job& job, Rank rank, const absl::Status& why) override;
 
  private:

@@ -60,10 +60,10 @@ absl::Status Snapshots::CheckTargets(const Job& job, const v1::BeginSnapshotRequ
     targets[target.key_index()] = target.reductions();
   }
   if (target_count < job.keys.size() || !pending_calls_.KeysAcknowledged(job, job.batches.size())) {
-    return absl::AbortedError(
-        fmt::format("job {} has {} keys (the last ones may not be added completely), and the "
-                    "request has targets for {}; query its versions again and retry",
-                    job.name(), job.keys.size(), target_count));
+    return absl::AbortedError(fmt::format(
+        "job {} has {} keys (the last ones may not be added completely, or be removed), and "
+        "the request has targets for {}; query its versions again and retry",
+        job.name(), job.keys.size(), target_count));
   }
   return absl::OkStatus();
 }
@@ -318,6 +318,16 @@ void Snapshots::OnAttaching(const Job& job, EventSink& sink) {
   v1::SessionEvent event;
   *event.mutable_saved() = *saved;
   sink.Send(event);
+}
+
+// Only until every core loop has accepted the snapshot, which does not depend on ranks: a snapshot
+// that is being taken waits for rounds of ranks that may wait in RemoveKeys. It has no chunks of
+// the keys that can be removed.
+bool Snapshots::RefersToKeys(const Job& job) const {
+  if (job.checkpoints->snapshot_maps) return true;
+  const SnapshotRun* const run = job.checkpoints->snapshot.get();
+  return run != nullptr && (run->state == SnapshotRun::State::kMapping ||
+                            run->state == SnapshotRun::State::kAccepting);
 }
 
 void Snapshots::OnOver(Job& job, const absl::Status& why) {

@@ -51,6 +51,7 @@ class Snapshots final : public JobObserver {
   void OnCreated(Job& job) override;
   void OnAttaching(const Job& job, EventSink& sink) override;
   void OnOver(Job& job, const absl::Status& why) override;
+  bool RefersToKeys(const Job& job) const override;
   void OnReleased(Job& job) override;
 
  private:

@@ -173,7 +173,8 @@ void Versions::DescribeVersions(const Job& job, VersionQuery& query,
   const auto description = std::make_shared<Description>();
   // Keys that were added after the query began have no reports; the next query covers them.
   const std::size_t first_key = query.reports[0]->first.value;
-  const std::size_t key_count = query.reports[0]->keys.size();
+  // Those that were removed meanwhile do not count.
+  const std::size_t key_count = CountOf(first_key, query.reports[0]->keys.size(), job);
   const std::vector<std::uint64_t>& first_iterations = job.keys.first_iterations();
   for (std::size_t i = 0; i < key_count; ++i)
     description->first_iterations.push_back(first_iterations[first_key + i]);

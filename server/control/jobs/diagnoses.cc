@@ -41,6 +41,8 @@ const char* Misdeed(FaultCode code) {
       return "pulled a version of the parameters that the daemon does not keep";
     case FaultCode::kNoCheckpoint:
       return "called LoadCheckpoint, but the daemon has no checkpoint loaded for the key";
+    case FaultCode::kKeyInUse:
+      return "called RemoveKeys, but still uses a key that it removes, or its memory";
     case FaultCode::kDecision:
       return "sent a clip or skip decision with an invalid scale, or for an iteration that is not "
              "summed";

@@ -28,6 +28,8 @@ class HostMemory {
   void SetPrefaulter(Prefaulter& taker) { prefaulter_ = &taker; }
 
   bool shares_memory() const { return !endpoint_.name().empty(); }
+  // Devices may register memory, which then stays theirs until the job ends.
+  bool registers_memory() const { return memory_listener_ != nullptr; }
   LentMemory::Kind lent_kind() const {
     return shares_memory() ? LentMemory::Kind::kShared : LentMemory::Kind::kOrdinary;
   }

@@ -37,6 +37,7 @@
 #include "server/control/jobs/prefaulter.h"
 #include "server/control/jobs/rank_memory.h"
 #include "server/core/job_shard.h"
+#include "server/core/key_removal.h"
 #include "server/metrics/sample.h"
 #include "server/placement/placement.h"
 #include "server/tenant/ledger.h"
@@ -131,6 +132,32 @@ struct BatchRecord {
   BatchParameters parameters;   // the memory that the parts point into
   PagesFlag pages;              // of parts and parameters; null: they have pages
   std::vector<DoneFlag> known;  // set when devices have registered the memory
+  // What the job had before the batch, for its removal.
+  std::uint64_t bytes = 0;                         // that admission charged for it
+  std::uint64_t parameter_bytes = 0;               // of its keys
+  std::vector<PlacementBin> bins_before;           // Job::bins
+  std::vector<std::uint32_t> chunk_counts_before;  // Job::chunk_counts
+};
+
+// The ranks' call of RemoveKeys; the rules are in keys/key_removals.h.
+struct RemovalRun {
+  // kGathering: not every rank has called, or other work still uses numbers of keys.
+  // kUnlinking: some core loop has not reported kKeysRemoved.
+  // kFreeing: the job does not have the keys any more; their memory is being freed.
+  enum class State : std::uint8_t { kGathering, kUnlinking, kFreeing };
+  State state = State::kGathering;
+  Rank first{};  // the rank that called first
+  std::uint32_t first_batch = 0;
+  std::vector<Answer<v1::RemoveKeysResponse>> answers;  // [rank]; empty: it has not called
+  std::size_t called_count = 0;
+  KeyRemoval removal;  // for the core loops
+  std::size_t cores_left = 0;
+  std::vector<std::shared_ptr<const void>> unwanted;  // memory that ranks shared
+  bool names_free = false;                            // the keys' names may be used again
+  DoneFlag memory_free;                               // null: it is
+  std::size_t key_count = 0;
+  std::uint64_t bytes = 0;              // charged to the job
+  std::vector<std::uint64_t> of_ranks;  // [rank]: the part of `bytes` that the rank shared
 };
 
 // A call that is answered after the core loops have acknowledged its commands.
@@ -216,8 +243,10 @@ struct Job {
   std::vector<PlacementBin> bins;      // the bins of the rack, in the order that breaks ties
   std::vector<std::uint32_t> chunk_counts;  // [bin]
   std::uint64_t parameter_bytes = 0;
-  std::uint64_t barriers_done = 0;  // barriers with lower numbers are complete
-  std::uint64_t memory_bytes = 0;   // reserved; kept after the release
+  std::uint32_t removals_done = 0;      // calls of RemoveKeys that succeeded, on every rank
+  std::shared_ptr<RemovalRun> removal;  // the call in progress; null: none
+  std::uint64_t barriers_done = 0;      // barriers with lower numbers are complete
+  std::uint64_t memory_bytes = 0;       // reserved; kept after the release
 
   std::vector<std::unique_ptr<JobShard>> shards;  // [core]
   std::vector<Ticket> add_job_tickets;            // [core]

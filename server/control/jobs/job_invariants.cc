@@ -43,8 +43,8 @@ void CheckMember(const Job& job, Rank rank, std::size_t core_count) {
 
 // J6, J7: keys and batches.
 void CheckKeys(const Job& job, std::size_t core_count) {
-  // A build has the names for itself, and may leave some behind if the job ends meanwhile.
-  const bool has_names = job.running() && job.key_build == nullptr;
+  // A build or a removal has the names for itself, and may leave some if the job ends meanwhile.
+  const bool has_names = job.running() && job.key_build == nullptr && job.removal == nullptr;
   PHUB_CHECK(
       job.keys.size() == job.key_count && (!has_names || job.key_names->size() == job.key_count),
       "J6 job={} keys={} names={} count={}", job.name(), job.keys.size(),

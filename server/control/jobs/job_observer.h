@@ -23,6 +23,10 @@ class JobObserver {
   virtual void OnOver(Job& /*job*/, const absl::Status& /*why*/) {}
   // Every core loop has ended the job and its shards are freed. Free the memory that belongs to it.
   virtual void OnReleased(Job& /*job*/) {}
+  // Work in progress refers to keys or chunks by their numbers, so none may be removed now.
+  virtual bool RefersToKeys(const Job& /*job*/) const { return false; }
+  // The job's last keys were removed, and later keys may have their numbers.
+  virtual void OnKeysRemoved(Job& /*job*/) {}
   // Another process took over the rank. End the calls of the old process with `why`.
   virtual void OnTakenOver(Job& /*job*/, Rank /*rank*/, const absl::Status& /*why*/) {}
 };

@@ -27,6 +27,16 @@ class KeyTable {
     first_iterations_.insert(first_iterations_.end(), iterations.begin(), iterations.end());
     batches_.push_back(std::move(batch));
   }
+  // Removes that batch and all later ones.
+  void RemoveBatchesFrom(std::size_t batch) {
+    PHUB_CHECK(batch < batches_.size(), "batch={} batches={}", batch, batches_.size());
+    for (std::size_t i = batch; i < batches_.size(); ++i)
+      for (const v1::KeySpec& key : *batches_[i]) collective_count_ -= key.collective() ? 1 : 0;
+    size_ = firsts_[batch];
+    first_iterations_.resize(size_);
+    firsts_.resize(batch);
+    batches_.resize(batch);
+  }
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   // Keys that are not collective: those of iterations and checkpoints.

@@ -49,6 +49,7 @@ void PendingCalls::AnswerAcknowledged(Job& job) {
 
 bool PendingCalls::KeysAcknowledged(const Job& job, std::size_t batches) const {
   PHUB_ON_CONTROL();
+  if (job.removal != nullptr && job.removal->state != RemovalRun::State::kGathering) return false;
   return batches == 0 || (batches <= job.batches_handed_out &&
                           context_.cores.Acknowledged(job.batches[batches - 1].tickets));
 }

@@ -16,7 +16,7 @@ class PendingCalls {
   // Answers the calls of the job that are ready. Ends the job when every rank has left and no call
   // is pending.
   void AnswerAcknowledged(Job& job);
-  // Whether every core loop has the first `batches` batches of the job's keys.
+  // Whether every core loop has the first `batches` batches of the job's keys, and gives none up.
   bool KeysAcknowledged(const Job& job, std::size_t batches) const;
 
  private:

@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "server/control/keys/batch_layout.h"
 #include "server/control/keys/key_specs.h"
+#include "server/control/keys/key_text.h"
 #include "server/control/on_control.h"
 #include "server/control/text.h"
 
@@ -94,8 +95,10 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
     job.exchange->choosers = std::move(build.choosers);
     for (auto& batch : build.exchange_batches) job.exchange->batches.push_back(std::move(batch));
   }
-  job.bins = std::move(build.bins);
-  job.chunk_counts = std::move(build.chunk_counts);
+  record.bytes = build.bytes;
+  record.parameter_bytes = build.parameter_bytes;
+  record.bins_before = std::exchange(job.bins, std::move(build.bins));
+  record.chunk_counts_before = std::exchange(job.chunk_counts, std::move(build.chunk_counts));
   job.parameter_bytes += build.parameter_bytes;
   job.keys.Add(record.keys, build.first_iterations);
   job.key_count = job.keys.size();
@@ -194,12 +197,9 @@ void Keys::HandOutBatches(Job& job) {
 
 // Ranks with different keys can never complete a round, so the job fails. The message describes the
 // difference.
-void Keys::FailOverKeys(Job& job, Rank first, Rank rank, const std::string& difference) {
+void Keys::FailOverKeys(Job& job, Rank rank, const std::string& what) {
   context_.counters.Add(ControlCounter::keys_refused_mismatch);
-  v1::Fault fault = ending_.MakeFault(
-      job, "keys_mismatch",
-      fmt::format("{} and {} added different keys: {}", DescribeRankBriefly(job, first),
-                  DescribeRankBriefly(job, rank), difference));
+  v1::Fault fault = ending_.MakeFault(job, "keys_mismatch", what);
   ending_.BlameRank(job, rank, fault);
   ending_.Fail(job, std::move(fault));
 }
@@ -211,8 +211,12 @@ void Keys::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse
 void Keys::AddOwnedKeys(std::shared_ptr<const v1::AddKeysRequest> owned,
                         Answer<v1::AddKeysResponse> answer) {
   PHUB_ON_CONTROL();
-  const Adding adding{owned->session_id(), owned->batch(), owned->shared_bytes(),
-                      static_cast<std::size_t>(owned->keys_size()), std::move(answer)};
+  const Adding adding{owned->session_id(),
+                      owned->batch(),
+                      owned->shared_bytes(),
+                      owned->removals(),
+                      static_cast<std::size_t>(owned->keys_size()),
+                      std::move(answer)};
   BeginAdding(adding, std::move(owned));
 }
 
@@ -221,6 +225,8 @@ void Keys::BeginAdding(const Adding& adding, Request request) {
   if (!seat.ok()) return adding.answer(seat.status(), {});
   Job& job = *seat->job;
   const Member& member = job.members[seat->rank.value];
+  if (absl::Status place = CheckPlace(job, seat->rank, adding); !place.ok())
+    return adding.answer(context_.Refuse(ControlCounter::keys_refused_invalid, place), {});
   if (adding.batch > member.next_batch) {
     return adding.answer(
         context_.Refuse(ControlCounter::keys_refused_invalid,
@@ -234,6 +240,7 @@ void Keys::BeginAdding(const Adding& adding, Request request) {
   if (job.key_build != nullptr) {
     return AfterBuild(job, [this, adding, request] { BeginAdding(adding, request); });
   }
+  if (job.removal != nullptr) return DisagreeWithRemoval(job, seat->rank, adding, *request);
   const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, seat->rank, host_memory_);
   const KeySpecs& keys = request->keys();
   build->given = std::shared_ptr<const KeySpecs>(std::move(request), &keys);
@@ -242,6 +249,42 @@ void Keys::BeginAdding(const Adding& adding, Request request) {
     if (!status.ok()) return adding.answer(status, {});
     ShareBatch(adding);
   });
+}
+
+// The numbers of removed batches are used again. A call that was made before a removal, and arrives
+// or continues after it, must not touch the batch that has its number now.
+absl::Status Keys::CheckPlace(const Job& job, Rank rank, const Adding& adding) {
+  if (adding.removals != job.removals_done) {
+    return absl::FailedPreconditionError(fmt::format(
+        "{} called AddKeys of job {} after {} calls of RemoveKeys, but the job has completed {}",
+        DescribeRankBriefly(job, rank), job.name(), adding.removals, job.removals_done));
+  }
+  if (job.removal == nullptr || job.removal->state == RemovalRun::State::kGathering)
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("{} called AddKeys of job {} while it removes keys on every rank",
+                  DescribeRankBriefly(job, rank), job.name()));
+}
+
+// A rank adds new keys where another one waits in RemoveKeys: it would wait forever.
+void Keys::DisagreeWithRemoval(Job& job, Rank rank, const Adding& adding,
+                               const v1::AddKeysRequest& request) {
+  const RemovalRun& removal = *job.removal;
+  if (removal.answers[rank.value]) {
+    return adding.answer(
+        context_.Refuse(ControlCounter::keys_refused_invalid,
+                        absl::FailedPreconditionError(
+                            fmt::format("{} of job {} called AddKeys while its RemoveKeys waits",
+                                        DescribeRankBriefly(job, rank), job.name()))),
+        {});
+  }
+  const std::string added = request.keys().empty() ? "no keys" : DescribeKeys(request.keys());
+  FailOverKeys(job, rank,
+               fmt::format("{} called RemoveKeys of {} where {} called AddKeys of {}",
+                           DescribeRankBriefly(job, removal.first),
+                           DescribeBatches(job, removal.first_batch, removal.first),
+                           DescribeRankBriefly(job, rank), added));
+  adding.answer(absl::InvalidArgumentError(job.fault.message()), {});
 }
 
 // A rank adds a batch that another rank, or its own earlier call, has defined.
@@ -258,9 +301,14 @@ void Keys::CompareBatch(Job& job, const Adding& adding, Request request) {
         if (!seat.ok()) return adding.answer(seat.status(), {});
         if (!difference->found) return ShareBatch(adding);
         Job& found = *seat->job;
+        if (absl::Status place = CheckPlace(found, seat->rank, adding); !place.ok())
+          return adding.answer(place, {});
         const std::uint32_t batch = adding.batch;
-        FailOverKeys(found, found.batches[batch].first, seat->rank,
-                     Describe(*difference, found, batch, seat->rank));
+        FailOverKeys(found, seat->rank,
+                     fmt::format("{} and {} added different keys: {}",
+                                 DescribeRankBriefly(found, found.batches[batch].first),
+                                 DescribeRankBriefly(found, seat->rank),
+                                 Describe(*difference, found, batch, seat->rank)));
         adding.answer(absl::InvalidArgumentError(found.fault.message()), {});
       });
 }
@@ -271,6 +319,8 @@ void Keys::ShareBatch(const Adding& adding) {
   const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.session_id);
   if (!seat.ok()) return adding.answer(seat.status(), {});
   Job& job = *seat->job;
+  if (absl::Status place = CheckPlace(job, seat->rank, adding); !place.ok())
+    return adding.answer(place, {});
   Member& member = job.members[seat->rank.value];
   const std::uint32_t batch = adding.batch;
   PHUB_CHECK(batch < job.batches.size(), "batch={} batches={}", batch, job.batches.size());
@@ -292,6 +342,8 @@ void Keys::ShareBatch(const Adding& adding) {
 void Keys::AnswerBatch(const Adding& adding) {
   const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.session_id);
   if (!seat.ok()) return adding.answer(seat.status(), {});
+  if (absl::Status place = CheckPlace(*seat->job, seat->rank, adding); !place.ok())
+    return adding.answer(place, {});
   const auto response = std::make_shared<v1::AddKeysResponse>();
   context_.turns.RunLong(
       seat->job->batches[adding.batch].units, seat->job->account.tenant,
@@ -301,6 +353,8 @@ void Keys::AnswerBatch(const Adding& adding) {
       [this, adding, response] {
         const absl::StatusOr<Seating> still = sessions_.FindCommitted(adding.session_id);
         if (!still.ok()) return adding.answer(still.status(), {});
+        if (absl::Status place = CheckPlace(*still->job, still->rank, adding); !place.ok())
+          return adding.answer(place, {});
         rank_memories_.GrantBatch(*still->job, still->job->members[still->rank.value], adding.batch,
                                   *response);
         adding.answer(absl::OkStatus(), std::move(*response));

@@ -167,6 +167,26 @@ absl::Status RankMemories::ShareBatch(Job& job, Rank rank, std::uint32_t batch,
   return absl::OkStatus();
 }
 
+RankMemories::Withdrawn RankMemories::Withdraw(Member& member, std::uint32_t first_batch) {
+  PHUB_ON_CONTROL();
+  Withdrawn withdrawn;
+  std::vector<RankBatch>& batches = member.memory.batches;
+  std::uint32_t regions = 0;
+  for (std::size_t i = first_batch; i < batches.size(); ++i) {
+    const RankBatch& entry = batches[i];
+    regions += (entry.worker_region != kNoRegion) + (entry.parameters_region != kNoRegion);
+    if (entry.worker == nullptr) continue;
+    withdrawn.pushable.push_back({entry.worker->data(), entry.worker->bytes()});
+    withdrawn.bytes += entry.worker->bytes();
+  }
+  if (regions > 0) {
+    for (auto& each : member.memory.regions->RemoveLast(regions))
+      withdrawn.memory.push_back(std::move(each));
+  }
+  batches.resize(std::min<std::size_t>(batches.size(), first_batch));
+  return withdrawn;
+}
+
 void RankMemories::GrantBatch(const Job& job, Member& member, std::uint32_t batch,
                               v1::AddKeysResponse& response) {
   PHUB_ON_CONTROL();

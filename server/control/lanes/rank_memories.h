@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,6 +50,14 @@ class RankMemories {
   // Creates the regions that a rank shares for a batch. Does nothing if the rank adds the batch
   // again.
   absl::Status ShareBatch(Job& job, Rank rank, std::uint32_t batch, std::uint64_t worker_bytes);
+  // Removes the regions of that batch and all later ones from the rank's table, so that core loops
+  // do not find them any more, and withdraws their nonces.
+  struct Withdrawn {
+    std::vector<std::span<const std::byte>> pushable;  // the rank could push from there
+    std::vector<std::shared_ptr<const void>> memory;   // what was in the table
+    std::uint64_t bytes = 0;                           // charged for the rank's own regions
+  };
+  static Withdrawn Withdraw(Member& member, std::uint32_t first_batch);
   // Grants a nonce to fetch the regions of the batch.
   void GrantBatch(const Job& job, Member& member, std::uint32_t batch,
                   v1::AddKeysResponse& response);

@@ -44,6 +44,9 @@ inline constexpr auto kControlMethod<rpc::Commit> = PartMethod{&Control::seats, 
 template <>
 inline constexpr auto kControlMethod<rpc::AddKeys> = PartMethod{&Control::keys, &Keys::AddKeys};
 template <>
+inline constexpr auto kControlMethod<rpc::RemoveKeys> =
+    PartMethod{&Control::keys, &Keys::RemoveKeys};
+template <>
 inline constexpr auto kControlMethod<rpc::OpenLanes> =
     PartMethod{&Control::lanes, &Lanes::OpenLanes};
 template <>

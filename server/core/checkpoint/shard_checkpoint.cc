@@ -19,7 +19,8 @@ std::size_t StateBytes(const Chunk& chunk) {
 CheckpointImage::ChunkImage* Due(JobShard& shard, const Chunk& chunk) {
   CheckpointImage* const image = shard.snapshot;
   if (!chunk.IsSaved()) return nullptr;
-  if (image == nullptr || image->missed || chunk.index.value >= image->chunk_count) return nullptr;
+  if (image == nullptr || image->missed || chunk.index.value >= shard.snapshot_chunks)
+    return nullptr;
   CheckpointImage::ChunkImage& copy = image->chunks[chunk.index.value];
   if (copy.ready.load(std::memory_order_relaxed)) return nullptr;
   return chunk.reductions == image->keys[chunk.key->key.value].target ? &copy : nullptr;
@@ -61,6 +62,7 @@ bool Begin(JobShard& shard, CheckpointImage& image) {
     }
   }
   shard.snapshot = &image;
+  shard.snapshot_chunks = image.chunk_count;
   return true;
 }
 
@@ -77,9 +79,9 @@ void AfterRound(JobShard& shard, const Chunk& chunk) {
 bool Advance(JobShard& shard) {
   PHUB_ON_CORE_LOOP();
   CheckpointImage* const image = shard.snapshot;
-  if (image == nullptr || image->missed || image->cursor == image->chunk_count) return false;
+  if (image == nullptr || image->missed || image->cursor >= shard.snapshot_chunks) return false;
   std::size_t bytes = 0;
-  while (image->cursor < image->chunk_count && bytes < kBytesPerAdvance) {
+  while (image->cursor < shard.snapshot_chunks && bytes < kBytesPerAdvance) {
     const Chunk& chunk = *shard.chunks()[image->cursor++];
     if (CheckpointImage::ChunkImage* copy = Due(shard, chunk)) bytes += Copy(*image, chunk, *copy);
   }

@@ -78,6 +78,7 @@ void Outbox::CountRefusal(FaultCode code) {
     case FaultCode::kNone:
     case FaultCode::kLaneLost:
     case FaultCode::kProtocol:
+    case FaultCode::kKeyInUse:
     case FaultCode::kDepartedRank:
     case FaultCode::kNonFinite: return;
   }

@@ -8,6 +8,8 @@ void Turns::AddJob(JobShard& shard) { queue_.AddJob(shard, loop_.now); }
 
 void Turns::AddKeys(JobShard& shard, const KeyBatch& batch) { queue_.AddKeys(shard, batch); }
 
+void Turns::RemoveChunk(JobShard& shard, const Chunk& chunk) { queue_.RemoveChunk(shard, chunk); }
+
 void Turns::SetShare(JobShard& shard, const TenantShare& share) {
   queue_.SetShare(shard, share, loop_.now);
 }

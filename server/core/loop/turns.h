@@ -23,6 +23,7 @@ class Turns {
 
   void AddJob(JobShard& shard);
   void AddKeys(JobShard& shard, const KeyBatch& batch);
+  void RemoveChunk(JobShard& shard, const Chunk& chunk);
   void SetShare(JobShard& shard, const TenantShare& share);
   void RemoveJob(JobShard& shard);
 

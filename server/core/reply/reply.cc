@@ -213,6 +213,7 @@ void ReplyStage::OnSent(JobShard& shard, Rank rank) {
   Lane& lane = shard.lanes[rank.value];
   PHUB_CHECK(lane.replies_posted > 0, "rank={}", rank.value);
   --lane.replies_posted;
+  if (lane.replies_draining > 0) --lane.replies_draining;  // a lane reports them in order
 }
 
 bool ReplyStage::FlushCredits(JobShard& shard, Lane& lane) {
@@ -275,6 +276,7 @@ void ReplyStage::Forget(JobShard& shard, Rank rank) {
   shard.reply_backlog -= lane.summed_pending;
   lane.credits_waiting.clear();
   lane.replies_posted = 0;
+  lane.replies_draining = 0;
   if (lane.summed_pending > 0) {
     std::fill_n(lane.pending_summed, WordsOfChunks(shard), std::uint64_t{0});
     lane.summed_pending = 0;

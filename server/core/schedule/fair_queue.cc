@@ -17,6 +17,14 @@ bool IsWhole(const JobShard& shard, const Chunk& chunk) {
   return chunk.arrived_count() == shard.config.world_size;
 }
 
+// What the chunk adds to the size of an iteration.
+std::uint64_t IterationBytes(const JobShard& shard, const Chunk& chunk) {
+  const ShardKey& key = *chunk.key;
+  return std::uint64_t{std::max(
+             {chunk.Bytes(key.type), chunk.Bytes(key.gradient_type), chunk.reply_bytes()})} *
+         shard.config.world_size;
+}
+
 }  // namespace
 
 FairQueue::FairQueue() : rows_(std::make_unique<std::array<TenantTurn, kRows>>()) {}
@@ -50,12 +58,19 @@ void FairQueue::AddKeys(JobShard& shard, const KeyBatch& batch) {
   JobTurn& job = shard.turn;
   if (job.tenant == nullptr) return;  // the core loop has already removed the job
   std::uint64_t bytes = 0;
-  for (const Chunk& chunk : batch.chunks) {
-    const ShardKey& key = *chunk.key;
-    bytes += std::max({chunk.Bytes(key.type), chunk.Bytes(key.gradient_type), chunk.reply_bytes()});
-  }
-  job.iteration_bytes += bytes * shard.config.world_size;
-  job.tenant->iteration_bytes += bytes * shard.config.world_size;
+  for (const Chunk& chunk : batch.chunks) bytes += IterationBytes(shard, chunk);
+  job.iteration_bytes += bytes;
+  job.tenant->iteration_bytes += bytes;
+}
+
+void FairQueue::RemoveChunk(JobShard& shard, const Chunk& chunk) {
+  PHUB_ON_CORE_LOOP();
+  JobTurn& job = shard.turn;
+  PHUB_CHECK(!chunk.is_queued, "chunk={}", chunk.index.value);
+  if (job.tenant == nullptr) return;  // the core loop has already removed the job
+  const std::uint64_t bytes = IterationBytes(shard, chunk);
+  job.iteration_bytes -= bytes;
+  job.tenant->iteration_bytes -= bytes;
 }
 
 void FairQueue::SetShare(JobShard& shard, const TenantShare& share, TimeNs now) {

@@ -62,6 +62,8 @@ class FairQueue {
   void RemoveJob(JobShard& shard);
   // Adds the keys' bytes to the size of the job's iteration.
   static void AddKeys(JobShard& shard, const KeyBatch& batch);
+  // Subtracts those of a chunk. REQUIRES: it has no queued round.
+  static void RemoveChunk(JobShard& shard, const Chunk& chunk);
   // Sets the share of the job's tenant, which all its jobs have.
   void SetShare(JobShard& shard, const TenantShare& share, TimeNs now);
 

@@ -42,6 +42,8 @@ class RecordingRounds final : public RoundListener {
   void OnCancelAnswered(std::uint64_t ticket, bool withdrawn) override {
     cancels.emplace_back(ticket, withdrawn);
   }
+  void OnRemoved() override { ++removed_count; }
+  int removed_count = 0;
   std::uint64_t last_ticket = 0;
   Iteration last_iteration{};
   bool last_skipped = false;

@@ -36,6 +36,10 @@ absl::Status Ask(rpc::AddKeys, FakeDaemon& daemon, const v1::AddKeysRequest& req
                  v1::AddKeysResponse& response, const Cancelled&) {
   return daemon.HandleAddKeys(request, response);
 }
+absl::Status Ask(rpc::RemoveKeys, FakeDaemon& daemon, const v1::RemoveKeysRequest& request,
+                 v1::RemoveKeysResponse&, const Cancelled& cancelled) {
+  return daemon.HandleRemoveKeys(request, cancelled);
+}
 absl::Status Ask(rpc::OpenLanes, FakeDaemon& daemon, const v1::OpenLanesRequest& request,
                  v1::OpenLanesResponse& response, const Cancelled&) {
   return daemon.HandleOpenLanes(request, response);

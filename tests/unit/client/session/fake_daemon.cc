@@ -164,53 +164,13 @@ absl::Status FakeDaemon::HandleJoin(const v1::JoinRequest& request, v1::JoinResp
   }
   response.set_created(true);
   response.set_movements(options_.movements);
+  response.set_collective_keys(options_.collective);
+  response.set_removes_keys(options_.collective);
   response.set_resumed(resumed_);
   if (!options_.shared_memory_name.empty()) {
     response.mutable_shared_memory()->set_name(options_.shared_memory_name);
     response.mutable_shared_memory()->set_boot_id(kBootId);
   }
-  return absl::OkStatus();
-}
-
-absl::Status FakeDaemon::HandleAddKeys(const v1::AddKeysRequest& request,
-                                       v1::AddKeysResponse& response) {
-  if (!keys_refusal_.ok()) return keys_refusal_;
-  const std::lock_guard lock(mutex_);
-  add_keys_requests_.push_back(request);
-  if (request.batch() < batches_.size()) {  // a repetition
-    response = batches_[request.batch()];
-    return absl::OkStatus();
-  }
-  std::vector<KeyPlacementView> views;
-  for (const v1::KeySpec& key : request.keys()) {
-    v1::KeyPlacement& placement = *response.add_placements();
-    placement.set_key_index(layout_.key_count() +
-                            static_cast<std::uint32_t>(response.placements_size()) - 1);
-    const std::uint32_t element_bytes =
-        numeric::ElementBytes(static_cast<numeric::ElementType>(key.type()));
-    const std::uint64_t chunks =
-        ChunkMap(key.element_count(), {}, options_.chunk_bytes / element_bytes).count();
-    for (std::uint64_t c = 0; c < chunks; ++c)
-      placement.add_chunk_bins(
-          static_cast<std::uint32_t>((c + (place_differently_ ? 1 : 0)) % layout_.lane_count()));
-  }
-  for (int i = 0; i < request.keys_size(); ++i)
-    views.push_back(
-        {.name = request.keys(i).name(),
-         .key = KeyIndex{response.placements(i).key_index()},
-         .element_count = request.keys(i).element_count(),
-         .element_bytes =
-             numeric::ElementBytes(static_cast<numeric::ElementType>(request.keys(i).type())),
-         .chunk_bins = {response.placements(i).chunk_bins().data(),
-                        static_cast<std::size_t>(response.placements(i).chunk_bins_size())}});
-  const auto layouts = layout_.AddKeys(views);
-  PHUB_CHECK(layouts.ok());
-  for (std::size_t i = 0; i < layouts->size(); ++i)
-    for (const ChunkPlace& chunk : (*layouts)[i].chunks)
-      if (chunk.lane - first_bin() < options_.core_count)
-        chunk_bytes_[chunk.lane - first_bin()].push_back(chunk.element_count *
-                                                         views[i].element_bytes);
-  batches_.push_back(response);
   return absl::OkStatus();
 }
 

@@ -38,6 +38,7 @@ struct FakeDaemonOptions {
   std::uint32_t position = 0;
   std::vector<std::uint32_t> rack_cores = {};  // for every daemon of the rack; empty: it is alone
   std::string shared_memory_name = {};  // the name that it offers; it belongs to another process
+  bool collective = false;              // it supports collective keys, and RemoveKeys
   bool movements = false;               // it has the first of them only
   transport::LaneKind* other_lanes = nullptr;  // other lanes of its data port in addition to tcp
 };
@@ -64,6 +65,9 @@ class FakeDaemon final : public transport::LaneGate {
   void RefuseJoin(absl::Status status) { join_refusal_ = std::move(status); }
   void RefuseCommit(absl::Status status) { commit_refusal_ = std::move(status); }
   void RefuseKeys(absl::Status status) { keys_refusal_ = std::move(status); }
+  void HoldRemoval(bool hold) { hold_removal_ = hold; }
+  int removals_held() const { return removals_held_; }  // calls that wait or have waited
+  void RefuseRemoval(absl::Status status) { removal_refusal_ = std::move(status); }
   void RefuseOpenLanes(absl::Status status);  // OK: refuses no more
   // Calls do not reach it and fail with UNAVAILABLE; streams are not affected.
   void HideCalls(bool hidden) { calls_hidden_ = hidden; }
@@ -134,6 +138,8 @@ class FakeDaemon final : public transport::LaneGate {
   absl::Status HandleJoin(const v1::JoinRequest& request, v1::JoinResponse& response);
   absl::Status HandleCommit();
   absl::Status HandleAddKeys(const v1::AddKeysRequest& request, v1::AddKeysResponse& response);
+  absl::Status HandleRemoveKeys(const v1::RemoveKeysRequest& request,
+                                const std::function<bool()>& cancelled);
   absl::Status HandleOpenLanes(const v1::OpenLanesRequest& request,
                                v1::OpenLanesResponse& response);
   absl::Status HandleBarrier(const v1::BarrierRequest& request,
@@ -169,6 +175,8 @@ class FakeDaemon final : public transport::LaneGate {
   const SystemClock clock_;
   std::atomic<bool> hold_replies_{false};
   std::atomic<bool> hold_barrier_{false};
+  std::atomic<bool> hold_removal_{false};
+  std::atomic<int> removals_held_{0};
   std::atomic<bool> answer_heartbeats_{true};
   static constexpr DurationNs kKeepAliveInterval = 5 * kMillisecond;
   std::atomic<bool> lanes_live_{true};  // sends keep-alives
@@ -192,13 +200,16 @@ class FakeDaemon final : public transport::LaneGate {
   absl::Status join_refusal_;
   absl::Status commit_refusal_;
   absl::Status keys_refusal_;
+  absl::Status removal_refusal_;
   std::atomic<std::chrono::milliseconds> join_stall_{std::chrono::milliseconds(0)};
   std::atomic<std::chrono::milliseconds> leave_stall_{std::chrono::milliseconds(0)};
 
   mutable std::mutex mutex_;
   v1::JoinRequest join_request_;
   std::vector<v1::AddKeysRequest> add_keys_requests_;
-  std::vector<v1::AddKeysResponse> batches_;  // its answers, by batch
+  std::vector<v1::AddKeysResponse> batches_;     // its answers, by batch
+  std::vector<std::vector<KeyLayout>> layouts_;  // by batch
+  std::uint32_t removals_ = 0;
   std::vector<wire::HyperParameters> records_;
   std::vector<wire::Nonce> nonces_;
   unsigned char grant_count_ = 0;

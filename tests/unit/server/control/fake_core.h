@@ -19,6 +19,7 @@ struct FakeCore {
   std::vector<Command> executed;
   std::vector<Command> attached;  // lanes that are not closed yet
   bool stopped = false;           // executes nothing
+  bool keeps_keys = false;        // executes kRemoveKeys without answering
   bool silent_on_stalls = false;  // executes kReportStalls without answering
   std::function<void(StallReport&)> fill_stalls;
   std::function<void(const Command&)> execute_more;  // called before a command is acknowledged
@@ -73,6 +74,9 @@ struct FakeCore {
       if (fill_stalls) fill_stalls(*command.report);
       Emit(
           {.kind = Event::Kind::kStallsReported, .shard = command.shard, .report = command.report});
+    }
+    if (command.kind == Command::Kind::kRemoveKeys && !keeps_keys) {
+      Emit({.kind = Event::Kind::kKeysRemoved, .shard = command.shard, .removal = command.removal});
     }
     if (command.kind != Command::Kind::kEndJob) return;
     const std::vector<Command> lanes = attached;

@@ -1,0 +1,19 @@
+// Collective keys that every rank has asked to remove: the last ones of the job, so that numbers of
+// keys and chunks stay dense. Control creates it (control/keys/key_removals.h), and a core loop
+// uses it (key_remover.h) until it has reported kKeysRemoved or the end of the job.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace phub::server {
+
+struct KeyRemoval {
+  std::uint32_t first_key = 0;  // this key and all later ones
+  // [rank]: memory of the keys from which the rank could push in place.
+  std::vector<std::vector<std::span<const std::byte>>> shared;
+};
+
+}  // namespace phub::server
