@@ -41,7 +41,7 @@ namespace phub::server {
   X(control_stalls) X(joins_awaited_in_vain) X(dumps) X(dumps_refused) X(dump_records_refused)  \
   X(log_lines_suppressed) X(calls_unfinished) X(requests_refused_size)             \
   X(requests_refused_invalid) X(lanes_refused_shortage)         \
-  X(requests_refused_quota) X(connections_refused_quota)                   \
+  X(requests_refused_quota) X(connections_refused_quota) X(requests_refused_form) \
   X(key_removals) X(keys_removed) X(key_removals_refused)
 // clang-format on
 

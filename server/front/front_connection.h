@@ -50,6 +50,7 @@ class FrontConnection final : public StreamRelay::Host {
   std::uint64_t TakeUnfinishedEnded() {
     return relay_ == nullptr ? 0 : relay_->TakeUnfinishedEnded();
   }
+  std::uint64_t TakeRefusedCalls() { return relay_ == nullptr ? 0 : relay_->TakeRefusedCalls(); }
   void Close(End end);
 
   std::uint64_t id() const { return id_; }

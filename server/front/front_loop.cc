@@ -185,7 +185,8 @@ void FrontLoop::CloseFor(std::uint64_t id, std::uint64_t& counter) {
 }
 
 void FrontLoop::Remove(Connections::iterator it) {
-  const FrontConnection& connection = *it->second;
+  FrontConnection& connection = *it->second;
+  report_.calls += connection.TakeRefusedCalls();
   switch (connection.end()) {
     case FrontConnection::End::kNormal: break;
     case FrontConnection::End::kForm: ++report_.form; break;
@@ -208,6 +209,7 @@ void FrontLoop::Sweep(TimeNs now) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     const auto each = it++;
     report_.late += each->second->Sweep(now) ? 1 : 0;
+    report_.calls += each->second->TakeRefusedCalls();
     if (const std::uint64_t ended = each->second->TakeUnfinishedEnded(); ended > 0) {
       report_.unfinished += ended;
       busy_.insert(each->first);

@@ -105,8 +105,8 @@ std::optional<FrontVerdict> ReadFrontVerdict(std::string_view body) {
 
 std::string ToPacket(const FrontReport& report) {
   PacketWriter writer(PacketType::kReport);
-  for (const std::uint64_t value :
-       {report.form, report.crowd, report.late, report.flood, report.memory, report.unfinished}) {
+  for (const std::uint64_t value : {report.form, report.crowd, report.late, report.flood,
+                                    report.memory, report.unfinished, report.calls}) {
     writer.U64(value);
   }
   return writer.Take();
@@ -116,7 +116,7 @@ std::optional<FrontReport> ReadFrontReport(std::string_view body) {
   PacketReader reader(body);
   FrontReport report;
   for (std::uint64_t* value : {&report.form, &report.crowd, &report.late, &report.flood,
-                               &report.memory, &report.unfinished}) {
+                               &report.memory, &report.unfinished, &report.calls}) {
     *value = reader.U64();
   }
   if (!reader.ok()) return std::nullopt;

@@ -65,7 +65,7 @@ struct FrontVerdict {
   std::string displaced_block = {};
 };
 
-// Connections that were closed since the last report.
+// Connections that were closed, and calls that the front ended, since the last report.
 struct FrontReport {
   std::uint64_t form = 0;
   std::uint64_t crowd = 0;
@@ -73,7 +73,8 @@ struct FrontReport {
   std::uint64_t flood = 0;
   std::uint64_t memory = 0;
   std::uint64_t unfinished = 0;  // calls that were ended
-  bool any() const { return form + crowd + late + flood + memory + unfinished > 0; }
+  std::uint64_t calls = 0;       // refused for their headers
+  bool any() const { return form + crowd + late + flood + memory + unfinished + calls > 0; }
   void Add(const FrontReport& other) {
     form += other.form;
     crowd += other.crowd;
@@ -81,6 +82,7 @@ struct FrontReport {
     flood += other.flood;
     memory += other.memory;
     unfinished += other.unfinished;
+    calls += other.calls;
   }
 };
 

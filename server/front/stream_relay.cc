@@ -133,6 +133,7 @@ void StreamRelay::OnRequest(std::int32_t id, ReceivedHeaders received) {
   call.start.Begin(now_);
   SetUnfinished(call, !received.end);
   if (const auto refusal = RefusalOf(received); refusal.has_value()) {
+    ++refused_calls_;
     return AnswerHere(id, call, *refusal);
   }
   call.health = HealthCallOf(received.list);

@@ -58,6 +58,8 @@ class StreamRelay {
   // Ends calls whose request does not arrive. Many end the connection.
   void EndUnfinished(TimeNs now);
   std::uint64_t TakeUnfinishedEnded() { return std::exchange(unfinished_ended_, 0); }
+  // Calls that were refused for their headers, since the last call.
+  std::uint64_t TakeRefusedCalls() { return std::exchange(refused_calls_, 0); }
 
   bool opened() const { return upstream_ != nullptr; }
   bool flooded() const { return flooded_; }
@@ -120,6 +122,7 @@ class StreamRelay {
   int refusals_ = 0;
   std::size_t unfinished_ = 0;  // calls
   std::uint64_t unfinished_ended_ = 0;
+  std::uint64_t refused_calls_ = 0;
   int unfinished_of_connection_ = 0;
   std::size_t waiting_bytes_ = 0;
   TimeNs now_ = 0;

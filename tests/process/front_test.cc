@@ -55,8 +55,11 @@ class FrontTest : public IdentityTest {
     return daemon_->process().ResidentBytes() + StatusField(Front(), "VmRSS:") * 1024;
   }
   // Runs the attack on a thread of its own until it returns or `done`; meanwhile newcomers call.
-  void Attack(const std::function<void(const std::atomic<bool>& done)>& attack,
+  // The counter, if one is given, counts it.
+  void Attack(const std::string& counter,
+              const std::function<void(const std::atomic<bool>& done)>& attack,
               std::chrono::seconds time) {
+    const std::uint64_t counted = counter.empty() ? 0 : Counted(counter);
     const std::string token = daemon_->IssueToken(
         ::testing::UnitTest::GetInstance()->current_test_info()->name(), {"--tenant", "acme"});
     const std::uint64_t before = ResidentBytes();
@@ -83,6 +86,7 @@ class FrontTest : public IdentityTest {
     RecordProperty("growth_kib", static_cast<int>(growth >> 10));
     EXPECT_LE(growth, kGrowthBytesMax);
     EXPECT_TRUE(victim_->WaitFor(trained + 1));
+    EXPECT_TRUE(counter.empty() || CountReaches(counter, counted + 1));
   }
 
   static inline SteadyTraining* victim_ = nullptr;
@@ -90,6 +94,7 @@ class FrontTest : public IdentityTest {
 
 TEST_F(FrontTest, UnfinishedCallsWithoutAnIdentityCostLittle) {
   Attack(
+      "phub_calls_refused_anonymous_total",
       [](const std::atomic<bool>& done) {
         while (!done) {
           std::vector<std::unique_ptr<RawHttp2>> attackers;
@@ -116,6 +121,7 @@ TEST_F(FrontTest, UnfinishedCallsWithoutAnIdentityCostLittle) {
 TEST_F(FrontTest, AHeaderStringWithoutAnEndIsRefusedEarly) {
   std::atomic<std::uint64_t> most_sent{0};
   Attack(
+      "phub_connections_refused_form_total",
       [&](const std::atomic<bool>& done) {
         while (!done) {
           RawHttp2 attacker(kAttackers, Port());
@@ -141,6 +147,7 @@ TEST_F(FrontTest, AHeaderStringWithoutAnEndIsRefusedEarly) {
 TEST_F(FrontTest, RapidResetsEndTheConnection) {
   std::atomic<int> ended{0};
   Attack(
+      "phub_connections_refused_flood_total",
       [&](const std::atomic<bool>& done) {
         const std::string headers = RawHttp2::CallHeaders("/phub.v1.Session/Join");
         while (!done) {
@@ -156,7 +163,6 @@ TEST_F(FrontTest, RapidResetsEndTheConnection) {
       },
       std::chrono::seconds(5));
   EXPECT_GT(ended, 0);
-  EXPECT_TRUE(CountReaches("phub_connections_refused_flood_total", 1));
 }
 
 TEST_F(FrontTest, FramesWithoutAnEndThatCostNothingAreCutOff) {
@@ -176,6 +182,7 @@ TEST_F(FrontTest, FramesWithoutAnEndThatCostNothingAreCutOff) {
 
 TEST_F(FrontTest, CompressedMessagesAreRefusedUnread) {
   Attack(
+      "phub_requests_refused_form_total",
       [](const std::atomic<bool>& done) {
         while (!done) {
           grpc::ClientContext context;
@@ -199,6 +206,7 @@ TEST_F(FrontTest, MessagesThatWouldNeedMuchMemoryAreNotParsed) {
   std::string keys;
   for (int i = 0; i < 1'500'000; ++i) keys += std::string("\x1a\0", 2);
   Attack(
+      "phub_requests_refused_size_total",
       [&](const std::atomic<bool>& done) {
         while (!done) {
           const grpc::Slice slice(keys);
@@ -215,11 +223,11 @@ TEST_F(FrontTest, MessagesThatWouldNeedMuchMemoryAreNotParsed) {
         }
       },
       std::chrono::seconds(4));
-  EXPECT_TRUE(CountReaches("phub_requests_refused_size_total", 1));
 }
 
 TEST_F(FrontTest, SilentConnectionsKeepNobodyOut) {
   Attack(
+      /*counter=*/"",  // on a slow host too few arrive in time to displace each other
       [](const std::atomic<bool>& done) {
         const std::string hello = ClientHello();
         std::vector<Descriptor> silent;

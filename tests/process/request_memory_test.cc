@@ -1,4 +1,5 @@
-// What requests of a tenant within its quota cost phubd while they are in flight.
+// What requests of a tenant within its quota cost phubd while they are in flight, and that another
+// tenant's job trains on.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 
 #include "phub/v1/session.grpc.pb.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/steady_training.h"
 #include "tests/support/freed_memory.h"
 
 namespace phub::process {
@@ -34,6 +36,7 @@ class RequestMemory : public ::testing::Test {
   };
   void SetUp() override {
     ASSERT_FALSE(daemon_.endpoint().empty()) << daemon_.process().Outputs();
+    ASSERT_EQ(daemon_.Ask({"tenant", "create", "acme"}).exit, Exit::WithCode(0));
     grpc::ChannelArguments large;
     large.SetMaxReceiveMessageSize(64 << 20);
     sessions_ = v1::Session::NewStub(
@@ -45,6 +48,7 @@ class RequestMemory : public ::testing::Test {
     join.set_protocol_version_min(1);
     join.set_protocol_version_max(1);
     join.set_job("many");
+    join.set_tenant("acme");
     join.set_rank(rank);
     join.set_host("node");
     join.mutable_options()->set_world_size(kCallers);
@@ -106,6 +110,9 @@ class RequestMemory : public ::testing::Test {
 };
 
 TEST_F(RequestMemory, OfLargeRequestsAtOnceIsThatOfAFew) {
+  SteadyTraining victim({daemon_.endpoint()}, {.job = "victim", .world_size = 2},
+                        50 * kMillisecond);
+  ASSERT_TRUE(victim.WaitFor(1));
   AddKeys(0);
   const std::uint64_t charged = kCallers * Keys(ids_[0]).ByteSizeLong();
   const std::uint64_t adding = GrowthDuring(1, [&](std::size_t rank) { AddKeys(rank); });
@@ -124,6 +131,7 @@ TEST_F(RequestMemory, OfLargeRequestsAtOnceIsThatOfAFew) {
   });
   RecordProperty("asking_kib", static_cast<int>(asking >> 10));
   EXPECT_LE(asking, kInFlightGrowthMax + answers);
+  EXPECT_EQ(victim.Finish(), "");
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ void CountAll(Control& control, const FrontCounts& counts) {
   control.counters().Add(ControlCounter::connections_refused_flood, counts.report.flood);
   control.counters().Add(ControlCounter::connections_refused_memory, counts.report.memory);
   control.counters().Add(ControlCounter::calls_unfinished, counts.report.unfinished);
+  control.counters().Add(ControlCounter::requests_refused_form, counts.report.calls);
   control.counters().Add(ControlCounter::front_restarts, counts.restarts);
   control.counters().Add(ControlCounter::certificates_refused, counts.certificates_refused);
 }
