@@ -75,7 +75,7 @@ struct phub_packet {
   __u8 next_exponent;
 };
 
-struct phub_key {
+struct phub_lease_key {
   __u64 words[2];
 };
 
@@ -92,7 +92,7 @@ struct phub_lease {
   __u32 slot_count;    // slots are 0 to slot_count - 1
   __u32 worker_count;  // at most PHUB_WORKERS_MAX
   __u32 count_max;     // at most PHUB_PACKET_COUNT_MAX
-  struct phub_key key;
+  struct phub_lease_key key;
   struct phub_endpoint aggregator;
   struct phub_endpoint core_loop;
   struct phub_endpoint workers[PHUB_WORKERS_MAX];
@@ -172,7 +172,7 @@ static inline void phub_siphash_rounds(__u64 v[4], int rounds) {
 }
 
 // SipHash-2-4 of `words` times 8 bytes; at most 31 words.
-static inline __u64 phub_siphash(const struct phub_key* key, const __u8* bytes, __u32 words) {
+static inline __u64 phub_siphash(const struct phub_lease_key* key, const __u8* bytes, __u32 words) {
   __u64 v[4] = {key->words[0] ^ 0x736f6d6570736575u, key->words[1] ^ 0x646f72616e646f6du,
                 key->words[0] ^ 0x6c7967656e657261u, key->words[1] ^ 0x7465646279746573u};
   for (__u32 i = 0; i < words; ++i) {
@@ -190,7 +190,7 @@ static inline __u64 phub_siphash(const struct phub_key* key, const __u8* bytes, 
   return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-static inline __u64 phub_packet_tag(const struct phub_key* key, const __u8* bytes) {
+static inline __u64 phub_packet_tag(const struct phub_lease_key* key, const __u8* bytes) {
   return phub_siphash(key, bytes, 3);
 }
 
@@ -202,7 +202,8 @@ static inline __u32 phub_payload_sum(const __u8* payload, __u32 count) {
 }
 
 // Writes the header, with its tag.
-static inline void phub_packet_encode(const struct phub_packet* packet, const struct phub_key* key,
+static inline void phub_packet_encode(const struct phub_packet* packet,
+                                      const struct phub_lease_key* key,
                                       __u8 bytes[PHUB_PACKET_BYTES]) {
   phub_store16(bytes, PHUB_PACKET_MAGIC);
   bytes[2] = PHUB_PACKET_VERSION;

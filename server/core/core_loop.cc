@@ -60,7 +60,7 @@ struct CoreLoop::Impl {
   Outbox outbox{queues.events, loop.counters, kOutboxMax};
   reply::ReplyStage replies{loop.transports, loop.counters};
   exchange::ExchangeStage exchanges{loop.transports, loop.counters};
-  Lanes lanes{loop, outbox, replies};
+  LoopLanes lanes{loop, outbox, replies};
   Turns turns{loop, lanes};
   Rounds rounds{loop, outbox, turns, replies, exchanges};
   Intake intake{rounds.stages()};

@@ -7,7 +7,7 @@
 
 namespace phub::server {
 
-Orders::Orders(LoopContext& loop, SpscQueue<Command>& commands, Outbox& outbox, Lanes& lanes,
+Orders::Orders(LoopContext& loop, SpscQueue<Command>& commands, Outbox& outbox, LoopLanes& lanes,
                Turns& turns, Reports& reports, KeyRemover& remover)
     : loop_(loop),
       commands_(commands),

@@ -18,7 +18,7 @@ inline constexpr std::size_t kCommandsPerRun = 64;  // bounds the work of one ru
 
 class Orders {
  public:
-  Orders(LoopContext& loop, SpscQueue<Command>& commands, Outbox& outbox, Lanes& lanes,
+  Orders(LoopContext& loop, SpscQueue<Command>& commands, Outbox& outbox, LoopLanes& lanes,
          Turns& turns, Reports& reports, KeyRemover& remover);
 
   // Executes waiting commands. True if there were any.
@@ -36,7 +36,7 @@ class Orders {
   LoopContext& loop_;
   SpscQueue<Command>& commands_;
   Outbox& outbox_;
-  Lanes& lanes_;
+  LoopLanes& lanes_;
   Turns& turns_;
   Reports& reports_;
   KeyRemover& remover_;

@@ -23,10 +23,10 @@ Event LossOf(const LaneTable::Place& place, const transport::Completion& complet
 
 }  // namespace
 
-Lanes::Lanes(LoopContext& loop, Outbox& outbox, reply::ReplyStage& replies)
+LoopLanes::LoopLanes(LoopContext& loop, Outbox& outbox, reply::ReplyStage& replies)
     : loop_(loop), outbox_(outbox), replies_(replies), tables_(loop.transports.size()) {}
 
-void Lanes::Attach(const Command& command) {
+void LoopLanes::Attach(const Command& command) {
   PHUB_ON_CORE_LOOP();
   command.owner.is_rack() ? AttachRack(command) : AttachWorker(command);
 }
@@ -34,8 +34,8 @@ void Lanes::Attach(const Command& command) {
 // Returns an empty id, and reports to control that the lane is closed, if the lane is not wanted,
 // the job has ended or failed, or the transport cannot serve it: its table is full, or the kernel
 // lacks memory or watches. That concerns only this lane, and is a loss like any other.
-transport::ConnectionId Lanes::Adopt(const Command& command, bool wanted,
-                                     std::span<const transport::LandingSlot> landing) {
+transport::ConnectionId LoopLanes::Adopt(const Command& command, bool wanted,
+                                         std::span<const transport::LandingSlot> landing) {
   JobShard& shard = *command.shard;
   transport::ConnectionId id;
   if (wanted && shard.live()) {
@@ -66,7 +66,7 @@ transport::ConnectionId Lanes::Adopt(const Command& command, bool wanted,
   return id;
 }
 
-void Lanes::AttachWorker(const Command& command) {
+void LoopLanes::AttachWorker(const Command& command) {
   JobShard& shard = *command.shard;
   const Rank rank = command.owner.rank();
   PHUB_CHECK(rank.value < shard.lanes.size(), "rank={}", rank.value);
@@ -95,7 +95,7 @@ void Lanes::AttachWorker(const Command& command) {
   if (shard.turn.held) loop_.transports[command.transport_index]->Hold(id, true);
 }
 
-void Lanes::AttachRack(const Command& command) {
+void LoopLanes::AttachRack(const Command& command) {
   JobShard& shard = *command.shard;
   const RackIndex rack = command.owner.rack();
   PHUB_CHECK(shard.exchange != nullptr && rack.value < shard.exchange->plan.rack_count);
@@ -109,7 +109,7 @@ void Lanes::AttachRack(const Command& command) {
   peer.peer->silence_meter().Begin(loop_.transports[command.transport_index]->ActivityOf(id));
 }
 
-void Lanes::OnClosed(std::uint8_t transport_index, const transport::Completion& completion) {
+void LoopLanes::OnClosed(std::uint8_t transport_index, const transport::Completion& completion) {
   PHUB_ON_CORE_LOOP();
   LaneTable& table = tables_[transport_index];
   const LaneTable::Place* found = table.Find(completion.connection);
@@ -134,7 +134,8 @@ void Lanes::OnClosed(std::uint8_t transport_index, const transport::Completion& 
   --shard.lanes_open;
 }
 
-void Lanes::OnWorkerClosed(const LaneTable::Place& place, const transport::Completion& completion) {
+void LoopLanes::OnWorkerClosed(const LaneTable::Place& place,
+                               const transport::Completion& completion) {
   JobShard& shard = *place.shard;
   const Rank rank = place.owner.rank();
   const bool departed = shard.lanes[rank.value].departed;
@@ -146,7 +147,8 @@ void Lanes::OnWorkerClosed(const LaneTable::Place& place, const transport::Compl
 }
 
 // Lanes are closed normally when the job ends; any other loss ends the job.
-void Lanes::OnRackClosed(const LaneTable::Place& place, const transport::Completion& completion) {
+void LoopLanes::OnRackClosed(const LaneTable::Place& place,
+                             const transport::Completion& completion) {
   JobShard& shard = *place.shard;
   exchange::PeerLane& peer = shard.exchange->peers[place.owner.rack().value];
   peer.open = false;
@@ -161,7 +163,7 @@ void Lanes::OnRackClosed(const LaneTable::Place& place, const transport::Complet
 // Detaches the lane from its rank. Gradients that are staged and not folded are discarded; folded
 // and applied gradients are kept; waiting replies and credits are dropped. A new lane starts with
 // every slot free.
-void Lanes::LoseLane(JobShard& shard, Rank rank) {
+void LoopLanes::LoseLane(JobShard& shard, Rank rank) {
   Lane& lane = shard.lanes[rank.value];
   loop_.counters.Add(CoreCounter::staged_discarded, aggregate::DiscardStaged(shard, rank));
   replies_.Forget(shard, rank);
@@ -171,7 +173,7 @@ void Lanes::LoseLane(JobShard& shard, Rank rank) {
   lane.peer = nullptr;
 }
 
-void Lanes::CloseAll(JobShard& shard) {
+void LoopLanes::CloseAll(JobShard& shard) {
   PHUB_ON_CORE_LOOP();
   if (shard.exchange != nullptr) {
     for (const exchange::PeerLane& peer : shard.exchange->peers) {
@@ -184,7 +186,7 @@ void Lanes::CloseAll(JobShard& shard) {
   }
 }
 
-void Lanes::Hold(const JobShard& shard, bool held) {
+void LoopLanes::Hold(const JobShard& shard, bool held) {
   for (const Lane& lane : shard.lanes) {
     if (lane.state != Lane::State::kOpen) continue;
     loop_.transports[lane.transport_index]->Hold(lane.connection, held);
@@ -192,15 +194,15 @@ void Lanes::Hold(const JobShard& shard, bool held) {
 }
 
 // L1: an open lane's connection is in the table, as the current one of its owner.
-void Lanes::CheckPlace(const JobShard& shard, std::uint8_t transport_index,
-                       transport::ConnectionId id, LaneOwner owner) const {
+void LoopLanes::CheckPlace(const JobShard& shard, std::uint8_t transport_index,
+                           transport::ConnectionId id, LaneOwner owner) const {
   PHUB_CHECK(transport_index < tables_.size(), "L1 transport={}", transport_index);
   const LaneTable::Place* const place = tables_[transport_index].Find(id);
   PHUB_CHECK(place != nullptr && place->current, "L1 connection={}", id.index);
   PHUB_CHECK(place->shard == &shard && place->owner == owner, "L1 connection={}", id.index);
 }
 
-void Lanes::CheckInvariants() const {
+void LoopLanes::CheckInvariants() const {
   std::size_t open = 0;
   for (const JobShard* const shard : loop_.shards) {
     open += shard->lanes_open;

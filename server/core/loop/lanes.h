@@ -23,9 +23,9 @@
 
 namespace phub::server {
 
-class Lanes {
+class LoopLanes {
  public:
-  Lanes(LoopContext& loop, Outbox& outbox, reply::ReplyStage& replies);
+  LoopLanes(LoopContext& loop, Outbox& outbox, reply::ReplyStage& replies);
 
   // The lane of a connection; null if it does not (or no longer) belong to a lane.
   const LaneTable::Place* Find(std::uint8_t transport_index, transport::ConnectionId id) const {

@@ -19,7 +19,7 @@ namespace phub::server {
 
 class Turns {
  public:
-  Turns(LoopContext& loop, Lanes& lanes) : loop_(loop), lanes_(lanes) {}
+  Turns(LoopContext& loop, LoopLanes& lanes) : loop_(loop), lanes_(lanes) {}
 
   void AddJob(JobShard& shard);
   void AddKeys(JobShard& shard, const KeyBatch& batch);
@@ -84,7 +84,7 @@ class Turns {
   static constexpr DurationNs kFinishTimeMax = 100 * kMicrosecond;
 
   LoopContext& loop_;
-  Lanes& lanes_;
+  LoopLanes& lanes_;
   schedule::FairQueue queue_;
   std::size_t held_count_ = 0;  // jobs whose lanes are not read for now
 };

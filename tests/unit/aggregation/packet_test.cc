@@ -68,7 +68,7 @@ phub_check Check(const Bytes& bytes, std::uint16_t port = 2,
 TEST(SumPacket, TheTagIsSipHash24) {
   std::array<std::uint8_t, 24> bytes{};
   for (std::uint8_t i = 0; i < bytes.size(); ++i) bytes[i] = i;
-  const phub_key key = SomeLease().key;
+  const phub_lease_key key = SomeLease().key;
   EXPECT_EQ(phub_siphash(&key, bytes.data(), 0), 0x726fdb47dd0e0e31u);
   EXPECT_EQ(phub_siphash(&key, bytes.data(), 1), 0x93f5f5799a932462u);
   EXPECT_EQ(phub_siphash(&key, bytes.data(), 2), 0x3f2acc7f57c29bdbu);
