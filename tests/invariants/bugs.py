@@ -94,7 +94,7 @@ BUGS = (
     Bug("L2", "a lane that has closed stays counted", OF_LANES,
         "  --shard.lanes_open;\n", "", CORE),
     Bug("F1", "a tenant's iteration lacks what its jobs push", FAIR_QUEUE,
-        "  job.tenant->iteration_bytes += bytes * shard.config.world_size;\n", "", CORE),
+        "  job.tenant->iteration_bytes += bytes;\n", "", CORE),
     Bug("F2", "a throttled tenant keeps its turn", FAIR_QUEUE,
         "throttled_, &tenant);\n  Leave(tenants_, tenant);\n", "throttled_, &tenant);\n", FAIR),
     Bug("F3", "a job whose lanes were held is counted when it is gone",
