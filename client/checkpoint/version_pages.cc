@@ -16,7 +16,7 @@ absl::Status CheckNext(std::uint32_t next, std::uint32_t previous) {
 
 absl::Status AddPage(const v1::GetVersionsResponse& page, v1::GetVersionsResponse& all) {
   if (all.next_key() != 0 && page.incarnation() != all.incarnation())
-    return absl::AbortedError("the job was replaced by another one of its name; try again");
+    return absl::AbortedError("the job was replaced by another one with the same name; try again");
   if (absl::Status status = CheckNext(page.next_key(), all.next_key()); !status.ok()) return status;
   v1::GetVersionsResponse added = page;
   if (!all.racks().empty()) added.clear_racks();  // every page has them

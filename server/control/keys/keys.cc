@@ -305,7 +305,7 @@ void Keys::CompareBatch(Job& job, const Adding& adding, Request request) {
           return adding.answer(place, {});
         const std::uint32_t batch = adding.batch;
         FailOverKeys(found, seat->rank,
-                     fmt::format("{} and {} added different keys: {}",
+                     fmt::format("{} and {} disagree on the keys they added: {}",
                                  DescribeRankBriefly(found, found.batches[batch].first),
                                  DescribeRankBriefly(found, seat->rank),
                                  Describe(*difference, found, batch, seat->rank)));

@@ -108,7 +108,7 @@ void RackJobs::ComparePeerKeys(Job& job, RackIndex from,
         if (!difference->found) return EndKeyWork(*found, from);
         context_.counters.Add(ControlCounter::keys_refused_mismatch);
         const Rank rank{keys->rank() - found->config.rank_base};
-        FailOverKeys(*found, fmt::format("racks added different keys: {}",
+        FailOverKeys(*found, fmt::format("racks disagree on the keys they added: {}",
                                          Describe(*difference, *found, keys->batch(), rank)));
       });
 }
