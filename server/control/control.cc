@@ -91,8 +91,8 @@ struct Control::Parts {
 
   RankMemories rank_memories{context, host_memory, jobs};
   Lanes lanes{context, jobs, sessions, presence, rank_memories, peer_lanes};
-  Keys keys{context,       sessions, ending,    pending_calls, host_memory,
-            rank_memories, shares,   rack_jobs, key_removals};
+  Keys keys{context,     sessions,      ending, pending_calls,
+            host_memory, rank_memories, shares, rack_jobs};
   KeyRemovals key_removals{context,       jobs,        sessions,      ending,
                            pending_calls, host_memory, rank_memories, shares};
 
@@ -157,6 +157,7 @@ Draining& Control::draining() { return parts_->draining; }
 HostMemory& Control::host_memory() { return parts_->host_memory; }
 JobDumps& Control::job_dumps() { return parts_->job_dumps; }
 JobTraces& Control::job_traces() { return parts_->job_traces; }
+KeyRemovals& Control::key_removals() { return parts_->key_removals; }
 Keys& Control::keys() { return parts_->keys; }
 Lanes& Control::lanes() { return parts_->lanes; }
 Liveness& Control::liveness() { return parts_->liveness; }

@@ -46,6 +46,7 @@ class Draining;
 class HostMemory;
 class JobDumps;
 class JobTraces;
+class KeyRemovals;
 class Keys;
 class Lanes;
 class Liveness;
@@ -78,6 +79,7 @@ class Control {
   Joins& joins();
   Seats& seats();
   Keys& keys();
+  KeyRemovals& key_removals();
   Barriers& barriers();
   Liveness& liveness();
   Versions& versions();

@@ -13,6 +13,7 @@
 #include "server/control/checkpoint/versions.h"
 #include "server/control/control.h"
 #include "server/control/jobs/host_memory.h"
+#include "server/control/keys/key_removals.h"
 #include "server/control/keys/keys.h"
 #include "server/control/lanes/lanes.h"
 #include "server/control/lanes/rank_memories.h"

@@ -21,10 +21,10 @@
 #include "common/base/ids.h"
 #include "common/base/mapped_memory.h"
 #include "common/simd/kernels.h"
-#include "common/transport/transport.h"
 #include "common/wire/message.h"
 #include "server/core/commands.h"
 #include "server/core/conflict.h"
+#include "server/core/lane.h"
 #include "server/core/long_work.h"
 #include "server/core/schedule/turn.h"
 #include "server/metrics/shard_metrics.h"
@@ -195,35 +195,6 @@ struct Chunk {
   }
 };
 
-struct Lane {
-  enum class State : std::uint8_t { kAbsent, kOpen };
-  State state = State::kAbsent;
-  bool departed = false;  // the rank left normally
-  std::uint8_t transport_index = 0;
-  transport::ConnectionId connection{};
-  transport::Connection* peer = nullptr;        // kOpen: the connection, owned by control
-  std::vector<transport::LandingSlot> landing;  // [slot], in the lane's staging memory
-  std::vector<ChunkIndex> slot_chunk;           // [slot]: the chunk staged there, or Max()
-  std::uint32_t slots_used = 0;
-  std::uint32_t staged_in_place = 0;  // gradients staged in shared memory, without a slot
-  // Replies: a window, and a bit for each chunk whose reply found the window full.
-  std::uint32_t replies_posted = 0;
-  std::uint32_t replies_draining = 0;  // those posted before JobShard::removal began
-  std::uint32_t replies_pending = 0;
-  std::uint64_t* pending_reply = nullptr;     // bit per chunk: the current version
-  std::uint64_t* pending_previous = nullptr;  // bit per chunk: the version before it
-  std::uint32_t pending_cursor = 0;           // word at which the next search starts
-  std::uint64_t* pending_summed = nullptr;    // bit per chunk: its kSummed message waits
-  std::uint32_t summed_pending = 0;           // number of bits set there
-  bool decided = false;                       // apply_iteration: has decided on this iteration
-  // Credits wait here while the transport's queue is full; at most one per slot.
-  struct WaitingCredit {
-    ChunkIndex chunk{};
-    SlotIndex slot{};
-  };
-  std::vector<WaitingCredit> credits_waiting;
-};
-
 // Keys and chunks to be linked into a shard, with their memory except for the parameters. Owned by
 // control.
 struct KeyBatch {
@@ -242,7 +213,8 @@ struct KeyBatch {
 
 // State of a shard's chunks: a snapshot that is taken, or a checkpoint that is loaded. Created by
 // control; the core loop uses it from kTakeSnapshot or kLoadCheckpoint until the command's end (see
-// commands.h). Chunks whose home is another rack have only numbers here; the home has the data.
+// commands.h). For chunks whose home is another rack it has only numbers: the home saves and loads
+// them.
 struct CheckpointImage {
   struct ChunkImage {
     std::byte* parameters = nullptr;  // in parameter_type

@@ -12,7 +12,7 @@ namespace phub::server {
 
 struct KeyRemoval {
   std::uint32_t first_key = 0;  // this key and all later ones
-  // [rank]: memory of the keys from which the rank could push in place.
+  // [rank]: memory of the keys from which the rank could push in place, in the order of addresses.
   std::vector<std::vector<std::span<const std::byte>>> shared;
 };
 

@@ -1,7 +1,9 @@
 #include "server/core/key_remover.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
+#include <iterator>
 
 #include "common/base/check.h"
 #include "server/core/on_core_loop.h"
@@ -14,22 +16,56 @@ bool IsRemoved(const KeyRemoval& removal, const Chunk& chunk) {
   return chunk.key->key.value >= removal.first_key;
 }
 
-// A rank that still has a push of the chunk here, or that a reply waits for; Max(): nobody.
-Rank UserOf(const JobShard& shard, const Chunk& chunk) {
-  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
-    const Lane& lane = shard.lanes[rank];
-    if (chunk.HasArrived(Rank{rank}) || reply::Test(lane.pending_reply, chunk.index.value) ||
-        reply::Test(lane.pending_previous, chunk.index.value) ||
-        reply::Test(lane.pending_summed, chunk.index.value)) {
-      return Rank{rank};
-    }
-  }
-  return chunk.is_queued ? chunk.first_rank : Rank::Max();
+std::uint32_t FirstRemovedChunk(const JobShard& shard, const KeyRemoval& removal) {
+  std::uint32_t first = shard.chunk_count;
+  while (first > 0 && IsRemoved(removal, *shard.chunks()[first - 1])) --first;
+  return first;
 }
 
-bool Contains(std::span<const std::byte> memory, const std::byte* data) {
+// A rank that still has a push of the chunk here; Max(): nobody.
+Rank PusherOf(const JobShard& shard, const Chunk& chunk) {
+  if (chunk.is_queued) return chunk.first_rank;
+  if (chunk.arrived_count() == 0) return Rank::Max();
+  for (Rank rank{0};; ++rank.value) {
+    PHUB_CHECK(rank.value < shard.config.world_size, "chunk={}", chunk.index.value);
+    if (chunk.HasArrived(rank)) return rank;
+  }
+}
+
+// The first chunk from `first` on about which the lane still has to send something; chunk_count:
+// none.
+std::uint32_t FirstPending(const JobShard& shard, const Lane& lane, std::uint32_t first) {
+  if (lane.replies_pending == 0 && lane.summed_pending == 0) return shard.chunk_count;
+  std::uint64_t mask = ~std::uint64_t{0} << first % reply::kWordBits;
+  for (std::uint32_t word = first / reply::kWordBits; word < reply::WordsOfChunks(shard); ++word) {
+    const std::uint64_t pending =
+        mask & (lane.pending_reply[word] | lane.pending_previous[word] | lane.pending_summed[word]);
+    if (pending != 0)
+      return word * reply::kWordBits + static_cast<std::uint32_t>(std::countr_zero(pending));
+    mask = ~std::uint64_t{0};
+  }
+  return shard.chunk_count;
+}
+
+bool Contains(std::span<const std::span<const std::byte>> sorted, const std::byte* data) {
   const std::less<const std::byte*> before;
-  return !before(data, memory.data()) && before(data, memory.data() + memory.size());
+  const auto after = std::ranges::upper_bound(
+      sorted, data, before, [](std::span<const std::byte> each) { return each.data(); });
+  if (after == sorted.begin()) return false;
+  const std::span<const std::byte> memory = *std::prev(after);
+  return before(data, memory.data() + memory.size());
+}
+
+// A chunk that is not removed, and whose gradient of this rank lies in removed memory; null: none.
+const Chunk* StagedIn(const KeyRemoval& removal, const JobShard& shard, Rank rank,
+                      std::uint32_t chunks_kept) {
+  const std::vector<std::span<const std::byte>>& memory = removal.shared[rank.value];
+  if (memory.empty() || shard.lanes[rank.value].staged_in_place == 0) return nullptr;
+  for (std::uint32_t i = 0; i < chunks_kept; ++i) {
+    const Chunk& chunk = *shard.chunks()[i];
+    if (chunk.staged_count > 0 && Contains(memory, chunk.staged_data[rank.value])) return &chunk;
+  }
+  return nullptr;
 }
 
 // Whether a lost lane may still send replies.
@@ -57,20 +93,22 @@ bool KeyRemover::Refuse(JobShard& shard, Rank rank, const Chunk& chunk) {
   return false;
 }
 
-// Gradients of other keys may be staged in place, and must not lie in memory that is unmapped.
+// Ranks are looked at one by one only if something of theirs is here: other jobs wait meanwhile.
 bool KeyRemover::IsUnused(JobShard& shard, const KeyRemoval& removal) {
-  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+  const std::uint32_t first = FirstRemovedChunk(shard, removal);
+  for (std::uint32_t i = first; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
-    if (IsRemoved(removal, chunk)) {
-      const Rank user = UserOf(shard, chunk);
-      if (user != Rank::Max()) return Refuse(shard, user, chunk);
-    }
-    if (chunk.staged_count == 0) continue;
-    for (std::uint32_t rank = 0; rank < removal.shared.size(); ++rank) {
-      for (const std::span<const std::byte> memory : removal.shared[rank]) {
-        if (Contains(memory, chunk.staged_data[rank])) return Refuse(shard, Rank{rank}, chunk);
-      }
-    }
+    const Rank pusher = PusherOf(shard, chunk);
+    if (pusher != Rank::Max()) return Refuse(shard, pusher, chunk);
+  }
+  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
+    const std::uint32_t pending = FirstPending(shard, shard.lanes[rank], first);
+    if (pending < shard.chunk_count) return Refuse(shard, Rank{rank}, *shard.chunks()[pending]);
+  }
+  for (std::uint32_t rank = 0; rank < removal.shared.size(); ++rank) {
+    // It must not lie in memory that is unmapped.
+    const Chunk* const staged = StagedIn(removal, shard, Rank{rank}, first);
+    if (staged != nullptr) return Refuse(shard, Rank{rank}, *staged);
   }
   return true;
 }

@@ -212,9 +212,8 @@ std::optional<std::string> PublicBroken(std::string_view path, const Include& in
   const bool own = include.target.starts_with("phub/");
   const bool standard = include.angled && kStandardHeaders.find(" " + std::string(include.target) +
                                                                 " ") != std::string_view::npos;
-  // phub.h is for C, too.
-  const bool c = path == "client/include/phub/phub.h" &&
-                 (include.target == "stddef.h" || include.target == "stdint.h");
+  // Some of them are for C, too.
+  const bool c = include.target == "stddef.h" || include.target == "stdint.h";
   if (own || standard || c) return std::nullopt;
   return "public headers include themselves and the standard library, not " +
          std::string(include.target);

@@ -49,6 +49,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "phub/c_types.h"
 #include "phub/export.h"
 
 #ifdef __cplusplus
@@ -216,80 +217,6 @@ PHUB_API phub_result phub_job_load_checkpoint(phub_job* job, const char* directo
 
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
-enum {
-  PHUB_F32 = 1,
-  PHUB_F16 = 2,
-  PHUB_BF16 = 3,
-  PHUB_F64 = 4,
-  PHUB_I32 = 5,
-  PHUB_I64 = 6,
-  PHUB_U8 = 7
-};
-enum {
-  PHUB_OPERATION_DEFAULT = 0, /* mean with an optimizer, sum without */
-  PHUB_SUM = 1,
-  PHUB_MEAN = 2,
-  PHUB_MIN = 3,
-  PHUB_MAX = 4,
-  PHUB_PRODUCT = 5
-};
-/* Which elements of a key travel in a round: all, or world_size equal parts. All but the two
- * reductions move bytes. */
-enum {
-  PHUB_ALL_REDUCE = 0,     /* every rank pushes all elements and receives all */
-  PHUB_GATHER = 1,         /* rank r pushes part r and receives all parts */
-  PHUB_REDUCE_SCATTER = 2, /* every rank pushes all elements; rank r receives part r */
-  PHUB_ALL_TO_ALL = 3,     /* every rank pushes all; rank r receives part r of every rank */
-  PHUB_SCATTER = 4,        /* the root pushes all elements; rank r receives part r */
-  PHUB_GATHER_TO_ONE = 5   /* rank r pushes part r; the root receives all parts */
-};
-enum {
-  PHUB_NONE = 0, /* no optimizer: a round is an all-reduce */
-  PHUB_SGD = 1,
-  PHUB_MOMENTUM = 2,
-  PHUB_NESTEROV = 3,
-  PHUB_ADAM = 4,
-  PHUB_ADAMW = 5,
-  PHUB_ADAGRAD = 6,
-  PHUB_RMSPROP = 7,
-  PHUB_RMSPROP_MOMENTUM = 8,
-  PHUB_RMSPROP_CENTERED = 9
-};
-
-/* A view of `count` elements of type PHUB_F32, ... */
-typedef struct phub_elements {
-  void* data;
-  uint64_t count;
-  int32_t type;
-  int32_t reserved;
-} phub_elements;
-typedef struct phub_const_elements {
-  const void* data;
-  uint64_t count;
-  int32_t type;
-  int32_t reserved;
-} phub_const_elements;
-
-/* phub/types.h has the formulas. Hyper-parameters that an optimizer does not have must be 0. */
-typedef struct phub_optimizer {
-  size_t struct_size;
-  int32_t kind; /* PHUB_SGD, ... */
-  int32_t reserved;
-  double learning_rate;
-  double weight_decay;
-  double clip_value;
-  double momentum;
-  double dampening;
-  double beta1;
-  double beta2;
-  double epsilon;
-  double learning_rate_decay;
-  double initial_accumulator;
-  double alpha;
-} phub_optimizer;
-/* Sets the defaults of phub/types.h for this kind. */
-PHUB_API void phub_optimizer_init(phub_optimizer* optimizer, size_t struct_size, int32_t kind);
-
 typedef struct phub_key_spec {
   size_t struct_size;
   const char* name; /* required */
@@ -353,7 +280,8 @@ PHUB_API phub_result phub_key_set_hyper_parameters(phub_key* key, const phub_opt
 /* Each of these starts a round and sets *handle. If the push is refused, they return the reason,
  * and there is no handle. */
 PHUB_API phub_result phub_key_push_pull(phub_key* key, phub_handle** handle, phub_error** error);
-/* With the caller's memory, in use until the handle is complete. parameters: NULL: the key's. */
+/* With the caller's memory, which phub uses until the handle is complete. parameters: NULL for the
+ * key's own. */
 PHUB_API phub_result phub_key_push_pull_with(phub_key* key, const phub_const_elements* gradients,
                                              const phub_elements* parameters, phub_handle** handle,
                                              phub_error** error);
@@ -375,13 +303,15 @@ PHUB_API phub_result phub_handle_wait(const phub_handle* handle, int64_t timeout
 PHUB_API int32_t phub_handle_test(const phub_handle* handle); /* not 0: wait would not block */
 /* Withdraws the push if none of it was sent. */
 PHUB_API phub_result phub_handle_cancel(const phub_handle* handle, phub_error** error);
-PHUB_API void phub_handle_free(phub_handle* handle); /* the round continues */
+/* The round continues. */
+PHUB_API void phub_handle_free(phub_handle* handle);
 
 /* ---- Completion queues --------------------------------------------------------------------- */
 
 /* Waits for any of many handles, of any jobs. One or several threads may wait. */
 PHUB_API phub_result phub_queue_create(phub_queue** queue, phub_error** error);
-/* Reports the handle's round with `tag` when it is complete. The handle may be freed at once. */
+/* Reports the handle's round once, with `tag`, when it is complete. The handle may be freed at
+ * once. */
 PHUB_API phub_result phub_queue_add(phub_queue* queue, const phub_handle* handle, uint64_t tag,
                                     phub_error** error);
 /* Blocks until a round is complete, and takes it from the queue. Returns PHUB_OK and sets *tag, and
@@ -390,7 +320,8 @@ PHUB_API phub_result phub_queue_add(phub_queue* queue, const phub_handle* handle
  * phub_queue_close(). */
 PHUB_API phub_result phub_queue_wait(phub_queue* queue, int64_t timeout_ns, uint64_t* tag,
                                      phub_result* result, phub_error** error);
-PHUB_API void phub_queue_close(phub_queue* queue); /* wakes all waits; no round is reported */
+/* Wakes all threads that wait; no round is reported any more. */
+PHUB_API void phub_queue_close(phub_queue* queue);
 /* Closes and frees it. REQUIRES: no thread waits. */
 PHUB_API void phub_queue_free(phub_queue* queue);
 

@@ -1,4 +1,4 @@
-"""libphub and the declarations of phub/phub.h and phub/recorder.h."""
+"""libphub and the declarations of phub/phub.h, phub/c_types.h and phub/recorder.h."""
 
 from __future__ import annotations
 

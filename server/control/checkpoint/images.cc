@@ -21,10 +21,10 @@ std::vector<TensorView> TensorsOf(const ShardKey& key, const CheckpointImage::Ch
 }
 
 void RunLongOn(Context& context, Job& job, std::function<void()> work, std::function<void()> then) {
-  ++job.checkpoint_work;
+  ++job.long_work;
   context.turns.RunLong(job.key_count, job.account.tenant, std::move(work),
                         [&job, then = std::move(then)] {
-                          --job.checkpoint_work;
+                          --job.long_work;
                           then();
                         });
 }

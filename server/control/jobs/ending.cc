@@ -28,6 +28,13 @@ void Ending::BlameRank(const Job& job, Rank rank, v1::Fault& fault) const {
   fault.set_age_ns(member.last_heard == 0 ? 0 : context_.clock.Now() - member.last_heard);
 }
 
+void Ending::FailOverKeys(Job& job, Rank rank, const std::string& what) {
+  context_.counters.Add(ControlCounter::keys_refused_mismatch);
+  v1::Fault fault = MakeFault(job, "keys_mismatch", what);
+  BlameRank(job, rank, fault);
+  Fail(job, std::move(fault));
+}
+
 void Ending::AnswerAllPending(Job& job, const absl::Status& status) {
   std::list<PendingCall> calls;
   calls.swap(job.pending);
@@ -169,7 +176,7 @@ void Ending::ReapReleased() {
   for (auto next = jobs_.jobs().begin(); next != jobs_.jobs().end();) {
     Job& job = **next++;
     // Work of other threads refers to its job, and its memory is charged to the job.
-    if (!job.released() || job.key_build != nullptr || job.checkpoint_work > 0) continue;
+    if (!job.released() || job.key_build != nullptr || job.long_work > 0) continue;
     if (!std::ranges::all_of(job.let_go, is_done)) continue;
     CloseAccount(job);
     const std::vector<std::function<void()>> calls = std::exchange(job.on_closed, {});

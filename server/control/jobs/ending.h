@@ -32,6 +32,9 @@ class Ending {
   // Notifies every rank and answers all pending calls. Ignored if the job has ended already: only
   // the first cause is reported.
   void Fail(Job& job, v1::Fault fault);
+  // This rank and another one have different keys, or add and remove them in another order, so they
+  // can never complete a round. `what` has both sides.
+  void FailOverKeys(Job& job, Rank rank, const std::string& what);
   // Notifies the ranks of a job that has failed, unless that is done.
   void Announce(Job& job);
   // Rack 0 has recorded this fault of a job that has failed here: if the ranks are not notified

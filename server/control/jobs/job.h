@@ -135,8 +135,8 @@ struct BatchRecord {
   // What the job had before the batch, for its removal.
   std::uint64_t bytes = 0;                         // that admission charged for it
   std::uint64_t parameter_bytes = 0;               // of its keys
-  std::vector<PlacementBin> bins_before;           // Job::bins
-  std::vector<std::uint32_t> chunk_counts_before;  // Job::chunk_counts
+  std::vector<PlacementBin> bins_before;           // Job::bins; only if all keys are collective
+  std::vector<std::uint32_t> chunk_counts_before;  // Job::chunk_counts; the same
 };
 
 // The ranks' call of RemoveKeys; the rules are in keys/key_removals.h.
@@ -253,7 +253,7 @@ struct Job {
   std::list<PendingCall> pending;
   std::list<StallQuery> queries;
   std::shared_ptr<JobCheckpoints> checkpoints;  // created with the job
-  std::size_t checkpoint_work = 0;  // that other threads do; the record stays until it is done
+  std::size_t long_work = 0;  // that other threads do; the record stays until it is done
   std::vector<std::function<void()>>
       on_closed;  // called once, when it is released and its account closed
   std::optional<Diagnosis> diagnosis;

@@ -23,7 +23,9 @@ class KeyTable {
   void Add(std::shared_ptr<const KeyList> batch, const std::vector<std::uint64_t>& iterations) {
     firsts_.push_back(size_);
     size_ += batch->size();
-    for (const v1::KeySpec& key : *batch) collective_count_ += key.collective() ? 1 : 0;
+    collective_counts_.push_back(static_cast<std::size_t>(
+        std::ranges::count_if(*batch, [](const v1::KeySpec& key) { return key.collective(); })));
+    collective_count_ += collective_counts_.back();
     first_iterations_.insert(first_iterations_.end(), iterations.begin(), iterations.end());
     batches_.push_back(std::move(batch));
   }
@@ -31,14 +33,19 @@ class KeyTable {
   void RemoveBatchesFrom(std::size_t batch) {
     PHUB_CHECK(batch < batches_.size(), "batch={} batches={}", batch, batches_.size());
     for (std::size_t i = batch; i < batches_.size(); ++i)
-      for (const v1::KeySpec& key : *batches_[i]) collective_count_ -= key.collective() ? 1 : 0;
+      collective_count_ -= collective_counts_[i];
     size_ = firsts_[batch];
+    collective_counts_.resize(batch);
     first_iterations_.resize(size_);
     firsts_.resize(batch);
     batches_.resize(batch);
   }
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
+  // Whether all keys of the batch are collective.
+  bool IsCollective(std::size_t batch) const {
+    return collective_counts_[batch] == batches_[batch]->size();
+  }
   // Keys that are not collective: those of iterations and checkpoints.
   std::size_t saved_count() const { return size_ - collective_count_; }
   void clear() { *this = {}; }
@@ -55,7 +62,8 @@ class KeyTable {
 
  private:
   std::vector<std::shared_ptr<const KeyList>> batches_;
-  std::vector<std::size_t> firsts_;  // [batch]: its first key
+  std::vector<std::size_t> firsts_;             // [batch]: its first key
+  std::vector<std::size_t> collective_counts_;  // [batch]
   std::vector<std::uint64_t> first_iterations_;
   std::size_t size_ = 0;
   std::size_t collective_count_ = 0;

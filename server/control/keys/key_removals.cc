@@ -72,12 +72,15 @@ absl::Status KeyRemovals::CheckRemovable(const Job& job, std::uint32_t first_bat
                     "registered with devices stays registered until the job ends",
                     job.name()));
   }
-  for (std::size_t key = job.batches[first_batch].first_key; key < job.keys.size(); ++key) {
-    if (job.keys[key].collective()) continue;
+  for (std::size_t batch = first_batch; batch < job.batches.size(); ++batch) {
+    if (job.keys.IsCollective(batch)) continue;
+    const KeyList& keys = *job.batches[batch].keys;
+    const auto ordinary =
+        std::ranges::find_if(keys, [](const v1::KeySpec& key) { return !key.collective(); });
     return absl::FailedPreconditionError(
         fmt::format("key {} of job {} is not collective: keys that belong to iterations and "
                     "checkpoints cannot be removed",
-                    job.keys[key].name(), job.name()));
+                    ordinary->name(), job.name()));
   }
   return absl::OkStatus();
 }
@@ -134,14 +137,11 @@ bool KeyRemovals::Agrees(Job& job, Rank rank, std::uint32_t first_batch) {
 
 void KeyRemovals::FailOverRemoval(Job& job, Rank rank, std::uint32_t first_batch, Rank other,
                                   const std::string& others_call) {
-  context_.counters.Add(ControlCounter::keys_refused_mismatch);
-  v1::Fault fault = ending_.MakeFault(
-      job, "keys_mismatch",
+  ending_.FailOverKeys(
+      job, rank,
       fmt::format("{} called {} where {} called RemoveKeys of {}", DescribeRankBriefly(job, other),
                   others_call, DescribeRankBriefly(job, rank),
                   DescribeBatches(job, first_batch, rank)));
-  ending_.BlameRank(job, rank, fault);
-  ending_.Fail(job, std::move(fault));
 }
 
 // A call that is being answered refers to its batch by number; snapshots and loads that begin refer
@@ -229,7 +229,7 @@ void KeyRemovals::Forget(Job& job) {
   shares_.ShareOutAgain(job.account.tenant);
   run.memory_free = host_memory_.FreeLater(std::move(unwanted));
   for (JobObserver* each : jobs_.observers()) each->OnKeysRemoved(job);
-  ++job.checkpoint_work;  // the record stays until the names are free
+  ++job.long_work;  // the record stays until the names are free
   context_.turns.RunLong(
       run.key_count, job.account.tenant,
       [names = job.key_names, lists = std::move(lists)]() mutable {
@@ -238,7 +238,7 @@ void KeyRemovals::Forget(Job& job) {
         lists.clear();
       },
       [this, &job, removal = job.removal] {
-        --job.checkpoint_work;
+        --job.long_work;
         removal->names_free = true;
         Advance(job);
       });

@@ -97,10 +97,14 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
   }
   record.bytes = build.bytes;
   record.parameter_bytes = build.parameter_bytes;
-  record.bins_before = std::exchange(job.bins, std::move(build.bins));
-  record.chunk_counts_before = std::exchange(job.chunk_counts, std::move(build.chunk_counts));
+  job.bins.swap(build.bins);
+  job.chunk_counts.swap(build.chunk_counts);
   job.parameter_bytes += build.parameter_bytes;
   job.keys.Add(record.keys, build.first_iterations);
+  if (job.keys.IsCollective(job.batches.size())) {
+    record.bins_before = std::move(build.bins);
+    record.chunk_counts_before = std::move(build.chunk_counts);
+  }
   job.key_count = job.keys.size();
   context_.counters.Add(ControlCounter::key_batches);
   context_.counters.Add(ControlCounter::keys_added, record.keys->size());
@@ -195,15 +199,6 @@ void Keys::HandOutBatches(Job& job) {
   }
 }
 
-// Ranks with different keys can never complete a round, so the job fails. The message describes the
-// difference.
-void Keys::FailOverKeys(Job& job, Rank rank, const std::string& what) {
-  context_.counters.Add(ControlCounter::keys_refused_mismatch);
-  v1::Fault fault = ending_.MakeFault(job, "keys_mismatch", what);
-  ending_.BlameRank(job, rank, fault);
-  ending_.Fail(job, std::move(fault));
-}
-
 void Keys::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer) {
   AddOwnedKeys(std::make_shared<const v1::AddKeysRequest>(request), std::move(answer));
 }
@@ -279,11 +274,11 @@ void Keys::DisagreeWithRemoval(Job& job, Rank rank, const Adding& adding,
         {});
   }
   const std::string added = request.keys().empty() ? "no keys" : DescribeKeys(request.keys());
-  FailOverKeys(job, rank,
-               fmt::format("{} called RemoveKeys of {} where {} called AddKeys of {}",
-                           DescribeRankBriefly(job, removal.first),
-                           DescribeBatches(job, removal.first_batch, removal.first),
-                           DescribeRankBriefly(job, rank), added));
+  ending_.FailOverKeys(job, rank,
+                       fmt::format("{} called RemoveKeys of {} where {} called AddKeys of {}",
+                                   DescribeRankBriefly(job, removal.first),
+                                   DescribeBatches(job, removal.first_batch, removal.first),
+                                   DescribeRankBriefly(job, rank), added));
   adding.answer(absl::InvalidArgumentError(job.fault.message()), {});
 }
 
@@ -304,11 +299,11 @@ void Keys::CompareBatch(Job& job, const Adding& adding, Request request) {
         if (absl::Status place = CheckPlace(found, seat->rank, adding); !place.ok())
           return adding.answer(place, {});
         const std::uint32_t batch = adding.batch;
-        FailOverKeys(found, seat->rank,
-                     fmt::format("{} and {} disagree on the keys they added: {}",
-                                 DescribeRankBriefly(found, found.batches[batch].first),
-                                 DescribeRankBriefly(found, seat->rank),
-                                 Describe(*difference, found, batch, seat->rank)));
+        ending_.FailOverKeys(found, seat->rank,
+                             fmt::format("{} and {} disagree on the keys they added: {}",
+                                         DescribeRankBriefly(found, found.batches[batch].first),
+                                         DescribeRankBriefly(found, seat->rank),
+                                         Describe(*difference, found, batch, seat->rank)));
         adding.answer(absl::InvalidArgumentError(found.fault.message()), {});
       });
 }

@@ -19,7 +19,6 @@
 #include "server/control/jobs/sessions.h"
 #include "server/control/jobs/tenant_shares.h"
 #include "server/control/keys/key_build.h"
-#include "server/control/keys/key_removals.h"
 #include "server/control/lanes/rank_memories.h"
 
 namespace phub::server {
@@ -28,7 +27,7 @@ class Keys {
  public:
   Keys(Context& context, Sessions& sessions, Ending& ending, PendingCalls& pending_calls,
        HostMemory& host_memory, RankMemories& rank_memories, TenantShares& shares,
-       PeerRacks& peer_racks, KeyRemovals& removals)
+       PeerRacks& peer_racks)
       : context_(context),
         sessions_(sessions),
         ending_(ending),
@@ -36,16 +35,12 @@ class Keys {
         host_memory_(host_memory),
         rank_memories_(rank_memories),
         shares_(shares),
-        peer_racks_(peer_racks),
-        removals_(removals) {}
+        peer_racks_(peer_racks) {}
 
   void AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer);
   // The same without a copy of the request.
   void AddOwnedKeys(std::shared_ptr<const v1::AddKeysRequest> owned,
                     Answer<v1::AddKeysResponse> answer);
-  void RemoveKeys(const v1::RemoveKeysRequest& request, Answer<v1::RemoveKeysResponse> answer) {
-    removals_.RemoveKeys(request, std::move(answer));
-  }
   // Calls `then` when the batch that is being built is complete, in the order of these calls and of
   // those of AddKeys that wait. The job may be over then, or already build another batch. REQUIRES:
   // one is being built.
@@ -81,7 +76,6 @@ class Keys {
   static absl::Status CheckPlace(const Job& job, Rank rank, const Adding& adding);
   void DisagreeWithRemoval(Job& job, Rank rank, const Adding& adding,
                            const v1::AddKeysRequest& request);
-  void FailOverKeys(Job& job, Rank rank, const std::string& what);
 
   Context& context_;
   Sessions& sessions_;
@@ -91,7 +85,6 @@ class Keys {
   RankMemories& rank_memories_;
   TenantShares& shares_;
   PeerRacks& peer_racks_;
-  KeyRemovals& removals_;
 };
 
 }  // namespace phub::server

@@ -1,6 +1,7 @@
 #include "server/control/lanes/rank_memories.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "common/base/check.h"
@@ -179,6 +180,8 @@ RankMemories::Withdrawn RankMemories::Withdraw(Member& member, std::uint32_t fir
     withdrawn.pushable.push_back({entry.worker->data(), entry.worker->bytes()});
     withdrawn.bytes += entry.worker->bytes();
   }
+  std::ranges::sort(withdrawn.pushable, std::less<const std::byte*>(),
+                    [](std::span<const std::byte> each) { return each.data(); });
   if (regions > 0) {
     for (auto& each : member.memory.regions->RemoveLast(regions))
       withdrawn.memory.push_back(std::move(each));

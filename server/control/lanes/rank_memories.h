@@ -53,7 +53,7 @@ class RankMemories {
   // Removes the regions of that batch and all later ones from the rank's table, so that core loops
   // do not find them any more, and withdraws their nonces.
   struct Withdrawn {
-    std::vector<std::span<const std::byte>> pushable;  // the rank could push from there
+    std::vector<std::span<const std::byte>> pushable;  // from there; in the order of addresses
     std::vector<std::shared_ptr<const void>> memory;   // what was in the table
     std::uint64_t bytes = 0;                           // charged for the rank's own regions
   };

@@ -14,6 +14,7 @@
 #include "server/control/checkpoint/loads.h"
 #include "server/control/checkpoint/versions.h"
 #include "server/control/control.h"
+#include "server/control/keys/key_removals.h"
 #include "server/control/keys/keys.h"
 #include "server/control/lanes/lanes.h"
 #include "server/control/racks/rack_messages.h"
@@ -45,7 +46,7 @@ template <>
 inline constexpr auto kControlMethod<rpc::AddKeys> = PartMethod{&Control::keys, &Keys::AddKeys};
 template <>
 inline constexpr auto kControlMethod<rpc::RemoveKeys> =
-    PartMethod{&Control::keys, &Keys::RemoveKeys};
+    PartMethod{&Control::key_removals, &KeyRemovals::RemoveKeys};
 template <>
 inline constexpr auto kControlMethod<rpc::OpenLanes> =
     PartMethod{&Control::lanes, &Lanes::OpenLanes};

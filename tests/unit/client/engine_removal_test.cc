@@ -27,6 +27,14 @@ class EngineRemovalTest : public EngineTest {
     batches_.pop_back();
     keys_.pop_back();
   }
+  // Chunks 1 and 2 of lane 0.
+  void AddKeyAndCompleteARound() {
+    Push(AddCollective({0, 0}));
+    Run();
+    Reply(0, 1, 1, 1.0f);
+    Reply(0, 2, 1, 1.0f);
+    Run();
+  }
   float FirstOf(const FakeTransport::Posted& posted) {
     float first = 0.0f;
     std::memcpy(&first, posted.bytes.data(), sizeof first);
@@ -62,12 +70,7 @@ TEST_F(EngineRemovalTest, LaterKeysGetTheNumbersAndStartAtTheFirstIteration) {
 TEST_F(EngineRemovalTest, AReplyForARemovedChunkClosesTheLane) {
   Start(1, 4);
   AddCollective({0});
-  TestKey& key = AddCollective({0, 0});
-  Push(key);
-  Run();
-  Reply(0, 1, 1, 1.0f);
-  Reply(0, 2, 1, 1.0f);
-  Run();
+  AddKeyAndCompleteARound();
   RemoveLastKey();
   Reply(0, 2, 1, 1.0f);
   Run();
@@ -100,12 +103,7 @@ TEST_F(EngineRemovalTest, TheCopyInASlotIsNotTakenForThatOfALaterKey) {
 TEST_F(EngineRemovalTest, WorksWhileALaneIsAwayAndWhenItReturns) {
   Start(1, 2);
   AddCollective({0});
-  TestKey& key = AddCollective({0, 0});
-  Push(key);
-  Run();
-  Reply(0, 1, 1, 1.0f);
-  Reply(0, 2, 1, 1.0f);
-  Run();
+  AddKeyAndCompleteARound();
   transport_.Break(0, transport::TransportError::kReset);
   Run();
   RemoveLastKey();

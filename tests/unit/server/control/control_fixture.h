@@ -132,7 +132,7 @@ class ControlTest : public ::testing::Test {
   }
   PHUB_CALL(joins, GetRack, GetRackRequest, Rack)
   PHUB_CALL(keys, AddKeys, AddKeysRequest, AddKeysResponse)
-  PHUB_CALL(keys, RemoveKeys, RemoveKeysRequest, RemoveKeysResponse)
+  PHUB_CALL(key_removals, RemoveKeys, RemoveKeysRequest, RemoveKeysResponse)
   PHUB_CALL(lanes, OpenLanes, OpenLanesRequest, OpenLanesResponse)
   PHUB_CALL(stall_reports, ListStalls, ListStallsRequest, ListStallsResponse)
   PHUB_CALL(admin, ListJobs, ListJobsRequest, ListJobsResponse)

@@ -34,6 +34,14 @@ class RemovalTest : public CoreLoopTest {
     for (std::uint32_t rank = 0; rank < ranks; ++rank)
       Push(rank, chunk, iteration, 0, static_cast<float>(rank + 1));
   }
+  // Expect: nothing was unlinked.
+  void ExpectRefused(std::uint32_t rank, std::uint32_t key) {
+    const Event fault = Next(Event::Kind::kFault);
+    EXPECT_EQ(fault.code, FaultCode::kKeyInUse);
+    EXPECT_EQ(fault.source.rank(), Rank{rank});
+    EXPECT_EQ(fault.key, KeyIndex{key});
+    EXPECT_EQ(shard_->key_count, 2u);
+  }
   bool Removed() { return Next(Event::Kind::kKeysRemoved).removal == &removal_; }
 
   KeyShardSpec second_;
@@ -90,14 +98,30 @@ TEST_F(RemovalTest, RefusesARankThatHasARoundOfTheKey) {
   StartTwo(2);
   Push(1, 3, 1, 0, 1.0f);
   Remove();
-  const Event fault = Next(Event::Kind::kFault);
-  EXPECT_EQ(fault.code, FaultCode::kKeyInUse);
-  EXPECT_EQ(fault.source.rank(), Rank{1});
-  EXPECT_EQ(fault.key, KeyIndex{1});
-  // Expect: nothing was unlinked, and the job ends as any other.
-  EXPECT_EQ(shard_->key_count, 2u);
+  ExpectRefused(1, 1);
+  // Expect: the job ends as any other.
   Order({.kind = Command::Kind::kEndJob, .shard = shard_.get()});
   EXPECT_EQ(Next(Event::Kind::kJobEnded).shard, shard_.get());
+}
+
+TEST_F(RemovalTest, RefusesARankWhoseReplyStillWaits) {
+  StartTwo(2);
+  transport_.set_post_limit(0);
+  Round(3, 1, 2);
+  loop_.RunOnce();
+  ASSERT_GT(shard_->reply_backlog, 0u);
+  Remove();
+  ExpectRefused(0, 1);
+}
+
+TEST_F(RemovalTest, AReplyOfAnotherKeyMayWait) {
+  StartTwo(2);
+  transport_.set_post_limit(0);
+  Round(1, 1, 2);
+  loop_.RunOnce();
+  ASSERT_GT(shard_->reply_backlog, 0u);
+  Remove();
+  EXPECT_TRUE(Removed());
 }
 
 TEST_F(RemovalTest, RefusesARankThatPushesAnotherKeyFromTheKeysMemory) {
@@ -108,11 +132,7 @@ TEST_F(RemovalTest, RefusesARankThatPushesAnotherKeyFromTheKeysMemory) {
   loop_.RunOnce();
   removal_.shared = {{}, {bytes}};
   Remove();
-  const Event fault = Next(Event::Kind::kFault);
-  EXPECT_EQ(fault.code, FaultCode::kKeyInUse);
-  EXPECT_EQ(fault.source.rank(), Rank{1});
-  EXPECT_EQ(fault.key, KeyIndex{0});
-  EXPECT_EQ(shard_->key_count, 2u);
+  ExpectRefused(1, 0);
 }
 
 TEST_F(RemovalTest, ALatePushOfARemovedChunkIsAFaultOfItsRank) {
