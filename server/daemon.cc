@@ -32,7 +32,7 @@
 #include "server/metrics/http_server.h"
 #include "server/peer_racks.h"
 #include "server/start_warnings.h"
-#include "server/tenant/control_store.h"
+#include "server/tenant/sqlite_store.h"
 #include "server/tenant/tenant_admin.h"
 #include "server/transports/tcp/data_port.h"
 #include "server/transports/transport_list.h"
@@ -177,7 +177,7 @@ absl::Status Daemon::Parts::StartDataPort() {
 
 // Opens the store of tenants, tokens and the audit log; in memory without a state_dir.
 absl::Status Daemon::Parts::OpenControlStore() {
-  auto store = ControlStore::Open(settings.state_dir, system_random);
+  auto store = SqliteStore::Open(settings.state_dir, system_random);
   if (!store.ok()) return store.status();
   // With identities only tenants in the store may have jobs; without, every caller is the default
   // tenant.

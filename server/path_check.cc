@@ -14,7 +14,7 @@
 #include "common/base/descriptor.h"
 #include "common/base/errno_text.h"
 #include "common/base/secret_file.h"
-#include "server/tenant/control_store.h"
+#include "server/tenant/sqlite_store.h"
 #include "server/tenant/store_check.h"
 #include "server/tenant/token_key.h"
 

@@ -79,6 +79,8 @@ absl::Status Database::Error(std::string_view doing) const {
       fmt::format("control store ({}): cannot {}: {}", path_, doing, sqlite3_errmsg(handle_)));
 }
 
+std::int64_t Database::changed_rows() const { return sqlite3_changes64(handle_); }
+
 absl::Status Database::Execute(const std::string& sql) {
   if (sqlite3_exec(handle_, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK) {
     return absl::OkStatus();

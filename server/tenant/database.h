@@ -46,6 +46,8 @@ class Database {
   };
 
   absl::Status Error(std::string_view doing) const;
+  // By the last statement that changes rows.
+  std::int64_t changed_rows() const;
 
  private:
   friend class Statement;

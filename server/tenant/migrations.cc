@@ -46,6 +46,11 @@ BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
     R"(
 ALTER TABLE tenants ADD COLUMN weight INTEGER;
 ALTER TABLE tenants ADD COLUMN bandwidth_bytes INTEGER;
+)",
+    // 4. The number of changes of a record, which a change of it must name.
+    R"(
+ALTER TABLE tenants ADD COLUMN revision INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE tokens ADD COLUMN revision INTEGER NOT NULL DEFAULT 1;
 )"};
 
 absl::StatusOr<std::int64_t> VersionOf(Database& database) {

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "common/base/random.h"
-#include "server/tenant/control_store.h"
+#include "server/tenant/sqlite_store.h"
 
 namespace phub::server {
 namespace {
@@ -36,7 +36,7 @@ class FolderForAWhile {
 
 absl::Status OpenAndRead(const std::string& state_dir) {
   SystemRandom random;
-  const auto store = ControlStore::Open(state_dir, random);
+  const auto store = SqliteStore::Open(state_dir, random);
   if (!store.ok()) return store.status();
   if (const auto tenants = (*store)->Tenants(); !tenants.ok()) return tenants.status();
   return (*store)->Tokens().status();

@@ -25,12 +25,17 @@ bool IsLow(const DiskSpace& space) {
   return space.free_bytes < std::min(kReserveBytes, space.total_bytes / kReserveDivisor);
 }
 
+// The store works, but refuses this change.
+bool IsRefused(const absl::Status& status) {
+  return absl::IsAlreadyExists(status) || absl::IsAborted(status);
+}
+
 }  // namespace
 
 absl::Status StoreWriter::WriteDeferred() {
   while (!deferred_.empty()) {
     if (absl::Status status = deferred_.front()(store_); !status.ok()) {
-      if (!absl::IsAlreadyExists(status)) return status;
+      if (!IsRefused(status)) return status;
       LogError("event=deferred_change_dropped error=\"{}\"", MessageOf(status));
     }
     deferred_.pop_front();
@@ -47,8 +52,8 @@ absl::Status StoreWriter::Write(const Change& change) {
 
 absl::Status StoreWriter::WriteOrDefer(Change change) {
   absl::Status status = Write(change);
-  // A constraint of the database is not a fault of the disk.
-  if (status.ok() || absl::IsAlreadyExists(status)) return status;
+  // A constraint of the database, or another revision, is not a fault of the disk.
+  if (status.ok() || IsRefused(status)) return status;
   if (deferred_.size() >= kDeferredMax) return status;
   deferred_.push_back(std::move(change));
   SetFault(std::string(MessageOf(status)));

@@ -29,6 +29,7 @@ struct Tenant {
   Quota quota = {};
   WallTimeNs created_at = 0;
   bool encryption_required = false;  // lanes that leave a host are encrypted, or refused
+  std::int64_t revision = 0;         // of its record in the control store; 0: it has none yet
   friend bool operator==(const Tenant&, const Tenant&) = default;
 };
 
@@ -54,6 +55,7 @@ struct Token {
   WallTimeNs expires_at = 0;  // 0: never
   WallTimeNs revoked_at = 0;  // 0: not revoked
   std::string created_by = {};
+  std::int64_t revision = 0;  // as in Tenant
 };
 
 // One administrative change, or a refused attempt at one.

@@ -201,7 +201,7 @@ absl::StatusOr<Tenant> TenantAdmin::CreateTenant(const Caller& caller, const std
     return absl::ResourceExhaustedError(
         fmt::format("there are already {} tenants, the most that a daemon supports", kTenantsMax));
   }
-  Tenant tenant{name, /*suspended=*/false, quota, WallNow()};
+  Tenant tenant{.name = name, .suspended = false, .quota = quota, .created_at = WallNow()};
   if (absl::Status wrong = ApplyEncryption(tenant, encryption); !wrong.ok()) return wrong;
   const absl::Status status =
       writer_.Write([&, note = Note(caller, "tenant.create", name, DescribeLimits(tenant))](
@@ -214,14 +214,18 @@ absl::StatusOr<Tenant> TenantAdmin::CreateTenant(const Caller& caller, const std
 
 absl::StatusOr<Tenant> TenantAdmin::Update(const Caller& caller, const Tenant& tenant,
                                            const char* action, const std::string& detail) {
+  // Shared with the change, which may be written later.
+  const auto written = std::make_shared<Tenant>(tenant);
   const absl::Status status =
-      writer_.WriteOrDefer([tenant, note = Note(caller, action, tenant.name, detail)](
-                               ControlStore& store) { return store.UpdateTenant(tenant, note); });
+      writer_.WriteOrDefer([written, note = Note(caller, action, tenant.name, detail)](
+                               ControlStore& store) { return store.UpdateTenant(*written, note); });
   if (!status.ok()) return status;
-  directory_.SetTenant(tenant);
-  hooks_.set_tenant(tenant);
+  Tenant changed = *written;
+  changed.revision = tenant.revision + 1;  // the one that a deferred change will have
+  directory_.SetTenant(changed);
+  hooks_.set_tenant(changed);
   ShareStoreState();
-  return tenant;
+  return changed;
 }
 
 absl::StatusOr<Tenant> TenantAdmin::SetQuota(const Caller& caller, const std::string& name,
@@ -258,7 +262,7 @@ absl::Status TenantAdmin::DeleteTenant(const Caller& caller, const std::string& 
   if (absl::Status status = hooks_.remove_tenant(name); !status.ok()) return status;
   const absl::Status status =
       writer_.Write([&, note = Note(caller, "tenant.delete", name, "")](ControlStore& store) {
-        return store.DeleteTenant(name, note);
+        return store.DeleteTenant(*tenant, note);
       });
   if (!status.ok()) {
     hooks_.set_tenant(*tenant);
@@ -334,8 +338,7 @@ absl::StatusOr<IssuedToken> TenantAdmin::IssueToken(const Caller& caller,
     detail +=
         fmt::format("; replaces {}, which expires in {}", old->id, ExactDuration(request.grace));
     status = writer_.Write([&](ControlStore& store) {
-      return store.RotateToken(*token, old->id, old->expires_at,
-                               Note(caller, "token.rotate", token->id, detail));
+      return store.RotateToken(*token, *old, Note(caller, "token.rotate", token->id, detail));
     });
   } else {
     status = writer_.Write([&](ControlStore& store) {
@@ -353,10 +356,12 @@ absl::StatusOr<Token> TenantAdmin::RevokeToken(const Caller& caller, const std::
   if (!token.has_value()) return absl::NotFoundError(fmt::format("there is no token {}", id));
   if (token->revoked_at != 0) return *token;  // already revoked
   token->revoked_at = WallNow();
-  const absl::Status status = writer_.WriteOrDefer(
-      [id, at = token->revoked_at, note = Note(caller, "token.revoke", id, token->label)](
-          ControlStore& store) { return store.RevokeToken(id, at, note); });
+  const auto written = std::make_shared<Token>(*token);
+  const absl::Status status =
+      writer_.WriteOrDefer([written, note = Note(caller, "token.revoke", id, token->label)](
+                               ControlStore& store) { return store.RevokeToken(*written, note); });
   if (!status.ok()) return status;
+  ++token->revision;  // also of a change that is written later
   directory_.SetToken(*token);
   ShareStoreState();
   return *token;

@@ -11,7 +11,7 @@
 
 #include "common/base/random.h"
 #include "phub/v1/tenants.grpc.pb.h"
-#include "server/tenant/control_store.h"
+#include "server/tenant/sqlite_store.h"
 #include "tests/process/identity_daemon.h"
 
 namespace phub::process {
@@ -162,7 +162,7 @@ TEST(ControlStoreKill, SurvivesKillsAtAnyInstant) {
     }
     if (random.Chance(1, 2)) {  // sometimes another process than the daemon recovers the log
       SystemRandom unused;
-      const auto store = server::ControlStore::Open(daemon.folder() + "/state", unused);
+      const auto store = server::SqliteStore::Open(daemon.folder() + "/state", unused);
       ASSERT_TRUE(store.ok()) << store.status();
       ASSERT_TRUE((*store)->VerifyAudit().ok()) << (*store)->VerifyAudit();
     }
@@ -188,7 +188,7 @@ TEST(ControlStoreKill, SurvivesKillsAtAnyInstant) {
   std::printf("%d kills, %lld changes answered\n", kills, static_cast<long long>(answers));
   daemon.Kill();
   SystemRandom unused;
-  const auto store = server::ControlStore::Open(daemon.folder() + "/state", unused);
+  const auto store = server::SqliteStore::Open(daemon.folder() + "/state", unused);
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_TRUE((*store)->VerifyAudit().ok());
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "server/tenant/authorization.h"
+#include "server/tenant/sqlite_store.h"
 #include "server/tenant/tenant_admin.h"
 #include "server/tenant/token.h"
 
@@ -18,7 +19,7 @@ using ::testing::Not;
 class IdentityTest : public ::testing::Test {
  protected:
   IdentityTest() {
-    auto store = ControlStore::Open("", random_);
+    auto store = SqliteStore::Open("", random_);
     AdmissionHooks hooks;
     hooks.set_tenant = [this](const Tenant& tenant) { in_force_.push_back(tenant); };
     hooks.remove_tenant = [this](const std::string&) { return removal_; };

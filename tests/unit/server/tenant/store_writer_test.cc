@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "server/tenant/sqlite_store.h"
 
 namespace phub::server {
 namespace {
@@ -27,7 +28,7 @@ class StoreWriterTest : public ::testing::Test {
   }
 
   SystemRandom random_;
-  const std::unique_ptr<ControlStore> store_ = *ControlStore::Open("", random_);
+  const std::unique_ptr<ControlStore> store_ = *SqliteStore::Open("", random_);
   StoreWriter writer_{*store_};
   absl::Status disk_;
   std::vector<std::string> written_;

@@ -1,4 +1,4 @@
-#include "server/tenant/control_store.h"
+#include "server/tenant/sqlite_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,10 +21,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class ControlStoreTest : public ::testing::Test {
+class SqliteStoreTest : public ::testing::Test {
  protected:
-  std::unique_ptr<ControlStore> Open() {
-    auto store = ControlStore::Open(folder_, random_);
+  std::unique_ptr<SqliteStore> Open() {
+    auto store = SqliteStore::Open(folder_, random_);
     EXPECT_TRUE(store.ok()) << store.status();
     return store.ok() ? *std::move(store) : nullptr;
   }
@@ -47,20 +47,21 @@ class ControlStoreTest : public ::testing::Test {
 
 const Tenant kAcme{"acme", false, {.memory_bytes = 1u << 30, .jobs = 4}, 17};
 
-TEST_F(ControlStoreTest, WhatWasWrittenIsThereAgain) {
-  const Token token{
+TEST_F(SqliteStoreTest, WhatWasWrittenIsThereAgain) {
+  Token token{
       "0123456789abcdef", Role::kTenant, "acme", "ci", std::string(32, 'h'), 1, 2, 0, "uid 0"};
   {
     auto store = Open();
-    ASSERT_TRUE(store->CreateTenant(kAcme, Note("tenant.create")).ok());
-    ASSERT_TRUE(store->AddToken(token, Note("token.issue")).ok());
     Tenant changed = kAcme;
+    ASSERT_TRUE(store->CreateTenant(changed, Note("tenant.create")).ok());
+    ASSERT_TRUE(store->AddToken(token, Note("token.issue")).ok());
     changed.suspended = true;
     changed.quota.jobs.reset();
     changed.quota.weight = 300;
     changed.quota.bandwidth_bytes = 1'000'000'000;
     ASSERT_TRUE(store->UpdateTenant(changed, Note("tenant.suspend")).ok());
-    ASSERT_TRUE(store->RevokeToken(token.id, 99, Note("token.revoke")).ok());
+    token.revoked_at = 99;
+    ASSERT_TRUE(store->RevokeToken(token, Note("token.revoke")).ok());
   }
   auto store = Open();
   const auto tenants = store->Tenants();
@@ -72,10 +73,12 @@ TEST_F(ControlStoreTest, WhatWasWrittenIsThereAgain) {
                                      .bandwidth_bytes = 1'000'000'000,
                                  }));
   EXPECT_EQ((*tenants)[0].created_at, 17);
+  EXPECT_EQ((*tenants)[0].revision, 2);
   const auto tokens = store->Tokens();
   ASSERT_THAT(*tokens, SizeIs(1));
   EXPECT_EQ((*tokens)[0].hash, token.hash);
   EXPECT_EQ((*tokens)[0].revoked_at, 99);
+  EXPECT_EQ((*tokens)[0].revision, token.revision);
   const auto audit = store->ReadAudit(0, 100);
   ASSERT_THAT(*audit, SizeIs(4));
   EXPECT_EQ((*audit)[3].action, "token.revoke");
@@ -83,28 +86,56 @@ TEST_F(ControlStoreTest, WhatWasWrittenIsThereAgain) {
   EXPECT_TRUE(store->VerifyAudit().ok());
 }
 
-TEST_F(ControlStoreTest, AChangeThatFailsLeavesNoAuditEntry) {
+TEST_F(SqliteStoreTest, AChangeThatFailsLeavesNoAuditEntry) {
   auto store = Open();
-  ASSERT_TRUE(store->CreateTenant(kAcme, Note("tenant.create")).ok());
-  EXPECT_EQ(store->CreateTenant(kAcme, Note("tenant.create")).code(),
+  Tenant acme = kAcme;
+  ASSERT_TRUE(store->CreateTenant(acme, Note("tenant.create")).ok());
+  EXPECT_EQ(store->CreateTenant(acme, Note("tenant.create")).code(),
             absl::StatusCode::kAlreadyExists);
-  const Token orphan{"0123456789abcdef", Role::kTenant, "nobody", "", "h", 1, 0, 0, ""};
+  Token orphan{"0123456789abcdef", Role::kTenant, "nobody", "", "h", 1, 0, 0, ""};
   EXPECT_FALSE(store->AddToken(orphan, Note("token.issue")).ok());
   EXPECT_EQ(*store->LastAuditSequence(), 1);
 }
 
-TEST_F(ControlStoreTest, ADeletedTenantTakesItsTokensAndLeavesItsHistory) {
+TEST_F(SqliteStoreTest, AChangeOfAnotherRevisionIsAborted) {
   auto store = Open();
-  ASSERT_TRUE(store->CreateTenant(kAcme, Note("tenant.create")).ok());
-  const Token token{"0123456789abcdef", Role::kTenant, "acme", "", "h", 1, 0, 0, ""};
+  Tenant acme = kAcme;
+  ASSERT_TRUE(store->CreateTenant(acme, Note("tenant.create")).ok());
+  const Tenant before = acme;
+  acme.suspended = true;
+  ASSERT_TRUE(store->UpdateTenant(acme, Note("tenant.suspend")).ok());
+  // A decision on the record as it was before: it would resume the tenant.
+  Tenant outdated = before;
+  outdated.quota.jobs = 9;
+  EXPECT_TRUE(absl::IsAborted(store->UpdateTenant(outdated, Note("tenant.set-quota"))));
+  EXPECT_TRUE(absl::IsAborted(store->DeleteTenant(before, Note("tenant.delete"))));
+  EXPECT_EQ(store->Tenants()->front(), acme);
+  Token token{"0123456789abcdef", Role::kTenant, "acme", "", "h", 1, 0, 0, ""};
   ASSERT_TRUE(store->AddToken(token, Note("token.issue")).ok());
-  ASSERT_TRUE(store->DeleteTenant("acme", Note("tenant.delete")).ok());
+  const Token issued = token;
+  token.revoked_at = 5;
+  ASSERT_TRUE(store->RevokeToken(token, Note("token.revoke")).ok());
+  Token renewed{"fedcba9876543210", Role::kTenant, "acme", "", "h", 6, 0, 0, ""};
+  Token old = issued;  // not revoked yet
+  EXPECT_TRUE(absl::IsAborted(store->RotateToken(renewed, old, Note("token.rotate"))));
+  ASSERT_THAT(*store->Tokens(), SizeIs(1));
+  EXPECT_EQ(store->Tokens()->front().revoked_at, 5);
+  EXPECT_EQ(*store->LastAuditSequence(), 4);
+}
+
+TEST_F(SqliteStoreTest, ADeletedTenantTakesItsTokensAndLeavesItsHistory) {
+  auto store = Open();
+  Tenant acme = kAcme;
+  ASSERT_TRUE(store->CreateTenant(acme, Note("tenant.create")).ok());
+  Token token{"0123456789abcdef", Role::kTenant, "acme", "", "h", 1, 0, 0, ""};
+  ASSERT_TRUE(store->AddToken(token, Note("token.issue")).ok());
+  ASSERT_TRUE(store->DeleteTenant(acme, Note("tenant.delete")).ok());
   EXPECT_THAT(*store->Tenants(), IsEmpty());
   EXPECT_THAT(*store->Tokens(), IsEmpty());
   EXPECT_THAT(*store->ReadAudit(1, 100), SizeIs(2));
 }
 
-TEST_F(ControlStoreTest, FilesAreTheirOwnersAlone) {
+TEST_F(SqliteStoreTest, FilesAreTheirOwnersAlone) {
   Open();
   for (const char* name : {"", "/control.db", "/token.key"}) {
     struct stat facts {};
@@ -112,18 +143,18 @@ TEST_F(ControlStoreTest, FilesAreTheirOwnersAlone) {
     EXPECT_EQ(facts.st_mode & 077, 0u) << name;
   }
   std::filesystem::permissions(folder_, std::filesystem::perms{0755});
-  const auto refused = ControlStore::Open(folder_, random_);
+  const auto refused = SqliteStore::Open(folder_, random_);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("chmod 700"));
 }
 
-TEST_F(ControlStoreTest, ADirectoryIsOneDaemons) {
+TEST_F(SqliteStoreTest, ADirectoryIsOneDaemons) {
   auto store = Open();
-  const auto second = ControlStore::Open(folder_, random_);
+  const auto second = SqliteStore::Open(folder_, random_);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("another phubd"));
 }
 
-TEST_F(ControlStoreTest, TheAuditLogIsAppendOnlyAndSaysWhatWasChanged) {
+TEST_F(SqliteStoreTest, TheAuditLogIsAppendOnlyAndSaysWhatWasChanged) {
   {
     auto store = Open();
     for (int i = 0; i < 5; ++i) ASSERT_TRUE(store->Audit(Note("server.drain")).ok());
@@ -143,25 +174,26 @@ TEST_F(ControlStoreTest, TheAuditLogIsAppendOnlyAndSaysWhatWasChanged) {
   EXPECT_THAT(std::string(Open()->VerifyAudit().message()), HasSubstr("entry 2 is missing"));
 }
 
-TEST_F(ControlStoreTest, AnotherKeyIsNoticed) {
+TEST_F(SqliteStoreTest, AnotherKeyIsNoticed) {
   Open();
   std::ofstream(folder_ + "/token.key") << std::string(32, 'x');
-  const auto refused = ControlStore::Open(folder_, random_);
+  const auto refused = SqliteStore::Open(folder_, random_);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("token.key"));
 }
 
-TEST_F(ControlStoreTest, ADamagedFileIsDataLoss) {
+TEST_F(SqliteStoreTest, ADamagedFileIsDataLoss) {
   Open();
   std::ofstream(folder_ + "/control.db", std::ios::trunc) << std::string(8192, 'x');
-  EXPECT_EQ(ControlStore::Open(folder_, random_).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(SqliteStore::Open(folder_, random_).status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(ControlStoreTest, InMemoryStoresAreTheirOwn) {
-  auto first = ControlStore::Open("", random_);
-  auto second = ControlStore::Open("", random_);
+TEST_F(SqliteStoreTest, InMemoryStoresAreTheirOwn) {
+  auto first = SqliteStore::Open("", random_);
+  auto second = SqliteStore::Open("", random_);
   ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_TRUE((*first)->CreateTenant(kAcme, Note("tenant.create")).ok());
+  Tenant acme = kAcme;
+  EXPECT_TRUE((*first)->CreateTenant(acme, Note("tenant.create")).ok());
   EXPECT_THAT(*(*second)->Tenants(), IsEmpty());
 }
 

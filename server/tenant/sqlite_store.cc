@@ -1,4 +1,4 @@
-#include "server/tenant/control_store.h"
+#include "server/tenant/sqlite_store.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -9,8 +9,8 @@
 #include <cstring>
 #include <limits>
 
-#include "common/base/printable.h"
 #include "common/base/status_text.h"
+#include "server/tenant/audit_chain.h"
 #include "server/tenant/migrations.h"
 #include "server/tenant/token.h"
 #include "server/tenant/token_key.h"
@@ -19,10 +19,9 @@ namespace phub::server {
 namespace {
 
 constexpr mode_t kStateDirMode = 0700;
-constexpr std::size_t kAuditTextBytesMax = 1024;
 constexpr std::string_view kTenantColumns =
     "name, suspended, memory_bytes, jobs, workers, keys, weight, bandwidth_bytes, created_at, "
-    "encryption_required";
+    "encryption_required, revision";
 constexpr std::string_view kAuditColumns =
     "sequence, at, actor, peer, action, subject, detail, outcome, chain";
 
@@ -60,21 +59,6 @@ Statement& BindQuota(Statement& statement, const Quota& quota) {
   return statement;
 }
 
-absl::Status InsertToken(Database& database, const Token& token) {
-  Statement insert(database,
-                   "INSERT INTO tokens (id, role, tenant, label, hash, created_at, expires_at, "
-                   "revoked_at, created_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
-  insert.Text(token.id).Text(ToString(token.role));
-  token.tenant.empty() ? insert.Null() : insert.Text(token.tenant);
-  return insert.Text(token.label)
-      .Blob(token.hash)
-      .Int(token.created_at)
-      .Int(token.expires_at)
-      .Int(token.revoked_at)
-      .Text(token.created_by)
-      .Run();
-}
-
 AuditEntry ReadEntry(const Statement& row) {
   return {.sequence = row.GetInt(0),
           .at = row.GetInt(1),
@@ -110,8 +94,8 @@ absl::Status CheckStateDir(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ControlStore>> ControlStore::Open(const std::string& state_dir,
-                                                                 Random& random) {
+absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& state_dir,
+                                                               Random& random) {
   std::string key;
   std::string path;
   if (state_dir.empty()) {
@@ -131,11 +115,10 @@ absl::StatusOr<std::unique_ptr<ControlStore>> ControlStore::Open(const std::stri
     key = *std::move(read);
   }
   if (absl::Status status = CheckTokenKey(**database, key); !status.ok()) return status;
-  return std::unique_ptr<ControlStore>(
-      new ControlStore(*std::move(database), std::move(key), path));
+  return std::unique_ptr<SqliteStore>(new SqliteStore(*std::move(database), std::move(key), path));
 }
 
-absl::StatusOr<std::vector<Tenant>> ControlStore::Tenants() {
+absl::StatusOr<std::vector<Tenant>> SqliteStore::Tenants() {
   std::vector<Tenant> tenants;
   Statement row(*database_, fmt::format("SELECT {} FROM tenants ORDER BY name", kTenantColumns));
   while (row.Next()) {
@@ -150,17 +133,18 @@ absl::StatusOr<std::vector<Tenant>> ControlStore::Tenants() {
     tenant.quota.bandwidth_bytes = LimitOf<std::uint64_t>(row, 7);
     tenant.created_at = row.GetInt(8);
     tenant.encryption_required = row.GetInt(9) != 0;
+    tenant.revision = row.GetInt(10);
     tenants.push_back(std::move(tenant));
   }
   if (!row.status().ok()) return row.status();
   return tenants;
 }
 
-absl::StatusOr<std::vector<Token>> ControlStore::Tokens() {
+absl::StatusOr<std::vector<Token>> SqliteStore::Tokens() {
   std::vector<Token> tokens;
   Statement row(*database_,
                 "SELECT id, role, tenant, label, hash, created_at, expires_at, revoked_at, "
-                "created_by FROM tokens ORDER BY created_at, id");
+                "created_by, revision FROM tokens ORDER BY created_at, id");
   while (row.Next()) {
     const std::optional<Role> role = ParseRole(row.GetText(1));
     if (!role.has_value()) {
@@ -177,14 +161,15 @@ absl::StatusOr<std::vector<Token>> ControlStore::Tokens() {
                       .created_at = row.GetInt(5),
                       .expires_at = row.GetInt(6),
                       .revoked_at = row.GetInt(7),
-                      .created_by = row.GetText(8)});
+                      .created_by = row.GetText(8),
+                      .revision = row.GetInt(9)});
   }
   if (!row.status().ok()) return row.status();
   return tokens;
 }
 
 template <typename Change>
-absl::Status ControlStore::Apply(const AuditNote& note, Change change) {
+absl::Status SqliteStore::Apply(const AuditNote& note, Change change) {
   auto transaction = Database::Transaction::Begin(*database_);
   if (!transaction.ok()) return transaction.status();
   if (absl::Status status = change(); !status.ok()) return status;
@@ -192,69 +177,111 @@ absl::Status ControlStore::Apply(const AuditNote& note, Change change) {
   return (*transaction)->Commit();
 }
 
-absl::Status ControlStore::CreateTenant(const Tenant& tenant, const AuditNote& note) {
-  return Apply(note, [&] {
-    Statement insert(*database_,
-                     fmt::format("INSERT INTO tenants ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                                 kTenantColumns));
+absl::Status SqliteStore::CheckChanged(const std::string& what) const {
+  if (database_->changed_rows() == 1) return absl::OkStatus();
+  return absl::AbortedError(fmt::format("{} was changed meanwhile; check it and try again", what));
+}
+
+absl::Status SqliteStore::CreateTenant(Tenant& tenant, const AuditNote& note) {
+  const absl::Status status = Apply(note, [&] {
+    Statement insert(*database_, fmt::format("INSERT INTO tenants ({}) "
+                                             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
+                                             kTenantColumns));
     insert.Text(tenant.name).Int(tenant.suspended ? 1 : 0);
     return BindQuota(insert, tenant.quota)
         .Int(tenant.created_at)
         .Int(tenant.encryption_required ? 1 : 0)
         .Run();
   });
+  if (status.ok()) tenant.revision = 1;
+  return status;
 }
 
-absl::Status ControlStore::UpdateTenant(const Tenant& tenant, const AuditNote& note) {
-  return Apply(note, [&] {
+absl::Status SqliteStore::UpdateTenant(Tenant& tenant, const AuditNote& note) {
+  const absl::Status status = Apply(note, [&] {
     Statement update(*database_,
                      "UPDATE tenants SET suspended = ?, memory_bytes = ?, jobs = ?, workers = ?, "
-                     "keys = ?, weight = ?, bandwidth_bytes = ?, encryption_required = ? "
-                     "WHERE name = ?");
+                     "keys = ?, weight = ?, bandwidth_bytes = ?, encryption_required = ?, "
+                     "revision = revision + 1 WHERE name = ? AND revision = ?");
     update.Int(tenant.suspended ? 1 : 0);
-    return BindQuota(update, tenant.quota)
-        .Int(tenant.encryption_required ? 1 : 0)
-        .Text(tenant.name)
-        .Run();
+    const absl::Status updated = BindQuota(update, tenant.quota)
+                                     .Int(tenant.encryption_required ? 1 : 0)
+                                     .Text(tenant.name)
+                                     .Int(tenant.revision)
+                                     .Run();
+    return updated.ok() ? CheckChanged("tenant " + tenant.name) : updated;
   });
+  if (status.ok()) ++tenant.revision;
+  return status;
 }
 
-absl::Status ControlStore::DeleteTenant(const std::string& name, const AuditNote& note) {
+absl::Status SqliteStore::DeleteTenant(const Tenant& tenant, const AuditNote& note) {
   return Apply(note, [&] {
-    return Statement(*database_, "DELETE FROM tenants WHERE name = ?").Text(name).Run();
+    const absl::Status deleted =
+        Statement(*database_, "DELETE FROM tenants WHERE name = ? AND revision = ?")
+            .Text(tenant.name)
+            .Int(tenant.revision)
+            .Run();
+    return deleted.ok() ? CheckChanged("tenant " + tenant.name) : deleted;
   });
 }
 
-absl::Status ControlStore::AddToken(const Token& token, const AuditNote& note) {
-  return Apply(note, [&] { return InsertToken(*database_, token); });
+absl::Status SqliteStore::InsertToken(const Token& token) {
+  Statement insert(*database_,
+                   "INSERT INTO tokens (id, role, tenant, label, hash, created_at, expires_at, "
+                   "revoked_at, created_by, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1)");
+  insert.Text(token.id).Text(ToString(token.role));
+  token.tenant.empty() ? insert.Null() : insert.Text(token.tenant);
+  return insert.Text(token.label)
+      .Blob(token.hash)
+      .Int(token.created_at)
+      .Int(token.expires_at)
+      .Int(token.revoked_at)
+      .Text(token.created_by)
+      .Run();
 }
 
-absl::Status ControlStore::RotateToken(const Token& token, const std::string& old_id,
-                                       WallTimeNs old_expires_at, const AuditNote& note) {
-  return Apply(note, [&] {
-    if (absl::Status status = InsertToken(*database_, token); !status.ok()) return status;
-    return Statement(*database_, "UPDATE tokens SET expires_at = ? WHERE id = ?")
-        .Int(old_expires_at)
-        .Text(old_id)
-        .Run();
+absl::Status SqliteStore::ChangeToken(const Token& token) {
+  const absl::Status changed =
+      Statement(*database_,
+                "UPDATE tokens SET expires_at = ?, revoked_at = ?, revision = revision + 1 "
+                "WHERE id = ? AND revision = ?")
+          .Int(token.expires_at)
+          .Int(token.revoked_at)
+          .Text(token.id)
+          .Int(token.revision)
+          .Run();
+  return changed.ok() ? CheckChanged("token " + token.id) : changed;
+}
+
+absl::Status SqliteStore::AddToken(Token& token, const AuditNote& note) {
+  const absl::Status status = Apply(note, [&] { return InsertToken(token); });
+  if (status.ok()) token.revision = 1;
+  return status;
+}
+
+absl::Status SqliteStore::RotateToken(Token& token, Token& old, const AuditNote& note) {
+  const absl::Status status = Apply(note, [&] {
+    const absl::Status inserted = InsertToken(token);
+    return inserted.ok() ? ChangeToken(old) : inserted;
   });
+  if (!status.ok()) return status;
+  token.revision = 1;
+  ++old.revision;
+  return status;
 }
 
-absl::Status ControlStore::RevokeToken(const std::string& id, WallTimeNs at,
-                                       const AuditNote& note) {
-  return Apply(note, [&] {
-    return Statement(*database_, "UPDATE tokens SET revoked_at = ? WHERE id = ?")
-        .Int(at)
-        .Text(id)
-        .Run();
-  });
+absl::Status SqliteStore::RevokeToken(Token& token, const AuditNote& note) {
+  const absl::Status status = Apply(note, [&] { return ChangeToken(token); });
+  if (status.ok()) ++token.revision;
+  return status;
 }
 
-absl::Status ControlStore::Audit(const AuditNote& note) {
+absl::Status SqliteStore::Audit(const AuditNote& note) {
   return Apply(note, [] { return absl::OkStatus(); });
 }
 
-DiskSpace ControlStore::Space() const {
+DiskSpace SqliteStore::Space() const {
   DiskSpace space;
   struct statvfs system {};
   if (path_.empty() || statvfs(path_.c_str(), &system) != 0) return space;
@@ -268,37 +295,18 @@ DiskSpace ControlStore::Space() const {
   return space;
 }
 
-std::string ControlStore::ChainOf(const AuditEntry& entry, const std::string& before) const {
-  std::string text = before + fmt::format("{}|{}", entry.sequence, entry.at);
-  for (const std::string* field :
-       {&entry.actor, &entry.peer, &entry.action, &entry.subject, &entry.detail, &entry.outcome}) {
-    text += fmt::format("|{}:{}", field->size(), *field);  // sizes make the encoding unambiguous
-  }
-  return KeyedHash(hash_key_, text);
-}
-
-absl::Status ControlStore::Append(const AuditNote& note) {
-  AuditEntry entry;
+absl::Status SqliteStore::Append(const AuditNote& note) {
+  std::int64_t sequence = 0;
   std::string before;
   {
     Statement last(*database_, "SELECT sequence, chain FROM audit ORDER BY sequence DESC LIMIT 1");
     if (last.Next()) {
-      entry.sequence = last.GetInt(0);
+      sequence = last.GetInt(0);
       before = last.GetText(1);
     }
     if (!last.status().ok()) return last.status();
   }
-  ++entry.sequence;
-  entry.at = note.at != 0 ? note.at : WallNow();
-  const auto shortened = [](const std::string& text) {
-    return Printable(text, kAuditTextBytesMax);
-  };
-  entry.actor = shortened(note.actor);
-  entry.peer = shortened(note.peer);
-  entry.action = shortened(note.action);
-  entry.subject = shortened(note.subject);
-  entry.detail = shortened(note.detail);
-  entry.outcome = shortened(note.outcome);
+  const AuditEntry entry = NextEntry(hash_key_, sequence, before, note);
   Statement insert(*database_, fmt::format("INSERT INTO audit ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
                                            "?)",
                                            kAuditColumns));
@@ -310,12 +318,12 @@ absl::Status ControlStore::Append(const AuditNote& note) {
       .Text(entry.subject)
       .Text(entry.detail)
       .Text(entry.outcome)
-      .Blob(ChainOf(entry, before))
+      .Blob(entry.chain)
       .Run();
 }
 
-absl::StatusOr<std::vector<AuditEntry>> ControlStore::ReadAudit(std::int64_t after,
-                                                                std::int64_t count) {
+absl::StatusOr<std::vector<AuditEntry>> SqliteStore::ReadAudit(std::int64_t after,
+                                                               std::int64_t count) {
   std::vector<AuditEntry> entries;
   Statement row(*database_,
                 fmt::format("SELECT {} FROM audit WHERE sequence > ? ORDER BY sequence LIMIT ?",
@@ -326,23 +334,20 @@ absl::StatusOr<std::vector<AuditEntry>> ControlStore::ReadAudit(std::int64_t aft
   return entries;
 }
 
-absl::StatusOr<std::int64_t> ControlStore::LastAuditSequence() {
+absl::StatusOr<std::int64_t> SqliteStore::LastAuditSequence() {
   Statement last(*database_, "SELECT COALESCE(MAX(sequence), 0) FROM audit");
   if (!last.Next()) return last.status();
   return last.GetInt(0);
 }
 
-absl::Status ControlStore::VerifyAudit() {
+absl::Status SqliteStore::VerifyAudit() {
   Statement row(*database_, fmt::format("SELECT {} FROM audit ORDER BY sequence", kAuditColumns));
   std::string before;
   std::int64_t expected = 1;
   for (; row.Next(); ++expected) {
     const AuditEntry entry = ReadEntry(row);
-    if (entry.sequence != expected) {
-      return absl::DataLossError(fmt::format("audit entry {} is missing", expected));
-    }
-    if (!EqualHashes(entry.chain, ChainOf(entry, before))) {
-      return absl::DataLossError(fmt::format("audit entry {} was changed", entry.sequence));
+    if (absl::Status checked = CheckEntry(hash_key_, entry, expected, before); !checked.ok()) {
+      return checked;
     }
     before = entry.chain;
   }
