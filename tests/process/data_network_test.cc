@@ -17,6 +17,7 @@ namespace phub::process {
 namespace {
 
 using ::testing::HasSubstr;
+using Network = TwoNetworks::Network;
 
 // liveness_timeout is 2 s; then 1.5 timeouts, the diagnosis and the delays of a busy machine.
 #ifdef __SANITIZE_ADDRESS__  // the address sanitizer also looks for leaks when a trainer ends
@@ -63,18 +64,18 @@ class DataNetworkTest : public ::testing::Test {
 };
 
 TEST_F(DataNetworkTest, BothSidesNoticeThatItIsGone) {
-  ASSERT_TRUE(networks_.CutDataToWorkers() && networks_.CutDataFromWorkers())
+  ASSERT_TRUE(networks_.CutToWorkers(Network::kData) && networks_.CutFromWorkers(Network::kData))
       << networks_.problem();
   ExpectNotice();
 }
 
 TEST_F(DataNetworkTest, BothSidesNoticeThatNothingReachesTheWorkers) {
-  ASSERT_TRUE(networks_.CutDataToWorkers()) << networks_.problem();
+  ASSERT_TRUE(networks_.CutToWorkers(Network::kData)) << networks_.problem();
   ExpectNotice();
 }
 
 TEST_F(DataNetworkTest, BothSidesNoticeThatNothingReachesTheDaemon) {
-  ASSERT_TRUE(networks_.CutDataFromWorkers()) << networks_.problem();
+  ASSERT_TRUE(networks_.CutFromWorkers(Network::kData)) << networks_.problem();
   ExpectNotice();
 }
 
@@ -129,12 +130,12 @@ class OneDaemonCutOffTest : public ::testing::Test {
 };
 
 TEST_F(OneDaemonCutOffTest, AllRanksReportOneReasonIfNothingReachesTheWorkers) {
-  ASSERT_TRUE(networks_.CutDataToWorkers()) << networks_.problem();
+  ASSERT_TRUE(networks_.CutToWorkers(Network::kData)) << networks_.problem();
   ExpectOneReason();
 }
 
 TEST_F(OneDaemonCutOffTest, AllRanksReportOneReasonIfNothingReachesTheDaemon) {
-  ASSERT_TRUE(networks_.CutDataFromWorkers()) << networks_.problem();
+  ASSERT_TRUE(networks_.CutFromWorkers(Network::kData)) << networks_.problem();
   ExpectOneReason();
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
@@ -192,7 +193,8 @@ TEST_F(OutageTest, TheFrontIsStoppedForSeconds) {
   EXPECT_GT(stops, 0);
 }
 
-// It hangs for ever, so phubd replaces it after 10 s. A job trains on meanwhile.
+// It hangs for ever, so phubd replaces it after 10 s. A job trains on meanwhile. In the long form
+// every front hangs, for a minute.
 TEST_F(OutageTest, AFrontThatHangsIsReplaced) {
   ASSERT_FALSE(daemon_.endpoint().empty()) << daemon_.process().Outputs();
   SteadyTraining training({daemon_.endpoint()}, {.job = "digits", .world_size = kRanks},
@@ -205,6 +207,12 @@ TEST_F(OutageTest, AFrontThatHangsIsReplaced) {
   EXPECT_TRUE(training.WaitFor(trained + 10));
   EXPECT_TRUE(daemon_.process().WaitForOutput("event=front_lost", kStartPatience));
   const SystemClock clock;
+  const DurationNs outage = std::getenv("PHUB_TEST_LONG") != nullptr ? 60 * kSecond : 0;
+  for (const TimeNs end = clock.Now() + outage; clock.Now() < end; Sleep(kMillisecond)) {
+    if (const pid_t next = Front(); next > 0) kill(next, SIGSTOP);
+  }
+  EXPECT_TRUE(outage == 0 || training.GoesOnFor(outage / 10));
+  if (const pid_t last = Front(); last > 0) kill(last, SIGCONT);
   const TimeNs deadline = clock.Now() + kStartPatience;
   while (!FrontServes() && clock.Now() < deadline) Sleep(10 * kMillisecond);
   EXPECT_TRUE(FrontServes()) << daemon_.process().Outputs();

@@ -21,6 +21,14 @@ std::vector<std::string> DropAll(const std::string& device) {
   return {"qdisc", "add", "dev", device, "root", "pfifo", "limit", "0"};
 }
 
+std::vector<std::string> DropNothing(const std::string& device) {
+  return {"qdisc", "del", "dev", device, "root"};
+}
+// side: 'a' for the daemon's end of a network, 'b' for the workers' end.
+std::string Device(char side, TwoNetworks::Network network) {
+  return fmt::format("{}{}", side, static_cast<int>(network));
+}
+
 }  // namespace
 
 TwoNetworks::TwoNetworks() {
@@ -72,10 +80,20 @@ Process TwoNetworks::StartInOther(const std::string& program,
   return Process::Start(kEnter, arguments);
 }
 
-bool TwoNetworks::CutDataToWorkers() { return Run(kTc, DropAll("a2")); }
+bool TwoNetworks::CutToWorkers(Network network) { return Run(kTc, DropAll(Device('a', network))); }
 
-bool TwoNetworks::CutDataFromWorkers() {
-  std::vector<std::string> command = DropAll("b2");
+bool TwoNetworks::CutFromWorkers(Network network) {
+  std::vector<std::string> command = DropAll(Device('b', network));
+  command.insert(command.begin(), kTc);
+  return RunInOther(command);
+}
+
+bool TwoNetworks::RestoreToWorkers(Network network) {
+  return Run(kTc, DropNothing(Device('a', network)));
+}
+
+bool TwoNetworks::RestoreFromWorkers(Network network) {
+  std::vector<std::string> command = DropNothing(Device('b', network));
   command.insert(command.begin(), kTc);
   return RunInOther(command);
 }

@@ -2,6 +2,7 @@
 // test cuts in either direction. Needs the right to create namespaces (CAP_SYS_ADMIN).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,9 +23,13 @@ class TwoNetworks {
 
   // Starts a program in the other namespace: the workers'.
   Process StartInOther(const std::string& program, std::vector<std::string> arguments) const;
-  // Drops every packet of the data network in one direction.
-  bool CutDataToWorkers();
-  bool CutDataFromWorkers();
+  enum class Network : std::uint8_t { kControl = 1, kData = 2 };
+  // Drops every packet of that network in one direction.
+  bool CutToWorkers(Network network);
+  bool CutFromWorkers(Network network);
+  // REQUIRES: that direction is cut.
+  bool RestoreToWorkers(Network network);
+  bool RestoreFromWorkers(Network network);
 
  private:
   bool Run(const std::string& program, const std::vector<std::string>& arguments);

@@ -90,8 +90,24 @@ void Presence::ExtendAbsences(Job& job, TimeNs began) {
     Member& member = job.members[rank];
     if (member.state != Member::State::kLost) continue;
     member.awaited_until += std::min(now - std::max(began, member.lost_since), kOutageMax);
-    TellOthers(job, Rank{rank}, AwaitedEvent(job, Rank{rank}, now));
     listener_.OnAbsence(job, Rank{rank});
+  }
+  if (job.running()) SendAwaitedToAll(job, 0);
+}
+
+void Presence::SendAwaitedToAll(const Job& job, std::uint32_t first) {
+  for (std::uint32_t to = first; to < job.members.size(); ++to) {
+    if (!job.members[to].sink) continue;
+    if (context_.turns.has_later() && context_.turns.units() >= context_.options.turn.ranks) {
+      context_.turns.RunLater(job.account.tenant,
+                              [this, to, incarnation = job.account.incarnation] {
+                                const Job* const found = jobs_.FindIncarnation(incarnation);
+                                if (found != nullptr && found->running())
+                                  SendAwaitedToAll(*found, to);
+                              });
+      return;
+    }
+    SendAwaited(job, Rank{to});
   }
 }
 

@@ -24,7 +24,8 @@ class Presence {
   void CheckPresence(Job& job, Rank rank);
   void BeginAbsence(Job& job, Rank rank);
   void EndAbsence(Job& job, Rank rank, bool restarted);
-  // The control port could not be reached from then until now: waits are extended by that time.
+  // The control port could not be reached from then until now: waits are extended by that time, and
+  // the ranks are notified in turns.
   void ExtendAbsences(Job& job, TimeNs began);
   // Ends the job if a rank did not return in time. Not while the control port cannot be reached.
   void CheckWaiting(Job& job, TimeNs now);
@@ -42,6 +43,8 @@ class Presence {
     std::uint32_t elsewhere = 0;  // likewise of the job's ranks in other racks
   };
   void Continue(const Job& job, Sending sending);
+  // SendAwaited() to this rack's rank `first` and all after it.
+  void SendAwaitedToAll(const Job& job, std::uint32_t first);
   // False: the turn's work is done.
   bool SendMore(const Job& job, Sending& sending);
 
