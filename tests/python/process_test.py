@@ -206,4 +206,6 @@ def square(number: int) -> int:
 
 
 if __name__ == "__main__":
+    # A command that a shell starts in the background ignores Ctrl-C, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     unittest.main()
