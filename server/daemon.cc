@@ -29,7 +29,8 @@
 #include "server/daemon_options.h"
 #include "server/descriptor_limit.h"
 #include "server/memory_plan.h"
-#include "server/metrics/http_server.h"
+#include "server/metrics/exposition.h"
+#include "server/metrics/process_sample.h"
 #include "server/peer_racks.h"
 #include "server/start_warnings.h"
 #include "server/tenant/sqlite_store.h"
@@ -93,8 +94,8 @@ struct Daemon::Parts {
   std::unique_ptr<TenantAdmin> tenant_admin;
   std::unique_ptr<WorkThread> state_thread;
   std::unique_ptr<GrpcServer> grpc_server;
-  std::unique_ptr<MetricsServer> metrics_server;  // null: no metrics port
-  std::unique_ptr<ControlSocket> control_socket;  // null: no control socket
+  std::unique_ptr<http::MetricsServer> metrics_server;  // null: no metrics port
+  std::unique_ptr<ControlSocket> control_socket;        // null: no control socket
 };
 
 absl::Status Daemon::Parts::Build(const CpuTopology& topology) {
@@ -246,17 +247,18 @@ absl::Status Daemon::Parts::StartControlServer() {
 absl::Status Daemon::Parts::StartMetricsServer() {
   if (settings.metrics_listen.empty()) return absl::OkStatus();
   const net::HostAndPort address = Address(settings.metrics_listen);
-  const auto collect = [this] {
+  const auto write = [this](const http::HttpCounts& counts) {
     Metrics::Sampling sampling;
     const auto more = [&](Control& each) { return each.metrics().SampleMore(sampling); };
     while (!control_thread->Run({TurnKind::kMetrics, "sample"}, more)) {
     }
-    return std::move(sampling.sample);
+    return WriteExposition(sampling.sample, ReadProcessSample(), counts);
   };
-  const auto health = [this](MetricsServer::Question question) {
+  const auto health = [this](http::MetricsServer::Question question) {
     return CheckHealth(*control_thread, question);
   };
-  auto created = MetricsServer::Create(address.host, address.port, collect, health, clock);
+  auto created =
+      http::MetricsServer::Create("phubd", address.host, address.port, write, health, clock);
   if (!created.ok()) {
     return absl::Status(created.status().code(),
                         fmt::format("metrics (metrics_listen): {}", MessageOf(created.status())));

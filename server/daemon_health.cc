@@ -6,8 +6,8 @@
 
 namespace phub::server {
 
-absl::Status CheckHealth(ControlThread& control, MetricsServer::Question question) {
-  const bool ready = question == MetricsServer::Question::kReady;
+absl::Status CheckHealth(ControlThread& control, http::MetricsServer::Question question) {
+  const bool ready = question == http::MetricsServer::Question::kReady;
   if (const DurationNs silent = control.SilentFor();
       silent >= (ready ? kControlBusy : kControlHangs)) {
     return absl::UnavailableError(

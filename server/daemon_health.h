@@ -3,8 +3,8 @@
 
 #include "absl/status/status.h"
 #include "common/base/clock.h"
+#include "common/http/metrics_server.h"
 #include "server/control/ports/control_thread.h"
-#include "server/metrics/http_server.h"
 
 namespace phub::server {
 
@@ -14,6 +14,6 @@ inline constexpr DurationNs kControlBusy = 3 * kSecond;
 inline constexpr DurationNs kControlHangs = 300 * kSecond;
 
 // Waits for control's lock only if control answers. Any thread.
-absl::Status CheckHealth(ControlThread& control, MetricsServer::Question question);
+absl::Status CheckHealth(ControlThread& control, http::MetricsServer::Question question);
 
 }  // namespace phub::server

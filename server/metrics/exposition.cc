@@ -5,12 +5,14 @@
 #include <tuple>
 #include <vector>
 
+#include "common/http/text_format.h"
 #include "server/control/counters.h"
-#include "server/metrics/text_format.h"
 
 namespace phub::server {
 namespace {
 
+using http::Labels;
+using http::TextFormat;
 using Type = TextFormat::Type;
 
 // One sample of a counter's family: the labels core and reason, and the value.
@@ -237,7 +239,7 @@ void WriteTenants(const MetricsSample& sample, TextFormat& text) {
           [](const WorkTotals& totals) { return totals.rounds(); });
 }
 
-void WriteProcess(const ProcessSample& process, const HttpSample& http, TextFormat& text) {
+void WriteProcess(const ProcessSample& process, const http::HttpCounts& http, TextFormat& text) {
   text.BeginFamily("process_cpu_seconds_total", Type::kCounter,
                    "User and system CPU time of all threads.");
   text.AddSeconds(process.cpu_time);
@@ -272,7 +274,7 @@ CounterFamily FamilyOf(std::string_view counter) {
 }
 
 std::string WriteExposition(const MetricsSample& sample, const ProcessSample& process,
-                            const HttpSample& http) {
+                            const http::HttpCounts& http) {
   TextFormat text;
   WriteDaemon(sample, text);
   WriteTenants(sample, text);

@@ -9,23 +9,17 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 
+#include "common/http/metrics_server.h"
 #include "server/metrics/process_sample.h"
 #include "server/metrics/sample.h"
 
 namespace phub::server {
 
-// Counts of the metrics port itself.
-struct HttpSample {
-  std::map<unsigned, std::uint64_t> answers;  // [status code]
-  std::uint64_t connections_cut = 0;          // timed out while sending a request or reading
-};
-
 std::string WriteExposition(const MetricsSample& sample, const ProcessSample& process,
-                            const HttpSample& http);
+                            const http::HttpCounts& http);
 
 // The family of a counter, and the reason that the counter's name contains, if any.
 struct CounterFamily {

@@ -1,19 +1,20 @@
 // The metrics port against real sockets, with a clock that tests set.
-#include "server/metrics/http_server.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <vector>
 
+#include "common/http/metrics_server.h"
 #include "server/control/counters.h"
+#include "server/metrics/exposition.h"
 #include "tests/support/http_client.h"
 #include "tests/support/prometheus_text.h"
 
 namespace phub::server {
 namespace {
 
+using http::MetricsServer;
 using phub::testing::AskHttp;
 using phub::testing::ConnectTo;
 using phub::testing::GetMetrics;
@@ -36,7 +37,10 @@ class HttpServerTest : public ::testing::Test {
  protected:
   HttpServerTest() {
     auto created = MetricsServer::Create(
-        "127.0.0.1", 0, [this] { return Collect(); },
+        "phubd", "127.0.0.1", 0,
+        [this](const http::HttpCounts& counts) {
+          return WriteExposition(Collect(), ReadProcessSample(), counts);
+        },
         [this](MetricsServer::Question question) { return HealthOf(question); }, clock_);
     EXPECT_TRUE(created.ok()) << created.status();
     server_ = std::move(*created);
@@ -178,7 +182,7 @@ TEST_F(HttpServerTest, ItCanBeStoppedWhileClientsHang) {
 
 TEST_F(HttpServerTest, APortInUseIsSaidSo) {
   const auto second = MetricsServer::Create(
-      "127.0.0.1", port(), [this] { return Collect(); },
+      "phubd", "127.0.0.1", port(), [](const http::HttpCounts&) { return std::string(); },
       [this](MetricsServer::Question question) { return HealthOf(question); }, clock_);
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("cannot listen on 127.0.0.1:"));

@@ -1,4 +1,4 @@
-#include "server/metrics/text_format.h"
+#include "common/http/text_format.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +9,8 @@
 
 namespace phub::server {
 namespace {
+
+using http::TextFormat;
 
 using phub::testing::ReadPrometheusText;
 using ::testing::Contains;

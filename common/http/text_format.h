@@ -10,7 +10,7 @@
 
 #include "common/base/clock.h"
 
-namespace phub::server {
+namespace phub::http {
 
 inline constexpr const char kTextFormatContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -46,4 +46,4 @@ class TextFormat {
   std::string family_;
 };
 
-}  // namespace phub::server
+}  // namespace phub::http

@@ -1,10 +1,10 @@
-#include "server/metrics/text_format.h"
+#include "common/http/text_format.h"
 
 #include <fmt/format.h>
 
 #include <iterator>
 
-namespace phub::server {
+namespace phub::http {
 namespace {
 
 const char* ToString(TextFormat::Type type) {
@@ -88,4 +88,4 @@ void TextFormat::AddHistogram(const Histogram& histogram, Labels labels) {
   Write("_count", labels, {}, fmt::format("{}", below));
 }
 
-}  // namespace phub::server
+}  // namespace phub::http

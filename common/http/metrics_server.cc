@@ -1,4 +1,4 @@
-#include "server/metrics/http_server.h"
+#include "common/http/metrics_server.h"
 
 #include <fmt/format.h>
 #include <microhttpd.h>
@@ -18,10 +18,10 @@
 #include "common/base/check.h"
 #include "common/base/cpu_topology.h"
 #include "common/base/shortage.h"
+#include "common/http/text_format.h"
 #include "common/net/listen.h"
-#include "server/metrics/text_format.h"
 
-namespace phub::server {
+namespace phub::http {
 namespace {
 
 constexpr int kBacklog = 64;
@@ -41,8 +41,11 @@ struct MetricsServer::Impl {
     bool asked = false;  // its request is complete
   };
 
-  Impl(std::function<MetricsSample()> collect_given, Health health_given, const Clock& clock_given)
-      : collect(std::move(collect_given)), health(std::move(health_given)), clock(clock_given) {}
+  Impl(std::string program_given, Write write_given, Health health_given, const Clock& clock_given)
+      : program(std::move(program_given)),
+        write(std::move(write_given)),
+        health(std::move(health_given)),
+        clock(clock_given) {}
   ~Impl() {
     stopping.store(true, std::memory_order_relaxed);
     if (thread.joinable()) thread.join();
@@ -62,7 +65,8 @@ struct MetricsServer::Impl {
                        const char* allowed_methods = nullptr);
   MHD_Response* Text();  // at most kTextAgeMax old
 
-  const std::function<MetricsSample()> collect;
+  const std::string program;
+  const Write write;
   const Health health;
   const Clock& clock;
   MHD_Daemon* daemon = nullptr;
@@ -74,7 +78,7 @@ struct MetricsServer::Impl {
   // Only for the server's thread. Connections that are being served may still refer to an older
   // response.
   std::array<Watched, kConnectionsMax> watched;
-  HttpSample counts;
+  HttpCounts counts;
   MHD_Response* response = nullptr;
   TimeNs response_since = 0;
 };
@@ -142,7 +146,7 @@ MHD_Response* MetricsServer::Impl::Text() {
   const TimeNs now = clock.Now();
   if (response != nullptr && now - response_since < kTextAgeMax) return response;
   if (response != nullptr) MHD_destroy_response(response);
-  std::string text = WriteExposition(collect(), ReadProcessSample(), counts);
+  std::string text = write(counts);
   response = MHD_create_response_from_buffer(text.size(), text.data(), MHD_RESPMEM_MUST_COPY);
   PHUB_CHECK(response != nullptr);
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, kTextFormatContentType);
@@ -187,8 +191,9 @@ MHD_Result MetricsServer::Impl::Answer(MHD_Connection* connection, std::string_v
     static_cast<Watched*>(info->socket_context)->asked = true;
   }
   if (path != kPath && path != kAlivePath && path != kReadyPath) {
-    return QueueText(connection, MHD_HTTP_NOT_FOUND,
-                     "phubd's metrics are at /metrics, and its health at /healthz and /readyz\n");
+    return QueueText(
+        connection, MHD_HTTP_NOT_FOUND,
+        program + "'s metrics are at /metrics, and its health at /healthz and /readyz\n");
   }
   if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) {
     return QueueText(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
@@ -199,12 +204,14 @@ MHD_Result MetricsServer::Impl::Answer(MHD_Connection* connection, std::string_v
   return Queue(connection, MHD_HTTP_OK, Text());
 }
 
-absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Create(
-    const std::string& host, std::uint16_t port, std::function<MetricsSample()> collect,
-    Health health, const Clock& clock) {
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Create(const std::string& program,
+                                                                     const std::string& host,
+                                                                     std::uint16_t port,
+                                                                     Write write, Health health,
+                                                                     const Clock& clock) {
   auto listening = net::Listen(host, port, {.backlog = kBacklog});
   if (!listening.ok()) return listening.status();
-  auto impl = std::make_unique<Impl>(std::move(collect), std::move(health), clock);
+  auto impl = std::make_unique<Impl>(program, std::move(write), std::move(health), clock);
   impl->listening = *std::move(listening);
 
   const MHD_AccessHandlerCallback answer = [](void* self, MHD_Connection* connection,
@@ -249,4 +256,4 @@ const std::vector<net::SocketAddress>& MetricsServer::addresses() const {
   return impl_->listening.addresses;
 }
 
-}  // namespace phub::server
+}  // namespace phub::http

@@ -10,21 +10,28 @@
 //     both counted from the accept
 //   - the text is regenerated at most once every kTextAgeMax
 //
-// Threads: the owner creates and destroys it; the port's thread calls `collect`.
+// Threads: the owner creates and destroys it; the port's thread calls `write`.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/net/address.h"
-#include "server/metrics/exposition.h"
 
-namespace phub::server {
+namespace phub::http {
+
+// Counts of the metrics port itself.
+struct HttpCounts {
+  std::map<unsigned, std::uint64_t> answers;  // [status code]
+  std::uint64_t connections_cut = 0;          // timed out while sending a request or reading
+};
 
 class MetricsServer {
  public:
@@ -39,11 +46,15 @@ class MetricsServer {
   // OK: yes. Otherwise the message says why not.
   using Health = std::function<absl::Status(Question)>;
 
-  // Binds host:port, all addresses of the host; port 0 picks any free port. `collect`, `health` and
-  // `clock` must outlive the server.
-  static absl::StatusOr<std::unique_ptr<MetricsServer>> Create(
-      const std::string& host, std::uint16_t port, std::function<MetricsSample()> collect,
-      Health health, const Clock& clock);
+  // Returns the page, in Prometheus' text format.
+  using Write = std::function<std::string(const HttpCounts&)>;
+
+  // `program`: its name, for answers to other paths. Binds host:port, all addresses of the host;
+  // port 0 picks any free port. `write`, `health` and `clock` must outlive the server.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Create(const std::string& program,
+                                                               const std::string& host,
+                                                               std::uint16_t port, Write write,
+                                                               Health health, const Clock& clock);
   ~MetricsServer();  // closes every connection
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
@@ -57,4 +68,4 @@ class MetricsServer {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace phub::server
+}  // namespace phub::http
