@@ -10,16 +10,20 @@
 //               the slot's, the bit is set             say HAVE
 //   SUMMED      the slot's                             worker (slot mod n): send the sum again;
 //                                                      others: say HAVE
-//               the next one                           reset to that phase, COLLECTING, add
+//   SUMMED, or  a later one                            reset to that phase, COLLECTING, add
+//   no bit set
 //   both        the one before                         say TAKEN
 //               any other                              drop
 // A probe changes nothing. It is answered MISSING where a payload would be added.
 //
-// Phases are compared for equality only, so they may wrap. A worker sends the next phase only when
-// it knows that the core loop has taken the sum of this one. Therefore:
+// A slot skips phases: a position whose chunk has few blocks does not use the slots of the others.
+// A worker sends a phase only when it knows that the core loop has taken the place's position of
+// the phase before, and so all earlier ones. Therefore:
 //   - a reset never loses a sum that is still needed, and
 //   - a packet of this phase or an older one is never added after the reset: its phase is not the
 //     slot's any more.
+// "Later" is the sign of the difference, so phases may wrap, but a slot that skips 2^31 phases in a
+// row is lost: a stream must get a new lease before.
 // The bitmap admits each contribution once. A slot of zeros is in phase 0, COLLECTING.
 #pragma once
 
@@ -49,13 +53,22 @@ enum phub_verdict {
   PHUB_VERDICT_TAKEN,
   PHUB_VERDICT_REFUSED,  // exponent or count differ from those of the first contribution
   // Dropped without an answer.
-  PHUB_VERDICT_EARLY,  // the next phase, while this one is not complete
-  PHUB_VERDICT_PHASE,  // any other phase
+  PHUB_VERDICT_EARLY,  // a later phase, while this one is not complete
+  PHUB_VERDICT_PHASE,  // an older phase
   PHUB_VERDICT_COUNT,
 };
 
 static inline __u64 phub_every_worker_bit(__u32 worker_count) {
   return worker_count >= 64 ? ~PHUB_CAST(__u64, 0) : (PHUB_CAST(__u64, 1) << worker_count) - 1;
+}
+
+static inline int phub_phase_is_later(__u32 phase, __u32 than) {
+  return phase != than && phase - than < 0x80000000u;
+}
+
+// Whether a later phase may begin: nothing that is needed would be lost.
+static inline int phub_slot_is_free(const struct phub_slot* slot) {
+  return slot->state == PHUB_SLOT_SUMMED || slot->workers == 0;
 }
 
 // The verdict on a contribution that the slot has already.
@@ -76,8 +89,8 @@ static inline enum phub_verdict phub_slot_probed(const struct phub_slot* slot,
     return (slot->workers & bit) == 0 ? PHUB_VERDICT_MISSING
                                       : phub_slot_repeated(slot, packet, worker_count);
   }
-  if (packet->phase == slot->phase + 1)
-    return slot->state == PHUB_SLOT_SUMMED ? PHUB_VERDICT_MISSING : PHUB_VERDICT_EARLY;
+  if (phub_phase_is_later(packet->phase, slot->phase))
+    return phub_slot_is_free(slot) ? PHUB_VERDICT_MISSING : PHUB_VERDICT_EARLY;
   return packet->phase == slot->phase - 1 ? PHUB_VERDICT_TAKEN : PHUB_VERDICT_PHASE;
 }
 
@@ -85,8 +98,8 @@ static inline enum phub_verdict phub_slot_contributed(struct phub_slot* slot,
                                                       const struct phub_packet* packet,
                                                       __u32 worker_count) {
   const __u64 bit = PHUB_CAST(__u64, 1) << (packet->worker % PHUB_WORKERS_MAX);
-  if (packet->phase == slot->phase + 1) {
-    if (slot->state != PHUB_SLOT_SUMMED) return PHUB_VERDICT_EARLY;
+  if (phub_phase_is_later(packet->phase, slot->phase)) {
+    if (!phub_slot_is_free(slot)) return PHUB_VERDICT_EARLY;
     slot->phase = packet->phase;
     slot->state = PHUB_SLOT_COLLECTING;
     slot->workers = 0;

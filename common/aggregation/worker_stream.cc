@@ -120,13 +120,17 @@ void WorkerStream::LaneReopened(WorkerActions& actions) {
   }
 }
 
-void WorkerStream::Receive(const phub_packet& packet, WorkerActions& actions) {
-  if (lease_ == kNoLease || packet.lease != lease_.value) return;
+bool WorkerStream::IsAbout(const phub_packet& packet) const {
+  if (lease_ == kNoLease || packet.lease != lease_.value) return false;
   const std::uint32_t index = packet.slot / geometry_.blocks;
+  return index < places_.size() && places_[index].open &&
+         geometry_.PhaseOf(places_[index].position) == packet.phase;
+}
+
+void WorkerStream::Receive(const phub_packet& packet, WorkerActions& actions) {
+  if (!IsAbout(packet)) return;
+  Place& place = places_[packet.slot / geometry_.blocks];
   const std::uint32_t block = packet.slot % geometry_.blocks;
-  if (index >= places_.size()) return;
-  Place& place = places_[index];
-  if (!place.open || geometry_.PhaseOf(place.position) != packet.phase) return;
   if (packet.kind == PHUB_PACKET_TAKEN) return MarkTaken(place);
   if (packet.kind == PHUB_PACKET_MISSING && block < blocks_[place.chunk.value])
     actions.push_back(About(WorkerAction::Kind::kSendPayload, place, block));

@@ -74,6 +74,8 @@ class WorkerStream {
 
   // Whether the block of the position at `place` (position modulo S) is to be probed.
   bool IsOutstanding(std::uint32_t place, std::uint32_t block) const;
+  // Whether the packet is about an open position of this stream.
+  bool IsAbout(const phub_packet& packet) const;
   LeaseNumber lease() const { return lease_; }
 
   // Appends the whole state, for searches over states.

@@ -32,6 +32,13 @@ std::vector<Case> Cases() {
       {"loss", {.iterations = 2, .geometry = kOneSlot, .losses = 1}},
       {"losses, two slots", {.iterations = 1, .geometry = kTwoPositions, .losses = 2}},
       {"losses, two blocks", {.iterations = 1, .geometry = kTwoBlocks, .losses = 2}},
+      {"a short chunk", {.iterations = 2, .geometry = kTwoBlocks, .last_chunk_is_short = true}},
+      {"a short chunk, loss, late duplicate",
+       {.iterations = 1,
+        .geometry = kTwoBlocks,
+        .losses = 1,
+        .duplicates = 1,
+        .last_chunk_is_short = true}},
       {"loss, late duplicate, two slots",
        {.iterations = 1, .geometry = kTwoPositions, .losses = 1, .duplicates = 1}},
       {"early probe", {.iterations = 1, .geometry = kOneSlot, .losses = 1, .early_probes = 1}},
@@ -151,7 +158,8 @@ std::vector<Wrong> Mistakes() {
       {{.iterations = 1, .chunks = 1, .geometry = kTwoBlocks, .losses = 1},
        {kTakenAfterOneBlock},
        kStuck},
-      {{.iterations = 1, .geometry = kOneSlot, .restarts = 1},
+      // An empty slot accepts any phase, so the late copy must be of an older one.
+      {{.iterations = 2, .chunks = 1, .geometry = kOneSlot, .duplicates = 1, .restarts = 1},
        {kRestartKeepsLease},
        "the aggregator refuses a packet of an honest worker"},
   };

@@ -40,14 +40,6 @@ bool IsCalm(Event::Kind kind) {
   }
 }
 
-namespace {
-
-std::vector<std::uint32_t> BlocksOf(const Shape& shape) {
-  return std::vector<std::uint32_t>(shape.chunks, shape.geometry.blocks);
-}
-
-}  // namespace
-
 std::string World::Message::Text() const {
   const std::string what = fmt::format("chunk {} iteration {}", chunk.value, iteration.value);
   switch (kind) {
@@ -61,7 +53,7 @@ std::string World::Message::Text() const {
   return "?";
 }
 
-World::Worker::Worker(const Shape& shape) : stream(shape.geometry, BlocksOf(shape)) {
+World::Worker::Worker(const Shape& shape) : stream(shape.geometry, shape.Blocks()) {
   program.gradient.resize(shape.chunks);
   program.iterations.resize(shape.chunks);
 }
@@ -69,7 +61,7 @@ World::Worker::Worker(const Shape& shape) : stream(shape.geometry, BlocksOf(shap
 World::World(const Shape& shape)
     : shape_(shape),
       prompt_lanes_(shape.lost_lanes + shape.replacements + shape.restarts == 0),
-      core_(shape.geometry, shape.workers, BlocksOf(shape), Iteration{0}) {
+      core_(shape.geometry, shape.workers, shape.Blocks(), Iteration{0}) {
   StartJob();
   Grant();
   for (std::uint32_t worker = 0; worker < shape_.workers; ++worker) ReceiveFromCore(worker);
@@ -125,7 +117,7 @@ void World::Perform(std::uint32_t index, const WorkerActions& actions) {
       case WorkerAction::Kind::kAnnounce: message.kind = Message::Kind::kAnnounce; break;
       case WorkerAction::Kind::kPushTcp:
         message.kind = Message::Kind::kPush;
-        for (std::uint32_t block = 0; block < shape_.geometry.blocks; ++block) {
+        for (std::uint32_t block = 0; block < shape_.Blocks()[action.chunk.value]; ++block) {
           message.values[block] =
               GradientOf(index, action.chunk, worker.program.gradient[action.chunk.value], block);
         }
@@ -222,13 +214,13 @@ void World::Perform(const CoreActions& actions) {
         if (shape_.mistake == Mistake::kTakenAfterOneBlock) SendTaken(action);
         continue;  // DeliverToCore() has the sum
       case CoreAction::Kind::kFoldPushed:
-        for (std::uint32_t block = 0; block < shape_.geometry.blocks; ++block) {
+        for (std::uint32_t block = 0; block < shape_.Blocks()[action.chunk.value]; ++block) {
           for (const auto& pushed : pushed_) accumulators_[first + block] += pushed[first + block];
         }
         continue;
       case CoreAction::Kind::kClear:
         if (shape_.mistake == Mistake::kPartialSumsKept) continue;
-        for (std::uint32_t block = 0; block < shape_.geometry.blocks; ++block)
+        for (std::uint32_t block = 0; block < shape_.Blocks()[action.chunk.value]; ++block)
           accumulators_[first + block] = 0;
         continue;
       case CoreAction::Kind::kComplete:
@@ -241,7 +233,7 @@ void World::Perform(const CoreActions& actions) {
 }
 
 void World::CheckComplete(const CoreAction& action) {
-  for (std::uint32_t block = 0; block < shape_.geometry.blocks; ++block) {
+  for (std::uint32_t block = 0; block < shape_.Blocks()[action.chunk.value]; ++block) {
     std::uint32_t expected = 0;
     for (std::uint32_t worker = 0; worker < shape_.workers; ++worker)
       expected += GradientOf(worker, action.chunk, action.iteration.value, block);

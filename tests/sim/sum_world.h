@@ -54,6 +54,13 @@ struct Shape {
   std::uint32_t endings = 0;       // the job ends, and another gets the same slots
   bool grants_again = true;        // after a restart or a replacement there is a new lease
   Mistake mistake = Mistake::kNone;
+  bool last_chunk_is_short = false;  // it has one block, so it does not use all slots of a place
+
+  std::vector<std::uint32_t> Blocks() const {
+    std::vector<std::uint32_t> blocks(chunks, geometry.blocks);
+    if (last_chunk_is_short) blocks.back() = 1;
+    return blocks;
+  }
 };
 
 struct Event {

@@ -102,8 +102,7 @@ void World::Grant() {
 
 void World::EndJob() {
   ++job_;
-  const std::vector<std::uint32_t> blocks(shape_.chunks, shape_.geometry.blocks);
-  core_ = CoreStream(shape_.geometry, shape_.workers, blocks, Iteration{0});
+  core_ = CoreStream(shape_.geometry, shape_.workers, shape_.Blocks(), Iteration{0});
   StartJob();
 }
 

@@ -74,19 +74,34 @@ TEST_F(SumSlot, TheNextPhaseResetsOnlyACompleteSum) {
   EXPECT_EQ(slot_.payload_sum, 7u);
 }
 
-TEST_F(SumSlot, OnlyThePhaseBeforeIsTakenAndAnyOtherIsDropped) {
+TEST_F(SumSlot, OnlyThePhaseBeforeIsTakenAndOlderOnesAreDropped) {
   Fill(0);
   Fill(1);
   Pay(0, 2);
   for (const std::uint8_t worker : std::initializer_list<std::uint8_t>{0, 1}) {
     EXPECT_EQ(Pay(worker, 1), PHUB_VERDICT_TAKEN);
     EXPECT_EQ(Probe(worker, 1), PHUB_VERDICT_TAKEN);
-    for (const std::uint32_t phase : {0u, 4u, 0x80000002u, 0xffffffffu}) {
+    for (const std::uint32_t phase : {0u, 0x80000002u, 0xffffffffu}) {
       EXPECT_EQ(Pay(worker, phase), PHUB_VERDICT_PHASE) << phase;
       EXPECT_EQ(Probe(worker, phase), PHUB_VERDICT_PHASE) << phase;
     }
   }
   EXPECT_EQ(slot_.workers, 1u);
+}
+
+// A place's positions may have chunks that do not use this slot.
+TEST_F(SumSlot, SkipsPhases) {
+  EXPECT_EQ(Probe(0, 3), PHUB_VERDICT_MISSING);
+  EXPECT_EQ(Pay(0, 3, 1), PHUB_VERDICT_STORE) << "an unused slot";
+  EXPECT_EQ(Pay(1, 5), PHUB_VERDICT_EARLY);
+  EXPECT_EQ(Probe(1, 0x80000002u), PHUB_VERDICT_EARLY);
+  EXPECT_EQ(Pay(1, 0), PHUB_VERDICT_PHASE);
+  Pay(1, 3, 2);
+  EXPECT_EQ(Pay(2, 3, 3), PHUB_VERDICT_ADD_LAST);
+  EXPECT_EQ(Pay(0, 7, 9), PHUB_VERDICT_STORE) << "a complete one";
+  EXPECT_EQ(slot_.phase, 7u);
+  EXPECT_EQ(slot_.payload_sum, 9u);
+  EXPECT_EQ(Pay(1, 3), PHUB_VERDICT_PHASE);
 }
 
 TEST_F(SumSlot, PhasesWrap) {

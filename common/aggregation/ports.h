@@ -1,0 +1,100 @@
+// The two ends of a stream's datagrams: they perform the actions of WorkerStream and CoreStream
+// over a UDP socket. The decisions are made there; here are headers, checks, timers. One thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "common/aggregation/core_stream.h"
+#include "common/aggregation/datagram_socket.h"
+#include "common/aggregation/packet.h"
+#include "common/aggregation/probe_timers.h"
+#include "common/aggregation/worker_stream.h"
+
+namespace phub::aggregation {
+
+// How many datagrams had which verdict of phub_packet_check().
+using CheckCounts = std::array<std::uint64_t, PHUB_CHECK_COUNT>;
+
+// A worker's end.
+class WorkerPort {
+ public:
+  struct Payload {
+    std::span<const std::int32_t> integers;  // valid until the next call
+    std::uint8_t exponent = 0;
+  };
+  using PayloadOf = std::function<Payload(ChunkIndex, Iteration, std::uint32_t block)>;
+
+  // `stream` and `socket` must outlive the port.
+  WorkerPort(const Geometry& geometry, WorkerStream& stream, DatagramSocket& socket,
+             PayloadOf payload_of);
+
+  // Call it with the lease before stream.StreamIs() gets its number. `worker`: this worker's
+  // number.
+  void Open(const phub_lease& lease, std::uint8_t worker);
+
+  // Sends the datagrams among the actions, and appends the actions over tcp to `over_tcp`.
+  void Perform(const WorkerActions& actions, TimeNs now, WorkerActions& over_tcp);
+  // Receives one batch and answers it; returns false if none waits. REFUSED is counted: ranks use
+  // different exponents, so the job cannot continue.
+  bool Receive(TimeNs now);
+  // Asks again where it is time. Call it at deadline() at the latest.
+  void Probe(TimeNs now);
+  TimeNs deadline() const { return timers_.deadline(); }
+
+  const ProbeTimers& timers() const { return timers_; }
+  const CheckCounts& checks() const { return checks_; }
+  std::uint64_t payloads_sent() const { return payloads_sent_; }
+  std::uint64_t probes_sent() const { return probes_sent_; }
+  std::uint64_t refused() const { return refused_; }
+
+ private:
+  void Send(const WorkerAction& action, TimeNs now);
+  void Handle(std::span<const std::uint8_t> datagram, const phub_endpoint& source, TimeNs now);
+
+  Geometry geometry_;
+  WorkerStream& stream_;
+  DatagramSocket& socket_;
+  PayloadOf payload_of_;
+  phub_lease lease_{};
+  std::uint8_t worker_ = 0;
+  ProbeTimers timers_;
+  std::vector<Position> timed_;  // by place: the position that its timers are about
+  CheckCounts checks_{};
+  std::uint64_t payloads_sent_ = 0;
+  std::uint64_t probes_sent_ = 0;
+  std::uint64_t refused_ = 0;
+};
+
+// The core loop's end.
+class CorePort {
+ public:
+  // Performs what a sum led to: `integers` for kFold. kTaken is performed already.
+  using OnSum = std::function<void(const CoreActions&, std::span<const std::int32_t> integers,
+                                   std::uint8_t exponent)>;
+
+  CorePort(const Geometry& geometry, CoreStream& stream, DatagramSocket& socket);
+
+  void Open(const phub_lease& lease) { lease_ = lease; }
+  // Receives one batch; returns false if none waits.
+  bool Receive(const OnSum& on_sum);
+  const CheckCounts& checks() const { return checks_; }
+  std::uint64_t sums(SumVerdict verdict) const { return sums_[static_cast<std::size_t>(verdict)]; }
+
+ private:
+  void Handle(std::span<const std::uint8_t> datagram, const phub_endpoint& source,
+              const OnSum& on_sum);
+  void SendTaken(Position position);
+
+  Geometry geometry_;
+  CoreStream& stream_;
+  DatagramSocket& socket_;
+  phub_lease lease_{};
+  CheckCounts checks_{};
+  std::array<std::uint64_t, 4> sums_{};  // by SumVerdict
+};
+
+}  // namespace phub::aggregation

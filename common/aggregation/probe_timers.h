@@ -1,0 +1,64 @@
+// When a worker asks again about blocks that it has sent (WorkerStream::Probe). Pure: no clock, no
+// I/O. One thread.
+//
+// The first question about a block comes one timeout after its payload. Each further question
+// doubles the wait, up to kTimeoutMax, until the position is taken or the payload is sent again.
+// The timeout is derived from round trips as in RFC 6298. By Karn's rule, only the answer to the
+// first question about a block of a position is measured: later answers may belong to any question.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "common/aggregation/stream.h"
+#include "common/base/clock.h"
+
+namespace phub::aggregation {
+
+class ProbeTimers {
+ public:
+  static constexpr DurationNs kTimeoutFirst = 20 * kMillisecond;
+  static constexpr DurationNs kTimeoutMin = 2 * kMillisecond;
+  static constexpr DurationNs kTimeoutMax = kSecond;
+  static constexpr TimeNs kNever = INT64_MAX;
+
+  explicit ProbeTimers(const Geometry& geometry);
+
+  // The payload was sent, for the first time or again.
+  void Sent(std::uint32_t place, std::uint32_t block, TimeNs now);
+  // The aggregator answered about the block.
+  void Answered(std::uint32_t place, std::uint32_t block, TimeNs now);
+  // The position at the place is taken, or another one is there now.
+  void Close(std::uint32_t place);
+
+  // Calls `ask` for each block that is to be probed now, and counts the probe as sent.
+  using Ask = std::function<void(std::uint32_t place, std::uint32_t block)>;
+  void Due(TimeNs now, const Ask& ask);
+  // When Due() has something to do. It may be too early, never too late.
+  TimeNs deadline() const;
+
+  DurationNs timeout() const { return timeout_; }
+
+ private:
+  struct Block {
+    TimeNs due = kNever;
+    TimeNs probed = 0;  // when the first question was sent
+    std::uint32_t questions = 0;
+    std::uint32_t waits = 0;  // questions since the payload was last sent
+  };
+  struct Place {
+    TimeNs due = kNever;  // the earliest of its blocks, or earlier
+    std::vector<Block> blocks;
+  };
+
+  void Measure(DurationNs round_trip);
+  DurationNs WaitOf(const Block& block) const;
+
+  std::vector<Place> places_;
+  DurationNs timeout_ = kTimeoutFirst;
+  DurationNs smoothed_ = 0;  // 0: nothing measured
+  DurationNs deviation_ = 0;
+};
+
+}  // namespace phub::aggregation

@@ -1,0 +1,85 @@
+#include "common/aggregation/probe_timers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace phub::aggregation {
+namespace {
+
+using Asked = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+
+class ProbeTimersTest : public ::testing::Test {
+ protected:
+  Asked Due(TimeNs now) {
+    Asked asked;
+    timers_.Due(
+        now, [&](std::uint32_t place, std::uint32_t block) { asked.emplace_back(place, block); });
+    return asked;
+  }
+  ProbeTimers timers_{Geometry{.positions = 2, .blocks = 3}};
+};
+
+constexpr DurationNs kFirst = ProbeTimers::kTimeoutFirst;
+
+TEST_F(ProbeTimersTest, AsksAboutWhatWasSentAfterTheTimeoutAndThenMoreAndMoreRarely) {
+  EXPECT_EQ(timers_.deadline(), ProbeTimers::kNever);
+  timers_.Sent(1, 2, 100);
+  EXPECT_EQ(timers_.deadline(), 100 + kFirst);
+  EXPECT_EQ(Due(99 + kFirst), Asked{});
+  EXPECT_EQ(Due(100 + kFirst), (Asked{{1, 2}}));
+  TimeNs now = 100 + kFirst;
+  DurationNs last = kFirst;
+  for (int i = 0; i < 12; ++i) {
+    const DurationNs wait = timers_.deadline() - now;
+    EXPECT_EQ(wait, std::min(2 * last, ProbeTimers::kTimeoutMax));
+    last = wait;
+    now = timers_.deadline();
+    EXPECT_EQ(Due(now), (Asked{{1, 2}}));
+  }
+}
+
+TEST_F(ProbeTimersTest, APayloadThatIsSentAgainBeginsAtTheTimeout) {
+  timers_.Sent(0, 0, 0);
+  Due(kFirst);
+  Due(10 * kFirst);
+  timers_.Sent(0, 0, 11 * kFirst);
+  EXPECT_EQ(Due(12 * kFirst), (Asked{{0, 0}}));
+}
+
+TEST_F(ProbeTimersTest, AClosedPlaceIsSilent) {
+  timers_.Sent(0, 0, 0);
+  timers_.Sent(1, 0, 0);
+  timers_.Close(0);
+  EXPECT_EQ(Due(kFirst), (Asked{{1, 0}}));
+}
+
+TEST_F(ProbeTimersTest, OnlyTheAnswerToTheFirstQuestionIsMeasured) {
+  timers_.Sent(0, 0, 0);
+  Due(kFirst);
+  Due(3 * kFirst);  // the second question
+  timers_.Answered(0, 0, 3 * kFirst + 1);
+  EXPECT_EQ(timers_.timeout(), kFirst) << "nobody knows to which question this is the answer";
+  timers_.Sent(0, 1, 0);
+  Due(4 * kFirst);
+  timers_.Answered(0, 1, 4 * kFirst + kMillisecond);
+  EXPECT_EQ(timers_.timeout(), 3 * kMillisecond) << "1 ms and four times the deviation";
+  timers_.Answered(0, 1, 9 * kFirst);
+  EXPECT_EQ(timers_.timeout(), 3 * kMillisecond) << "a duplicate of an answer";
+}
+
+TEST_F(ProbeTimersTest, TheTimeoutHasLimits) {
+  timers_.Sent(0, 0, 0);
+  Due(kFirst);
+  timers_.Answered(0, 0, kFirst + 1);
+  EXPECT_EQ(timers_.timeout(), ProbeTimers::kTimeoutMin);
+  timers_.Sent(0, 1, 0);
+  Due(kFirst);
+  timers_.Answered(0, 1, kFirst + 100 * kSecond);
+  EXPECT_EQ(timers_.timeout(), ProbeTimers::kTimeoutMax);
+}
+
+}  // namespace
+}  // namespace phub::aggregation
