@@ -18,6 +18,7 @@ const std::vector<Layer>& Layers() {
       {"common/base", {}},
       {"common/net", {"common/base"}},
       {"common/optimizer", {"common/base"}},
+      {"common/http", {"common/base", "common/net"}},
       {"common/rpc", {}},
       {"common/wire", {"common/base", "common/optimizer"}},
       {"common/simd", {"common/base", "common/optimizer"}},
@@ -26,9 +27,10 @@ const std::vector<Layer>& Layers() {
       {"common/aggregation", {"common/base"}},
       {"common/transport",
        {"common/base", "common/net", "common/wire", "common/simd", "common/plan"}},
+      {"aggregator", {"common/base", "common/net", "common/http", "common/aggregation"}},
       {"server",
-       {"common/base", "common/net", "common/optimizer", "common/rpc", "common/wire", "common/simd",
-        "common/plan", "common/transport"}},
+       {"common/base", "common/net", "common/http", "common/optimizer", "common/rpc", "common/wire",
+        "common/simd", "common/plan", "common/transport"}},
       {"client/include", {}},
       {"client/cli", {"common", "client"}},
       {"client/examples", {}},
@@ -38,16 +40,16 @@ const std::vector<Layer>& Layers() {
 }
 
 // Folders that an include may name; others belong to third parties.
-constexpr std::array<std::string_view, 8> kTreeFolders = {"common", "server", "client", "tests",
-                                                          "bench",  "proto",  "deploy", "cmake"};
+constexpr std::array<std::string_view, 9> kTreeFolders = {
+    "common", "server", "client", "aggregator", "tests", "bench", "proto", "deploy", "cmake"};
 // Each folder in here is a stage of the core loop, except two that know the stages: loop, and
 // rounds, which also knows loop.
 constexpr std::string_view kStagesFolder = "server/core/";
 constexpr std::string_view kLoopFolder = "server/core/loop";
 constexpr std::string_view kRoundsFolder = "server/core/rounds";
-constexpr std::array<std::string_view, 7> kControlFolders = {
-    "server/control", "client/session", "client/checkpoint", "client/cli", "tests",
-    "proto",          "bench"};
+constexpr std::array<std::string_view, 8> kControlFolders = {
+    "aggregator", "server/control", "client/session", "client/checkpoint",
+    "client/cli", "tests",          "proto",          "bench"};
 constexpr std::array<std::string_view, 2> kVerbsFolders = {"common/transport/verbs", "tests/verbs"};
 
 // Control's rooms from the bottom up, each a folder. server/control itself has what all rooms use,
@@ -191,8 +193,8 @@ std::optional<std::string> ControlBroken(std::string_view path, std::string_view
   const bool control = target.starts_with("grpc") || target.starts_with("google/protobuf") ||
                        target.ends_with(".pb.h");
   if (!control || IsInAny(path, kControlFolders)) return std::nullopt;
-  return "protobuf and gRPC stop at server/control, client/session, client/checkpoint and "
-         "client/cli: " +
+  return "protobuf and gRPC stop at aggregator, server/control, client/session, client/checkpoint "
+         "and client/cli: " +
          std::string(target);
 }
 

@@ -123,7 +123,8 @@ Findings CheckDeterminism(const SourceFile& file) {
   static const std::regex kDistribution("std::\\w+_distribution\\b");
   const std::string code = CodeOnly(file.text);
   const std::vector<std::string_view> lines = Lines(code);
-  const bool product = IsInFolder(file.path, "server") || IsInFolder(file.path, "common");
+  const bool product = IsInFolder(file.path, "server") || IsInFolder(file.path, "common") ||
+                       IsInFolder(file.path, "aggregator");
   const bool core_loop = IsInFolder(file.path, kCoreLoopFolder);
   const std::set<std::string> unordered = product ? UnorderedNames(code) : std::set<std::string>{};
   for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -151,7 +152,8 @@ std::vector<ClassSize> CountMethods(const std::vector<SourceFile>& files) {
   std::map<std::string, std::size_t> methods;
   for (const SourceFile& file : files) {
     const std::string_view top = std::string_view(file.path).substr(0, file.path.find('/'));
-    if (!file.path.ends_with(".cc") || (top != "server" && top != "common" && top != "client")) {
+    if (!file.path.ends_with(".cc") ||
+        (top != "server" && top != "common" && top != "client" && top != "aggregator")) {
       continue;
     }
     const std::string code = CodeOnly(file.text);

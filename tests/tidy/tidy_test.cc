@@ -77,6 +77,9 @@ TEST(TidyIncludes, LayersPointDownwards) {
   EXPECT_TRUE(broken("common/plan/a.cc", "common/wire/b.h"));
   EXPECT_TRUE(broken("common/checkpoint/a.cc", "common/wire/b.h"));
   EXPECT_TRUE(broken("common/aggregation/a.cc", "common/wire/b.h"));
+  EXPECT_TRUE(broken("aggregator/a.cc", "server/b.h"));
+  EXPECT_TRUE(broken("server/a.cc", "aggregator/b.h"));
+  EXPECT_TRUE(broken("common/http/a.cc", "server/b.h"));
   EXPECT_TRUE(broken("common/transport/tcp/a.cc", "common/checkpoint/b.h"));
   EXPECT_TRUE(broken("common/transport/tcp/a.cc", "server/b.h"));
   EXPECT_TRUE(broken("server/control/a.cc", "common/checkpoint/b.h"));

@@ -9,8 +9,8 @@ namespace phub::tidy {
 namespace {
 
 constexpr const char* kRoot = PHUB_SOURCE_DIR;
-constexpr const char* kFolders[] = {"bench", "client", "cmake", "common", "deploy",
-                                    "proto", "server", "tests", ".ci"};
+constexpr const char* kFolders[] = {"aggregator", "bench", "client", "cmake", "common",
+                                    "deploy",     "proto", "server", "tests", ".ci"};
 
 bool IsText(const std::filesystem::path& path) {
   static const std::vector<std::string> kText = {".h",  ".cc", ".proto", ".cmake", ".txt",

@@ -1,0 +1,287 @@
+#include "aggregator/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "common/base/units.h"
+
+namespace phub::aggregator {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "payloads are little-endian");
+
+constexpr std::uint32_t kSlotsMax = 1u << 16;  // the header has 16 bits
+constexpr DurationNs kKeepAliveMin = 100 * kMillisecond;
+constexpr DurationNs kKeepAliveMax = 600 * kSecond;
+constexpr std::uint32_t kKinds = PHUB_KINDS_FROM_WORKERS | PHUB_KIND_BIT(PHUB_PACKET_TAKEN);
+constexpr std::uint64_t kLeaseBytes = 4096;  // what a lease costs besides its slots, rounded up
+
+const phub_lease kNoSuchLease{};
+
+absl::Status CheckShape(const LeaseRequest& request) {
+  const phub_lease& lease = request.lease;
+  const auto invalid = [](std::string why) { return absl::InvalidArgumentError(std::move(why)); };
+  if (request.tenant.empty() || request.tenant.size() > 255)
+    return invalid("the tenant's name must have 1 to 255 bytes");
+  if (request.job.size() > 255) return invalid("the job's name has more than 255 bytes");
+  if (lease.worker_count < 1 || lease.worker_count > PHUB_WORKERS_MAX)
+    return invalid(
+        fmt::format("{} workers: a lease has 1 to {}", lease.worker_count, PHUB_WORKERS_MAX));
+  if (lease.slot_count < 1 || lease.slot_count > kSlotsMax)
+    return invalid(fmt::format("slot_count={}: a lease has 1 to {}", lease.slot_count, kSlotsMax));
+  if (lease.count_max < 1 || lease.count_max > PHUB_PACKET_COUNT_MAX)
+    return invalid(fmt::format("count_max={}: a block has 1 to {} integers", lease.count_max,
+                               PHUB_PACKET_COUNT_MAX));
+  if (request.keep_alive < kKeepAliveMin || request.keep_alive > kKeepAliveMax)
+    return invalid(fmt::format("keep_alive_ms={}: it must be 100 to 600000",
+                               request.keep_alive / kMillisecond));
+  if (lease.core_loop.port == 0) return invalid("core_loop has port 0");
+  for (std::uint32_t i = 0; i < lease.worker_count; ++i) {
+    if (lease.workers[i].port == 0) return invalid(fmt::format("worker {} has port 0", i));
+    for (std::uint32_t j = 0; j < i; ++j) {
+      if (phub_endpoint_equals(&lease.workers[i], &lease.workers[j]))
+        return invalid(fmt::format("workers {} and {} have the same address and port", j, i));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const char* NameOf(phub_check check) {
+  switch (check) {
+    case PHUB_CHECK_GOOD: return "good";
+    case PHUB_CHECK_TRUNCATED: return "truncated";
+    case PHUB_CHECK_FOREIGN: return "foreign";
+    case PHUB_CHECK_WRONG_KIND: return "wrong_kind";
+    case PHUB_CHECK_WRONG_LEASE: return "wrong_lease";
+    case PHUB_CHECK_WRONG_WORKER: return "wrong_worker";
+    case PHUB_CHECK_WRONG_SOURCE: return "wrong_source";
+    case PHUB_CHECK_FORGED: return "forged";
+    case PHUB_CHECK_WRONG_SLOT: return "wrong_slot";
+    case PHUB_CHECK_OVERSIZED: return "oversized";
+    case PHUB_CHECK_CORRUPT: return "corrupt";
+    case PHUB_CHECK_COUNT: break;
+  }
+  return "unknown";
+}
+
+const char* NameOf(phub_verdict verdict) {
+  switch (verdict) {
+    case PHUB_VERDICT_STORE: return "store";
+    case PHUB_VERDICT_STORE_LAST: return "store_last";
+    case PHUB_VERDICT_ADD: return "add";
+    case PHUB_VERDICT_ADD_LAST: return "add_last";
+    case PHUB_VERDICT_SEND_SUM: return "send_sum";
+    case PHUB_VERDICT_MISSING: return "missing";
+    case PHUB_VERDICT_HAVE: return "have";
+    case PHUB_VERDICT_TAKEN: return "taken";
+    case PHUB_VERDICT_REFUSED: return "refused";
+    case PHUB_VERDICT_EARLY: return "early";
+    case PHUB_VERDICT_PHASE: return "phase";
+    case PHUB_VERDICT_COUNT: break;
+  }
+  return "unknown";
+}
+
+const char* NameOfKind(std::uint32_t kind) {
+  switch (kind) {
+    case PHUB_PACKET_PAYLOAD: return "payload";
+    case PHUB_PACKET_PROBE: return "probe";
+    case PHUB_PACKET_TAKEN: return "taken";
+    default: return nullptr;
+  }
+}
+
+struct Engine::Held {
+  LeaseRequest request;
+  TimeNs renewed = 0;
+  std::uint64_t sums = 0;
+  std::vector<phub_slot> slots;
+  std::vector<std::uint32_t> values;
+
+  std::uint32_t* ValuesOf(std::uint32_t slot) {
+    return values.data() + std::size_t{slot} * request.lease.count_max;
+  }
+  const std::uint32_t* ValuesOf(std::uint32_t slot) const {
+    return values.data() + std::size_t{slot} * request.lease.count_max;
+  }
+};
+
+Engine::Engine(const Limits& limits, const phub_endpoint& own, Send send)
+    : limits_(limits), own_(own), send_(std::move(send)) {}
+Engine::~Engine() = default;
+
+std::uint64_t Engine::BytesOf(const phub_lease& lease) {
+  const std::uint64_t slot = sizeof(phub_slot) + sizeof(std::uint32_t) * lease.count_max;
+  return kLeaseBytes + lease.slot_count * slot;
+}
+
+absl::Status Engine::CheckRoom(const LeaseRequest& request) const {
+  const std::uint64_t bytes = BytesOf(request.lease);
+  const auto found = tenant_bytes_.find(request.tenant);
+  const std::uint64_t tenant = found == tenant_bytes_.end() ? 0 : found->second;
+  if (bytes > limits_.tenant_bytes - std::min(tenant, limits_.tenant_bytes)) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "the lease needs {}, and tenant \"{}\" has {} of its share of {} "
+        "(--tenant-pool)",
+        HumanBytes(bytes), request.tenant, HumanBytes(tenant), HumanBytes(limits_.tenant_bytes)));
+  }
+  if (bytes > limits_.pool_bytes - bytes_used_) {
+    return absl::ResourceExhaustedError(
+        fmt::format("the lease needs {}, and {} of the pool of {} are in use (--pool)",
+                    HumanBytes(bytes), HumanBytes(bytes_used_), HumanBytes(limits_.pool_bytes)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Grant(LeaseRequest request, TimeNs now) {
+  absl::Status status = CheckShape(request);
+  if (status.ok()) status = CheckRoom(request);
+  if (status.ok() && (request.lease.number == 0 || leases_.contains(request.lease.number)))
+    status = absl::AlreadyExistsError(fmt::format("lease {} is in use", request.lease.number));
+  if (!status.ok()) {
+    ++counters_.leases_refused;
+    return status;
+  }
+  auto held = std::make_unique<Held>();
+  request.lease.aggregator = own_;
+  const std::uint64_t bytes = BytesOf(request.lease);
+  held->slots.resize(request.lease.slot_count);  // zeros
+  held->values.resize(std::size_t{request.lease.slot_count} * request.lease.count_max);
+  held->renewed = now;
+  tenant_bytes_[request.tenant] += bytes;
+  bytes_used_ += bytes;
+  slots_ += request.lease.slot_count;
+  held->request = std::move(request);
+  ++counters_.leases_granted;
+  leases_.emplace(held->request.lease.number, std::move(held));
+  return absl::OkStatus();
+}
+
+bool Engine::Renew(std::uint32_t number, TimeNs now) {
+  const auto found = leases_.find(number);
+  if (found == leases_.end()) return false;
+  found->second->renewed = now;
+  return true;
+}
+
+Engine::Leases_::iterator Engine::Release(Leases_::iterator lease) {
+  const LeaseRequest& request = lease->second->request;
+  const std::uint64_t bytes = BytesOf(request.lease);
+  const auto tenant = tenant_bytes_.find(request.tenant);
+  tenant->second -= bytes;
+  if (tenant->second == 0) tenant_bytes_.erase(tenant);
+  bytes_used_ -= bytes;
+  slots_ -= request.lease.slot_count;
+  return leases_.erase(lease);
+}
+
+bool Engine::End(std::uint32_t number) {
+  const auto found = leases_.find(number);
+  if (found == leases_.end()) return false;
+  Release(found);
+  ++counters_.leases_ended;
+  return true;
+}
+
+std::vector<std::uint32_t> Engine::Expire(TimeNs now) {
+  std::vector<std::uint32_t> expired;
+  for (auto each = leases_.begin(); each != leases_.end();) {
+    if (now - each->second->renewed < each->second->request.keep_alive) {
+      ++each;
+      continue;
+    }
+    expired.push_back(each->first);
+    ++counters_.leases_expired;
+    each = Release(each);
+  }
+  return expired;
+}
+
+std::vector<Engine::Info> Engine::Leases() const {
+  std::vector<Info> infos;
+  for (const auto& [number, held] : leases_) {
+    const LeaseRequest& request = held->request;
+    infos.push_back({.number = number,
+                     .tenant = request.tenant,
+                     .job = request.job,
+                     .workers = request.lease.worker_count,
+                     .slots = request.lease.slot_count,
+                     .bytes = BytesOf(request.lease),
+                     .sums = held->sums});
+  }
+  return infos;
+}
+
+void Engine::Receive(std::span<const std::uint8_t> datagram, const phub_endpoint& source) {
+  Held* held = nullptr;
+  if (datagram.size() >= PHUB_PACKET_BYTES) {
+    const auto found = leases_.find(phub_load32(datagram.data() + 4));
+    if (found != leases_.end()) held = found->second.get();
+  }
+  phub_packet packet{};
+  const phub_check check =
+      phub_packet_check(held == nullptr ? &kNoSuchLease : &held->request.lease, kKinds,
+                        datagram.data(), static_cast<__u32>(datagram.size()), &source, &packet);
+  ++counters_.checks[check];
+  if (check != PHUB_CHECK_GOOD) return;
+  ++counters_.kinds[packet.kind];
+  if (packet.kind == PHUB_PACKET_TAKEN) return Forward(*held, packet, datagram);
+  Contribute(*held, packet, datagram.subspan(PHUB_PACKET_BYTES));
+}
+
+void Engine::Contribute(Held& held, const phub_packet& packet,
+                        std::span<const std::uint8_t> payload) {
+  phub_slot& slot = held.slots[packet.slot];
+  const phub_verdict verdict = phub_slot_receive(&slot, &packet, held.request.lease.worker_count);
+  ++counters_.verdicts[verdict];
+  switch (verdict) {
+    case PHUB_VERDICT_STORE:
+    case PHUB_VERDICT_STORE_LAST:
+    case PHUB_VERDICT_ADD:
+    case PHUB_VERDICT_ADD_LAST:
+      phub_slot_add(held.ValuesOf(packet.slot), payload.data(), packet.count,
+                    verdict == PHUB_VERDICT_STORE || verdict == PHUB_VERDICT_STORE_LAST);
+      if (slot.state != PHUB_SLOT_SUMMED) return;
+      ++held.sums;
+      return SendSum(held, packet);
+    case PHUB_VERDICT_SEND_SUM: return SendSum(held, packet);
+    default: break;
+  }
+  phub_packet answer{};
+  if (phub_slot_answer(&slot, verdict, &packet, &answer) == 0) return;
+  std::array<std::uint8_t, PHUB_PACKET_BYTES> header{};
+  phub_packet_encode(&answer, &held.request.lease.key, header.data());
+  ++counters_.answers;
+  send_(held.request.lease.workers[packet.worker], header, {});
+}
+
+void Engine::SendSum(const Held& held, const phub_packet& packet) {
+  phub_packet sum{};
+  phub_slot_sum(&held.slots[packet.slot], &packet, &sum);
+  std::array<std::uint8_t, PHUB_PACKET_BYTES> header{};
+  phub_packet_encode(&sum, &held.request.lease.key, header.data());
+  ++counters_.sums;
+  const auto* const values = reinterpret_cast<const std::uint8_t*>(held.ValuesOf(packet.slot));
+  send_(held.request.lease.core_loop, header, {values, sizeof(std::uint32_t) * sum.count});
+}
+
+void Engine::Forward(const Held& held, const phub_packet& packet,
+                     std::span<const std::uint8_t> datagram) {
+  const phub_slot& slot = held.slots[packet.slot];
+  if (slot.phase != packet.phase || slot.state != PHUB_SLOT_SUMMED) {
+    ++counters_.taken_dropped;
+    return;
+  }
+  const phub_lease& lease = held.request.lease;
+  for (std::uint32_t worker = 0; worker < lease.worker_count; ++worker) {
+    ++counters_.taken_forwarded;
+    send_(lease.workers[worker], datagram, {});
+  }
+}
+
+}  // namespace phub::aggregator

@@ -1,0 +1,116 @@
+// The aggregator: leases, their slots, and what it does with each datagram. It decides with
+// phub_packet_check() and slot.h, as a program in the kernel would. No clock, no sockets: the
+// caller passes times and a sink for what is to be sent. One thread at a time.
+//
+//   from            kind             it
+//   a worker        PAYLOAD, PROBE   asks the slot; sends the sum to the core loop, or an answer
+//   the core loop   TAKEN            forwards it to all workers, if the slot is SUMMED in that
+//   phase anyone          anything else    drops and counts it
+// TAKEN of other phases needs no forwarding: the slot itself answers it. So one recorded TAKEN that
+// a stranger repeats does not become a datagram to every worker for long.
+//
+// Memory: each lease has its slots and their integers, allocated and zeroed when it is granted. All
+// leases together have at most pool_bytes, and those of one tenant at most tenant_bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/aggregation/packet.h"
+#include "common/aggregation/slot.h"
+#include "common/base/clock.h"
+
+namespace phub::aggregator {
+
+struct Limits {
+  std::uint64_t pool_bytes = 0;
+  std::uint64_t tenant_bytes = 0;
+};
+
+struct LeaseRequest {
+  std::string tenant;
+  std::string job;
+  phub_lease lease{};  // all but `aggregator`
+  DurationNs keep_alive = 0;
+};
+
+struct Counters {
+  std::array<std::uint64_t, 8> kinds{};  // good packets, by phub_packet_kind
+  std::array<std::uint64_t, PHUB_CHECK_COUNT> checks{};
+  std::array<std::uint64_t, PHUB_VERDICT_COUNT> verdicts{};
+  std::uint64_t sums = 0;             // sent, also again
+  std::uint64_t answers = 0;          // to workers
+  std::uint64_t taken_forwarded = 0;  // datagrams
+  std::uint64_t taken_dropped = 0;    // from a core loop, and not about the slot's present phase
+  std::uint64_t leases_granted = 0;
+  std::uint64_t leases_refused = 0;
+  std::uint64_t leases_ended = 0;
+  std::uint64_t leases_expired = 0;
+};
+const char* NameOf(phub_check check);
+const char* NameOf(phub_verdict verdict);
+const char* NameOfKind(std::uint32_t kind);  // null: no such kind
+
+class Engine {
+ public:
+  using Send = std::function<void(const phub_endpoint& to, std::span<const std::uint8_t> header,
+                                  std::span<const std::uint8_t> payload)>;
+
+  Engine(const Limits& limits, const phub_endpoint& own, Send send);
+  ~Engine();
+
+  // kInvalidArgument: the request is not valid. kResourceExhausted: the pool or the tenant's share.
+  // kAlreadyExists: the number is in use.
+  absl::Status Grant(LeaseRequest request, TimeNs now);
+  bool Renew(std::uint32_t number, TimeNs now);  // false: there is no such lease
+  bool End(std::uint32_t number);
+  // Ends the leases that were not renewed in time. Returns their numbers.
+  std::vector<std::uint32_t> Expire(TimeNs now);
+
+  void Receive(std::span<const std::uint8_t> datagram, const phub_endpoint& source);
+
+  struct Info {
+    std::uint32_t number = 0;
+    std::string tenant;
+    std::string job;
+    std::uint32_t workers = 0;
+    std::uint32_t slots = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t sums = 0;  // sent for the first time
+  };
+  std::vector<Info> Leases() const;
+  std::uint64_t bytes_used() const { return bytes_used_; }
+  std::uint64_t slots() const { return slots_; }
+  const Limits& limits() const { return limits_; }
+  const Counters& counters() const { return counters_; }
+
+  static std::uint64_t BytesOf(const phub_lease& lease);
+
+ private:
+  struct Held;
+  using Leases_ = std::map<std::uint32_t, std::unique_ptr<Held>>;
+
+  absl::Status CheckRoom(const LeaseRequest& request) const;
+  Leases_::iterator Release(Leases_::iterator lease);
+  void Contribute(Held& held, const phub_packet& packet, std::span<const std::uint8_t> payload);
+  void SendSum(const Held& held, const phub_packet& packet);
+  void Forward(const Held& held, const phub_packet& packet, std::span<const std::uint8_t> datagram);
+
+  const Limits limits_;
+  const phub_endpoint own_;
+  const Send send_;
+  Leases_ leases_;
+  std::map<std::string, std::uint64_t> tenant_bytes_;
+  std::uint64_t bytes_used_ = 0;
+  std::uint64_t slots_ = 0;
+  Counters counters_;
+};
+
+}  // namespace phub::aggregator

@@ -1,0 +1,224 @@
+// phub-aggregator: adds up integers on the way from workers to a daemon (docs/aggregation.md).
+//   SIGTERM, SIGINT   end all leases and exit with 0
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "aggregator/control_service.h"
+#include "aggregator/endpoint_text.h"
+#include "aggregator/engine.h"
+#include "aggregator/metrics_page.h"
+#include "common/aggregation/datagram_socket.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/standard_streams.h"
+#include "common/base/status_text.h"
+#include "common/base/units.h"
+#include "common/base/version.h"
+#include "common/http/metrics_server.h"
+#include "common/net/address.h"
+#include "common/net/host_port.h"
+
+namespace phub::aggregator {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+constexpr std::size_t kQueuedBytesMax = 1 << 20;
+// How late a lease may expire.
+constexpr int kExpireMs = 50;
+
+struct Options {
+  std::string listen;
+  std::string control = "/run/phub/aggregator.sock";
+  std::string metrics;
+  std::string pool = "64MiB";
+  std::string tenant_pool;
+  std::string log_level = "info";
+};
+
+struct Settings {
+  ParsedAddress listen;
+  Limits limits;
+};
+
+int Fail(std::string_view message, int code) {
+  fmt::print(stderr, "phub-aggregator: {}\n", message);
+  return code;
+}
+
+void AddOptions(CLI::App& app, Options& options) {
+  app.set_version_flag("--version", std::string("phub-aggregator ") + BuildVersion());
+  app.add_option(
+         "--listen", options.listen,
+         "Receive datagrams at this address of this host, such as 10.0.0.9:7701. It must be "
+         "one numeric address, since workers accept answers only from it. Port 0: any")
+      ->required()
+      ->type_name("<address:port>");
+  app.add_option("--control", options.control,
+                 "Unix socket for daemons, which grant and end leases there. Only the user of this "
+                 "process and root can open it (default: " +
+                     options.control + ")")
+      ->type_name("<path>");
+  app.add_option("--metrics", options.metrics,
+                 "Serve /metrics over HTTP at this address, such as 127.0.0.1:9701 (default: off)")
+      ->type_name("<host:port>");
+  app.add_option("--pool", options.pool,
+                 "Memory for the slots of all leases; grants beyond it are refused (default: " +
+                     options.pool + ")")
+      ->type_name("<size>");
+  app.add_option("--tenant-pool", options.tenant_pool,
+                 "Memory for the slots of one tenant's leases (default: the whole pool)")
+      ->type_name("<size>");
+  app.add_option("--log-level", options.log_level, "debug, info, warning or error (default: info)")
+      ->type_name("<level>");
+}
+
+absl::StatusOr<Settings> Check(const Options& options) {
+  Settings settings;
+  const auto listen = ParseAddress(options.listen);
+  if (!listen.ok())
+    return absl::InvalidArgumentError(fmt::format("--listen: {}", MessageOf(listen.status())));
+  settings.listen = *listen;
+  const auto size = [](const char* name, const std::string& text,
+                       std::uint64_t& bytes) -> absl::Status {
+    const auto parsed = ParseBytes(text);
+    if (!parsed || *parsed == 0)
+      return absl::InvalidArgumentError(
+          fmt::format("{}: \"{}\" is not a size, such as 64MiB", name, text));
+    bytes = *parsed;
+    return absl::OkStatus();
+  };
+  if (const absl::Status status = size("--pool", options.pool, settings.limits.pool_bytes);
+      !status.ok())
+    return status;
+  settings.limits.tenant_bytes = settings.limits.pool_bytes;
+  if (!options.tenant_pool.empty()) {
+    const absl::Status status =
+        size("--tenant-pool", options.tenant_pool, settings.limits.tenant_bytes);
+    if (!status.ok()) return status;
+  }
+  LogLevel level{};
+  if (!ParseLogLevel(options.log_level, level))
+    return absl::InvalidArgumentError(fmt::format(
+        "--log-level: \"{}\" is not a level (debug, info, warning, error)", options.log_level));
+  SetLogLevel(level);
+  return settings;
+}
+
+// The thread of the datagrams: returns at a signal.
+void Serve(aggregation::DatagramSocket& socket, int signals, Engine& engine, std::mutex& mutex,
+           const Clock& clock) {
+  const Descriptor events(epoll_create1(EPOLL_CLOEXEC));
+  for (const int each : {socket.descriptor(), signals}) {
+    epoll_event event{.events = EPOLLIN, .data = {.fd = each}};
+    epoll_ctl(events.get(), EPOLL_CTL_ADD, each, &event);
+  }
+  for (;;) {
+    std::array<epoll_event, 2> ready{};
+    const int count = epoll_wait(events.get(), ready.data(), ready.size(), kExpireMs);
+    for (int i = 0; i < count; ++i) {
+      if (ready[static_cast<std::size_t>(i)].data.fd == signals) return;
+    }
+    const std::scoped_lock lock(mutex);
+    // One batch for each look at the signals, so that a flood cannot keep the process alive.
+    socket.Receive([&](std::span<const std::uint8_t> datagram, const phub_endpoint& source) {
+      engine.Receive(datagram, source);
+      if (socket.queued_bytes() > kQueuedBytesMax) socket.Flush();
+    });
+    socket.Flush();
+    for (const std::uint32_t number : engine.Expire(clock.Now()))
+      LogWarning("event=lease_expired lease={} reason=\"no daemon renewed it\"", number);
+  }
+}
+
+int Run(const Options& options) {
+  const auto settings = Check(options);
+  if (!settings.ok()) return Fail(MessageOf(settings.status()), kExitUsage);
+  sigset_t stops;
+  sigemptyset(&stops);
+  sigaddset(&stops, SIGTERM);
+  sigaddset(&stops, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &stops, nullptr);  // before any thread starts
+  const Descriptor signals(signalfd(-1, &stops, SFD_CLOEXEC));
+
+  const SystemClock clock;
+  auto socket = aggregation::DatagramSocket::Bind(settings->listen.storage, settings->listen.bytes);
+  if (!socket.ok()) {
+    const bool usage = absl::IsInvalidArgument(socket.status());
+    return Fail(fmt::format("--listen {}: {}", options.listen, MessageOf(socket.status())),
+                usage ? kExitUsage : kExitFailure);
+  }
+  std::mutex mutex;
+  Engine engine(settings->limits, socket->endpoint(),
+                [&](const phub_endpoint& to, std::span<const std::uint8_t> header,
+                    std::span<const std::uint8_t> payload) { socket->Queue(to, header, payload); });
+  const std::string address = TextOf(socket->endpoint());
+  auto control = ControlServer::Create(options.control, address, engine, mutex, clock);
+  if (!control.ok()) {
+    const bool usage = absl::IsInvalidArgument(control.status());
+    return Fail(MessageOf(control.status()), usage ? kExitUsage : kExitFailure);
+  }
+  std::string metrics_address = "off";
+  std::unique_ptr<http::MetricsServer> metrics;
+  if (!options.metrics.empty()) {
+    const auto address_given = net::ParseHostAndPort(options.metrics);
+    if (!address_given.ok())
+      return Fail(
+          fmt::format("--metrics \"{}\" {}", options.metrics, MessageOf(address_given.status())),
+          kExitUsage);
+    auto server = http::MetricsServer::Create(
+        "phub-aggregator", address_given->host, address_given->port,
+        [&](const http::HttpCounts& counts) {
+          const std::scoped_lock lock(mutex);
+          return WriteMetrics(engine, *socket, counts);
+        },
+        [](http::MetricsServer::Question) { return absl::OkStatus(); }, clock);
+    if (!server.ok())
+      return Fail(fmt::format("--metrics: {}", MessageOf(server.status())), kExitFailure);
+    metrics = *std::move(server);
+    metrics_address = net::ListText(metrics->addresses());
+  }
+  LogInfo("event=serving listen={} control={} metrics={} pool={} gro={} gso={}", address,
+          options.control, metrics_address, ExactBytes(settings->limits.pool_bytes),
+          socket->joins(), socket->cuts());
+  Serve(*socket, signals.get(), engine, mutex, clock);
+  LogInfo("event=stopped leases={}", engine.Leases().size());
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "Adds up integers on the way from workers to a phub daemon: each worker sends its block as a "
+      "datagram, and the daemon receives only the sum.\n"
+      "A daemon grants leases through the control socket. See docs/aggregation.md.\n\n"
+      "Example: phub-aggregator --listen 10.0.0.9:7701 --metrics 127.0.0.1:9701\n"
+      "Exit status: 0 after SIGTERM or SIGINT, 1 if it cannot serve, 2 for a wrong option.",
+      "phub-aggregator");
+  Options options;
+  AddOptions(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return Fail(fmt::format("{} (see phub-aggregator --help)", error.what()), kExitUsage);
+  }
+  return Run(options);
+}
+
+}  // namespace
+}  // namespace phub::aggregator
+
+int main(int argc, char** argv) {
+  return phub::RunWithOutput("phub-aggregator", [&] { return phub::aggregator::Main(argc, argv); });
+}

@@ -1,0 +1,103 @@
+#include "aggregator/metrics_page.h"
+
+#include <sys/resource.h>
+
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "aggregator/metric_list.h"
+#include "common/base/clock.h"
+#include "common/base/version.h"
+#include "common/http/text_format.h"
+
+namespace phub::aggregator {
+namespace {
+
+using Type = http::TextFormat::Type;
+
+struct Family {
+  std::string_view label;  // the name of its label
+  std::string_view help;
+};
+
+const std::map<std::string_view, Family>& Families() {
+  static const std::map<std::string_view, Family> families = {
+      {"packets_total", {"kind", "Good packets received, by kind."}},
+      {"dropped_total", {"reason", "Packets that were dropped because they are not good."}},
+      {"verdicts_total",
+       {"verdict",
+        "What slots did with good packets of workers. have, send_sum and taken are repetitions; "
+        "early and phase were dropped."}},
+      {"sums_sent_total", {"", "Sums sent to core loops, repetitions included."}},
+      {"answers_sent_total", {"", "Answers sent to workers."}},
+      {"taken_forwarded_total", {"", "Datagrams to workers that forward a core loop's TAKEN."}},
+      {"taken_dropped_total", {"", "TAKEN of core loops that were not about a slot's phase."}},
+      {"leases_total", {"event", "Leases granted, refused, ended and expired."}},
+  };
+  return families;
+}
+
+DurationNs Time(const timeval& time) { return time.tv_sec * kSecond + time.tv_usec * kMicrosecond; }
+
+class Page {
+ public:
+  void Add(std::string_view name, Type type, std::string_view help, std::uint64_t value) {
+    text_.BeginFamily(std::string("phub_aggregator_").append(name), type, help);
+    text_.Add(value);
+  }
+  void AddLabelled(std::string_view name, std::string_view label, std::uint64_t value) {
+    const Family& family = Families().at(name);
+    if (name != std::exchange(last_, name))
+      text_.BeginFamily(std::string("phub_aggregator_").append(name), Type::kCounter, family.help);
+    text_.Add(value, {{family.label, label}});
+  }
+  http::TextFormat& text() { return text_; }
+
+ private:
+  http::TextFormat text_;
+  std::string_view last_;
+};
+
+void AddSocket(const aggregation::DatagramSocket& socket, Page& page) {
+  const auto& counts = socket.counts();
+  const auto add = [&](std::string_view name, std::string_view help, std::uint64_t value) {
+    page.Add(name, Type::kCounter, help, value);
+  };
+  add("datagrams_received_total", "Datagrams received.", counts.received);
+  add("received_bytes_total", "Bytes of UDP payload received.", counts.received_bytes);
+  add("datagrams_sent_total", "Datagrams sent.", counts.sent);
+  add("sent_bytes_total", "Bytes of UDP payload sent.", counts.sent_bytes);
+  add("datagrams_unsent_total", "Datagrams that the kernel did not take.", counts.sends_failed);
+  add("receive_calls_total", "System calls that receive.", counts.receive_calls);
+  add("send_calls_total", "System calls that send.", counts.send_calls);
+}
+
+}  // namespace
+
+std::string WriteMetrics(const Engine& engine, const aggregation::DatagramSocket& socket,
+                         const http::HttpCounts& http) {
+  Page page;
+  page.text().BeginFamily("phub_aggregator_build_info", Type::kGauge, "Version; always 1.");
+  page.text().Add(1, {{"version", BuildVersion()}});
+  ForEachCounter(engine.counters(), [&](const char* name, const char* label, std::uint64_t value) {
+    page.AddLabelled(name, label, value);
+  });
+  AddSocket(socket, page);
+  page.Add("leases", Type::kGauge, "Leases now.", engine.Leases().size());
+  page.Add("slots", Type::kGauge, "Slots of all leases.", engine.slots());
+  page.Add("pool_used_bytes", Type::kGauge, "Memory of all leases.", engine.bytes_used());
+  page.Add("pool_bytes", Type::kGauge, "The pool (--pool).", engine.limits().pool_bytes);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  page.text().BeginFamily("phub_aggregator_cpu_seconds_total", Type::kCounter,
+                          "CPU time of all threads.");
+  page.text().AddSeconds(Time(usage.ru_utime) + Time(usage.ru_stime));
+  page.text().BeginFamily("phub_aggregator_http_answers_total", Type::kCounter,
+                          "Answers of the metrics port, by HTTP status code.");
+  for (const auto& [code, count] : http.answers)
+    page.text().Add(count, {{"code", std::to_string(code)}});
+  return page.text().Take();
+}
+
+}  // namespace phub::aggregator

@@ -1,0 +1,52 @@
+// A phub-aggregator of its own, and calls of its control socket.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include "phub/v1/aggregator.grpc.pb.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/aggregation/packet.h"
+#include "tests/process/process.h"
+#include "tests/support/temporary_folder.h"
+
+namespace phub::process {
+
+extern const char* const kAggregator;
+
+class AggregatorProcess {
+ public:
+  // Waits until it serves. With a metrics port.
+  explicit AggregatorProcess(std::vector<std::string> arguments = {});
+  // Kills it and starts another on the same port.
+  void Restart();
+
+  Process& process() { return *process_; }
+  const phub_endpoint& endpoint() const { return endpoint_; }
+  std::uint16_t metrics_port() const { return metrics_port_; }
+  std::string control() const { return folder_.path() + "/control.sock"; }
+
+  grpc::Status Grant(const v1::GrantLeaseRequest& request, v1::GrantLeaseResponse& response);
+  bool Renew(std::uint32_t number);
+  bool End(std::uint32_t number);
+  v1::ListLeasesResponse List();
+  // "dropped_total/forged"; 0 if there is none.
+  std::uint64_t Counter(const std::string& name);
+
+ private:
+  void Start(const std::string& listen);
+
+  TemporaryFolder folder_;
+  std::vector<std::string> arguments_;
+  std::unique_ptr<Process> process_;
+  std::string listen_;
+  phub_endpoint endpoint_{};
+  std::uint16_t metrics_port_ = 0;
+  std::unique_ptr<v1::Aggregator::Stub> stub_;
+};
+
+}  // namespace phub::process
