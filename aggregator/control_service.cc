@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
-#include "phub/v1/aggregator.grpc.pb.h"
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/base/status_text.h"
+#include "phub/v1/aggregator.grpc.pb.h"
 
 namespace phub::aggregator {
 namespace {

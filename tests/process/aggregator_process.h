@@ -2,7 +2,6 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
-#include "phub/v1/aggregator.grpc.pb.h"
 
 #include <cstdint>
 #include <map>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "common/aggregation/packet.h"
+#include "phub/v1/aggregator.grpc.pb.h"
 #include "tests/process/process.h"
 #include "tests/support/temporary_folder.h"
 
