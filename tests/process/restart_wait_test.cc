@@ -116,7 +116,7 @@ void Waiting::CutLanes(JobOptions options) {
   const Trained expected = TrainUndisturbed(endpoints_, options, kIterations);
   ASSERT_EQ(expected.problem, "") << rack_.Outputs();
 
-  const std::uint32_t cuts_wanted = std::getenv("PHUB_TEST_LONG") != nullptr ? 200 : 20;
+  const std::uint32_t cuts_wanted = std::getenv("PHUB_TEST_LONG") != nullptr ? 200 : 10;
   std::uint32_t cuts = 0;
   SeededRandom random(7);
   while (cuts < cuts_wanted) {
@@ -142,7 +142,7 @@ void Waiting::CutLanes(JobOptions options) {
 // A single rank, one of whose lanes is cut as soon as it appears, often before the daemon has
 // answered the hello.
 TEST_P(WaitingToJoin, LanesThatAreCutWhileTheyAreOpenedAreOpenedAgain) {
-  const int joins_wanted = std::getenv("PHUB_TEST_LONG") != nullptr ? 1000 : 50;
+  const int joins_wanted = std::getenv("PHUB_TEST_LONG") != nullptr ? 1000 : 20;
   JobOptions options = OptionsOfWaiting(Apply::kChunk);
   options.world_size = 1;
   const Trained expected = TrainUndisturbed(endpoints_, options, 3);
