@@ -34,14 +34,16 @@ BoundAddresses AddressesOf(const BoundPorts& ports) {
   return {TextsOf(ports.control), TextsOf(ports.data), TextsOf(ports.metrics)};
 }
 
-std::string MetricsUrls(const BoundPorts& ports) {
-  if (ports.metrics.empty()) return "off";
+std::string UrlsOf(std::span<const net::SocketAddress> addresses, std::string_view path) {
+  if (addresses.empty()) return "off";
   std::vector<std::string> urls;
-  for (const std::string& address : TextsOf(ports.metrics)) {
-    urls.push_back(fmt::format("http://{}/metrics", address));
+  for (const std::string& address : TextsOf(addresses)) {
+    urls.push_back(fmt::format("http://{}{}", address, path));
   }
   return fmt::format("{}", fmt::join(urls, ","));
 }
+
+std::string MetricsUrls(const BoundPorts& ports) { return UrlsOf(ports.metrics, "/metrics"); }
 
 void WarnOfLoopback(const Settings& settings, const BoundPorts& ports) {
   WarnOfLoopbackAt("listen", settings.listen, ports.control);
@@ -50,6 +52,9 @@ void WarnOfLoopback(const Settings& settings, const BoundPorts& ports) {
   }
   if (!ports.metrics.empty()) {
     WarnOfLoopbackAt("metrics_listen", settings.metrics_listen, ports.metrics);
+  }
+  if (!ports.health.empty()) {
+    WarnOfLoopbackAt("health_listen", settings.health_listen, ports.health);
   }
 }
 

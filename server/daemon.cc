@@ -29,10 +29,9 @@
 #include "server/daemon_options.h"
 #include "server/descriptor_limit.h"
 #include "server/memory_plan.h"
-#include "server/metrics/exposition.h"
-#include "server/metrics/process_sample.h"
 #include "server/peer_racks.h"
 #include "server/start_warnings.h"
+#include "server/status_ports.h"
 #include "server/tenant/sqlite_store.h"
 #include "server/tenant/tenant_admin.h"
 #include "server/transports/tcp/data_port.h"
@@ -69,7 +68,7 @@ struct Daemon::Parts {
   absl::Status StartDataPort();
   absl::Status OpenControlStore();
   absl::Status StartControlServer();
-  absl::Status StartMetricsServer();
+  http::Health HealthCheck();
   BoundPorts Ports() const;
   void Stop();
 
@@ -94,8 +93,8 @@ struct Daemon::Parts {
   std::unique_ptr<TenantAdmin> tenant_admin;
   std::unique_ptr<WorkThread> state_thread;
   std::unique_ptr<GrpcServer> grpc_server;
-  std::unique_ptr<http::MetricsServer> metrics_server;  // null: no metrics port
-  std::unique_ptr<ControlSocket> control_socket;        // null: no control socket
+  StatusPorts status_ports;
+  std::unique_ptr<ControlSocket> control_socket;  // null: no control socket
 };
 
 absl::Status Daemon::Parts::Build(const CpuTopology& topology) {
@@ -244,27 +243,10 @@ absl::Status Daemon::Parts::StartControlServer() {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::Parts::StartMetricsServer() {
-  if (settings.metrics_listen.empty()) return absl::OkStatus();
-  const net::HostAndPort address = Address(settings.metrics_listen);
-  const auto write = [this](const http::HttpCounts& counts) {
-    Metrics::Sampling sampling;
-    const auto more = [&](Control& each) { return each.metrics().SampleMore(sampling); };
-    while (!control_thread->Run({TurnKind::kMetrics, "sample"}, more)) {
-    }
-    return WriteExposition(sampling.sample, ReadProcessSample(), counts);
+http::Health Daemon::Parts::HealthCheck() {
+  return [this, &draining = control->draining()](http::HealthQuestion question) {
+    return CheckHealth(*control_thread, draining, question);
   };
-  const auto health = [this](http::MetricsServer::Question question) {
-    return CheckHealth(*control_thread, question);
-  };
-  auto created =
-      http::MetricsServer::Create("phubd", address.host, address.port, write, health, clock);
-  if (!created.ok()) {
-    return absl::Status(created.status().code(),
-                        fmt::format("metrics (metrics_listen): {}", MessageOf(created.status())));
-  }
-  metrics_server = std::move(*created);
-  return absl::OkStatus();
 }
 
 absl::Status Daemon::Parts::Start() {
@@ -281,19 +263,25 @@ absl::Status Daemon::Parts::Start() {
   if (peer_links != nullptr) {
     if (absl::Status status = peer_links->Start(); !status.ok()) return status;
   }
-  if (absl::Status status = StartMetricsServer(); !status.ok()) return status;
+  if (absl::Status status =
+          status_ports.Start(settings, HealthCheck(), *control_thread, directory, clock);
+      !status.ok()) {
+    return status;
+  }
   control_thread->Run([this](Control& each) { each.admin().SetAddresses(AddressesOf(Ports())); });
   return absl::OkStatus();
 }
 
 BoundPorts Daemon::Parts::Ports() const {
-  BoundPorts ports{grpc_server->addresses(), data_port->addresses(), {}};
-  if (metrics_server != nullptr) ports.metrics = metrics_server->addresses();
+  BoundPorts ports{grpc_server->addresses(), data_port->addresses(), {}, {}, {}};
+  if (status_ports.metrics() != nullptr) ports.metrics = status_ports.metrics()->addresses();
+  if (status_ports.health() != nullptr) ports.health = status_ports.health()->addresses();
+  if (status_ports.page() != nullptr) ports.page = status_ports.page()->addresses();
   return ports;
 }
 
 void Daemon::Parts::Stop() {
-  metrics_server.reset();
+  status_ports.Stop();
   control_socket.reset();
   if (peer_links != nullptr) peer_links->Stop();
   if (prober != nullptr) prober->Stop();
@@ -333,13 +321,15 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   LogInfo(
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
       "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} data_tls={} identities={} "
-      "metrics={} daemons=\"{}\" racks=\"{}\"",
+      "metrics={} health={} page={} daemons=\"{}\" racks=\"{}\"",
       BuildVersion(), BuildCommit(), net::ListText(started.grpc_server->addresses()),
       net::ListText(started.data_port->addresses()), started.plan.loop_count(),
       started.plan.PinsText(), ToString(started.plan.waiting), simd::TargetName(),
       topology.cores().size(), ExactBytes(planned.memory_max), started.transports.Serves("shm"),
       started.transports.Serves("verbs"), !settings.tls_certificate.empty(), DataTlsOf(settings).on,
-      !settings.state_dir.empty(), MetricsUrls(started.Ports()), settings.daemons, settings.racks);
+      !settings.state_dir.empty(), MetricsUrls(started.Ports()),
+      UrlsOf(started.Ports().health, "/readyz"), UrlsOf(started.Ports().page, "/"),
+      settings.daemons, settings.racks);
   WarnOfAuthorityKey(settings);
   WarnOfLoopback(settings, started.Ports());
   if (started.plan.loop_count() > topology.cores().size()) {

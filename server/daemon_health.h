@@ -3,7 +3,8 @@
 
 #include "absl/status/status.h"
 #include "common/base/clock.h"
-#include "common/http/metrics_server.h"
+#include "common/http/health_paths.h"
+#include "server/control/admin/draining.h"
 #include "server/control/ports/control_thread.h"
 
 namespace phub::server {
@@ -13,7 +14,8 @@ namespace phub::server {
 inline constexpr DurationNs kControlBusy = 3 * kSecond;
 inline constexpr DurationNs kControlHangs = 300 * kSecond;
 
-// Waits for control's lock only if control answers. Any thread.
-absl::Status CheckHealth(ControlThread& control, http::MetricsServer::Question question);
+// Takes no lock, so control may be busy. Any thread.
+absl::Status CheckHealth(const ControlThread& control, const Draining& draining,
+                         http::HealthQuestion question);
 
 }  // namespace phub::server

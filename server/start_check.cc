@@ -79,8 +79,12 @@ class StartCheck {
   void CheckPorts() {
     CheckPort("listen", Address(settings_.listen));
     CheckPort("data_listen", DataAddress(settings_));
-    if (settings_.metrics_listen.empty()) return;
-    CheckPort("metrics_listen", Address(settings_.metrics_listen));
+    const auto check = [&](const char* setting, const std::string& value) {
+      if (!value.empty()) CheckPort(setting, Address(value));
+    };
+    check("metrics_listen", settings_.metrics_listen);
+    check("health_listen", settings_.health_listen);
+    check("page_listen", settings_.page_listen);
   }
 
   void CheckPort(const char* setting, const net::HostAndPort& address) {

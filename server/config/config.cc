@@ -99,11 +99,34 @@ void CheckMetricsExposure(Config& config) {
       EffectiveOf(config, "metrics_listen").place, settings.metrics_listen));
 }
 
+// The page has no TLS, and its callers with identities send a token.
+void CheckPageExposure(Config& config) {
+  const Settings& settings = config.settings;
+  if (settings.page_listen.empty() || !IsBeyondLoopback(settings.page_listen)) return;
+  const std::string place = EffectiveOf(config, "page_listen").place;
+  if (!settings.state_dir.empty()) {
+    config.problems.push_back(fmt::format(
+        "{}: page_listen = \"{}\" is not a loopback address. With state_dir the page needs a "
+        "token, "
+        "and the port has no TLS. Listen on 127.0.0.1, and reach it through ssh -L or a proxy with "
+        "TLS",
+        place, settings.page_listen));
+  } else if (!settings.page_open) {
+    config.problems.push_back(fmt::format(
+        "{}: page_listen = \"{}\" can be reached from other hosts. Anyone who reaches the port "
+        "could "
+        "read the names of tenants and jobs. Listen on 127.0.0.1, or allow it with --page-open "
+        "(page_open = true in the file, PHUB_PAGE_OPEN=true)",
+        place, settings.page_listen));
+  }
+}
+
 void CheckTogether(Config& config) {
   const Settings& settings = config.settings;
   CheckExposure("listen", settings.listen, config);
   CheckExposure("data_listen", settings.data_listen, config);
   CheckMetricsExposure(config);
+  CheckPageExposure(config);
   CheckFront(config);
   CheckTls(config);
   if (const DataTls data = DataTlsOf(settings); !data.problem.empty()) {

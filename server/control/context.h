@@ -3,6 +3,7 @@
 // lock.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -29,7 +30,7 @@ struct LaneEndpoint {
 // A draining daemon accepts no new jobs; running jobs may continue until the deadline. See
 // admin/draining.h for the rules.
 struct DrainState {
-  bool draining = false;
+  std::atomic<bool> draining = false;  // also read without the lock, by health checks
   bool stopping = false;  // the daemon is shutting down; cannot be undrained
   TimeNs deadline = 0;
   DurationNs timeout = 0;  // default; may change while control runs

@@ -175,6 +175,17 @@ void Admin::AddExchange(const Job& job, v1::JobInfo described, const Answer<v1::
       });
 }
 
+absl::StatusOr<Admin::JobPlan> Admin::PlanOf(const std::string& tenant,
+                                             const std::string& job) const {
+  PHUB_ON_CONTROL();
+  const absl::StatusOr<const Job*> found = jobs_.FindJob(tenant, job);
+  if (!found.ok()) return found.status();
+  const RackRun* const run = (*found)->rack_run.get();
+  if (run == nullptr || run->topology == nullptr)
+    return absl::NotFoundError(fmt::format("job {} has no exchange plan", (*found)->name()));
+  return JobPlan{run->topology, run->described.plan()};
+}
+
 bool Admin::IsRunning(const std::string& tenant, const std::string& job) const {
   PHUB_ON_CONTROL();
   const absl::StatusOr<const Job*> found = jobs_.FindJob(tenant, job);

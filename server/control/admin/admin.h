@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "common/plan/topology.h"
 #include "phub/v1/admin.pb.h"
 #include "server/control/admin/job_descriptions.h"
 #include "server/control/context.h"
@@ -33,6 +35,12 @@ class Admin {
 
   bool IsRunning(const std::string& tenant, const std::string& job) const;
   v1::ServerInfo DescribeServer() const;
+  // The exchange plan of a job that spans racks. NOT_FOUND: there is none.
+  struct JobPlan {
+    std::shared_ptr<const plan::Topology> topology;
+    std::string text;  // phub.plan.v1
+  };
+  absl::StatusOr<JobPlan> PlanOf(const std::string& tenant, const std::string& job) const;
   void SetAddresses(BoundAddresses addresses) { addresses_ = std::move(addresses); }
 
  private:

@@ -23,6 +23,8 @@ class Draining {
   // The daemon is shutting down. From now on it accepts no new jobs, and it notifies all sessions.
   // Jobs that still run after `grace` fail. This cannot be undone.
   void Drain(DurationNs grace);
+  // Whether the daemon refuses new jobs. Any thread, without the lock.
+  bool draining() const { return context_.drain.draining; }
   // Whether the daemon is draining and no core loop has a job any more.
   bool Drained() const { return context_.drain.draining && jobs_.jobs().empty(); }
   // Sets how long jobs may run on when an administrator drains the daemon without a deadline.

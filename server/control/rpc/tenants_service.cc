@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include "server/control/admin/list_pages.h"
 #include "server/control/admin/tenants.h"
 #include "server/control/rpc/grpc_service.h"
+#include "server/control/rpc/tenant_info.h"
 #include "server/tenant/directory.h"
 
 namespace phub::server {
@@ -33,31 +33,6 @@ Quota FromProto(const v1::Quota& given) {
   if (given.has_weight()) quota.weight = given.weight();
   if (given.has_bandwidth_bytes()) quota.bandwidth_bytes = given.bandwidth_bytes();
   return quota;
-}
-
-using PushedBytes = std::map<std::string, std::uint64_t>;  // [tenant]
-
-v1::TenantInfo ToProto(Control& control, const Tenant& tenant, const PushedBytes& pushed) {
-  v1::TenantInfo info;
-  info.set_name(tenant.name);
-  info.set_state(tenant.suspended ? "suspended" : "active");
-  v1::Quota& quota = *info.mutable_quota();
-  if (tenant.quota.memory_bytes) quota.set_memory_bytes(*tenant.quota.memory_bytes);
-  if (tenant.quota.jobs) quota.set_jobs(*tenant.quota.jobs);
-  if (tenant.quota.workers) quota.set_workers(*tenant.quota.workers);
-  if (tenant.quota.keys) quota.set_keys(*tenant.quota.keys);
-  if (tenant.quota.weight) quota.set_weight(*tenant.quota.weight);
-  if (tenant.quota.bandwidth_bytes) quota.set_bandwidth_bytes(*tenant.quota.bandwidth_bytes);
-  const Usage used = control.tenants().UsageOf(tenant.name);
-  info.mutable_usage()->set_memory_bytes(used.memory_bytes);
-  info.mutable_usage()->set_jobs(used.jobs);
-  info.mutable_usage()->set_workers(used.workers);
-  info.mutable_usage()->set_keys(used.keys);
-  const auto bytes = pushed.find(tenant.name);
-  info.mutable_usage()->set_gradient_bytes(bytes == pushed.end() ? 0 : bytes->second);
-  info.set_created_at_ns(tenant.created_at);
-  info.set_encryption(tenant.encryption_required ? "required" : "optional");
-  return info;
 }
 
 v1::TokenInfo ToProto(const Token& token) {
@@ -141,8 +116,8 @@ class TenantsHandlers {
       return call.answer(
           absl::NotFoundError(fmt::format("there is no tenant {} on this daemon", asked)), {});
     }
-    call.answer(absl::OkStatus(),
-                ToProto(call.control, found.front(), call.control.tenants().PushedBytes(found)));
+    call.answer(absl::OkStatus(), DescribeTenant(call.control, found.front(),
+                                                 call.control.tenants().PushedBytes(found)));
   }
 
   // Without the lock: there may be many tokens of other tenants.
@@ -260,7 +235,8 @@ class TenantsHandlers {
     const bool is_last = found.size() <= count;
     if (!is_last) found.pop_back();
     const PushedBytes pushed = control.tenants().PushedBytes(found);
-    for (const Tenant& tenant : found) *list.add_tenants() = ToProto(control, tenant, pushed);
+    for (const Tenant& tenant : found)
+      *list.add_tenants() = DescribeTenant(control, tenant, pushed);
     list.set_next_page_token(is_last ? "" : found.back().name);
   }
 
@@ -336,7 +312,7 @@ class TenantsHandlers {
                   const Answer<v1::TenantInfo>& then) {
              if (!tenant.ok()) return then(tenant.status(), {});
              v1::TenantInfo info =
-                 ToProto(control, *tenant, control.tenants().PushedBytes({*tenant}));
+                 DescribeTenant(control, *tenant, control.tenants().PushedBytes({*tenant}));
              info.set_warning(shared_.admin->Warning());
              then(absl::OkStatus(), info);
            });
