@@ -16,6 +16,7 @@
 #include "common/net/address.h"
 #include "common/simd/kernels.h"
 #include "server/bound_ports.h"
+#include "server/config/control_store_setting.h"
 #include "server/config/data_tls.h"
 #include "server/control/parts.h"
 #include "server/control/ports/background_thread.h"
@@ -29,10 +30,10 @@
 #include "server/daemon_options.h"
 #include "server/descriptor_limit.h"
 #include "server/memory_plan.h"
+#include "server/open_store.h"
 #include "server/peer_racks.h"
 #include "server/start_warnings.h"
 #include "server/status_ports.h"
-#include "server/tenant/sqlite_store.h"
 #include "server/tenant/tenant_admin.h"
 #include "server/transports/tcp/data_port.h"
 #include "server/transports/transport_list.h"
@@ -175,13 +176,11 @@ absl::Status Daemon::Parts::StartDataPort() {
   return absl::OkStatus();
 }
 
-// Opens the store of tenants, tokens and the audit log; in memory without a state_dir.
 absl::Status Daemon::Parts::OpenControlStore() {
-  auto store = SqliteStore::Open(settings.state_dir, system_random);
+  auto store = OpenStore(settings, system_random);
   if (!store.ok()) return store.status();
-  // With identities only tenants in the store may have jobs; without, every caller is the default
-  // tenant.
-  if (!settings.state_dir.empty()) {
+  // Only tenants in the store may have jobs. Without identities every caller is the default one.
+  if (HasIdentities(settings)) {
     const absl::Status removed = control_thread->Run(
         [](Control& under_lock) { return under_lock.tenants().RemoveTenant(kDefaultTenant); });
     PHUB_CHECK(removed.ok());
@@ -196,18 +195,19 @@ absl::Status Daemon::Parts::OpenControlStore() {
   };
   hooks.set_store_state = [this](const StoreState& state) {
     control_thread->Run([&](Control& under_lock) {
-      under_lock.tenants().SetStateDisk({state.fault, state.deferred});
+      under_lock.tenants().SetStateDisk({state.fault, state.deferred, state.shared});
     });
   };
   auto admin = TenantAdmin::Create(*std::move(store), directory, system_random, std::move(hooks));
   if (!admin.ok()) return admin.status();
   tenant_admin = *std::move(admin);
-  if (settings.state_dir.empty()) directory.SetTenant({.name = kDefaultTenant});
+  if (!HasIdentities(settings)) directory.SetTenant({.name = kDefaultTenant});
   state_thread = std::make_unique<WorkThread>("state", kStateWorkMax);
   if (!state_thread->started().ok()) return state_thread->started();
   state_thread->RunEvery(kStateTick, [this] { tenant_admin->Tick(clock.Now()); });
-  LogInfo("event=control_state state_dir=\"{}\" tenants={} tokens={}", settings.state_dir,
-          directory.tenant_count(), directory.token_count());
+  LogInfo("event=control_state control_store=\"{}\" state_dir=\"{}\" tenants={} tokens={}",
+          settings.control_store, settings.state_dir, directory.tenant_count(),
+          directory.token_count());
   return absl::OkStatus();
 }
 
@@ -219,7 +219,7 @@ absl::Status Daemon::Parts::StartControlServer() {
   options.tls = {settings.tls_certificate, settings.tls_key, settings.tls_client_ca};
   if (settings.front) options.front_program = kOwnProgram;
   options.directory = &directory;
-  options.identities = !settings.state_dir.empty();
+  options.identities = HasIdentities(settings);
   options.request_memory = settings.request_memory;
   options.trust_domain = settings.trust_domain;
   options.admin = tenant_admin.get();
@@ -327,7 +327,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       started.plan.PinsText(), ToString(started.plan.waiting), simd::TargetName(),
       topology.cores().size(), ExactBytes(planned.memory_max), started.transports.Serves("shm"),
       started.transports.Serves("verbs"), !settings.tls_certificate.empty(), DataTlsOf(settings).on,
-      !settings.state_dir.empty(), MetricsUrls(started.Ports()),
+      HasIdentities(settings), MetricsUrls(started.Ports()),
       UrlsOf(started.Ports().health, "/readyz"), UrlsOf(started.Ports().page, "/"),
       settings.daemons, settings.racks);
   WarnOfAuthorityKey(settings);

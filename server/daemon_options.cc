@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "common/base/version.h"
 #include "common/simd/kernels.h"
+#include "server/config/control_store_setting.h"
 #include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
 
@@ -30,7 +31,7 @@ net::HostAndPort DataAddress(const Settings& settings) {
 
 std::string ControlSocketPath(const Settings& settings) {
   if (!settings.control_socket.empty()) return settings.control_socket;
-  return settings.state_dir.empty() ? "" : kDefaultControlSocket;
+  return HasIdentities(settings) ? kDefaultControlSocket : "";
 }
 
 std::string LaneHost(const Settings& settings) {

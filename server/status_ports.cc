@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_split.h"
 #include "common/base/status_text.h"
+#include "server/config/control_store_setting.h"
 #include "server/control/admin/metrics.h"
 #include "server/daemon_options.h"
 #include "server/metrics/exposition.h"
@@ -63,7 +64,7 @@ absl::Status StatusPorts::Start(const Settings& settings, http::Health health,
   page_ = std::make_unique<Page>(
       Page::Options{
           .host = address.host,
-          .identities = !settings.state_dir.empty(),
+          .identities = HasIdentities(settings),
           .racks = absl::StrSplit(settings.racks, absl::ByAnyChar(", "), absl::SkipEmpty())},
       control, directory, clock);
   auto created = http::HttpServer::Create(

@@ -219,7 +219,8 @@ void AddTenant(Subcommand parent, const Options& options, Command& command) {
       "  phubctl tenant create acme --memory 16GiB --jobs 4\n"
       "  phubctl tenant set-quota acme --memory 32GiB --jobs none\n"
       "  phubctl tenant suspend acme --yes && phubctl job list --tenant acme\n"
-      "Each daemon stores its own tenants: repeat a change at every daemon of a rack (-e).");
+      "Each daemon stores its own tenants: repeat a change at every daemon of a rack (-e), unless\n"
+      "the daemons share a control store in etcd.");
   Subcommand added;
   auto request = AddCommand(tenant, "create", "Create a tenant with the given limits", options,
                             command, CreateTenant, added);

@@ -138,7 +138,7 @@ void AddToken(Subcommand parent, const Options& options, Command& command) {
       "  phubctl token issue --role operator --label \"night shift\" --file operator.token\n"
       "  phubctl token issue --replaces 3f2a... --grace 24h --file acme.token   (rotation)\n"
       "  phubctl token revoke 3f2a... --yes\n"
-      "Each daemon stores its own tokens and tenants.");
+      "Each daemon stores its own tokens and tenants, unless they share a control store in etcd.");
 
   const Subcommand issue = token.AddSubcommand("issue", "Issue a token; it is shown only once");
   const auto request = std::make_shared<Issue>();

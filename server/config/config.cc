@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status_text.h"
+#include "server/config/control_store_setting.h"
 #include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
 #include "server/config/setting_table.h"
@@ -39,10 +40,10 @@ const Assignment& EffectiveOf(const Config& config, std::string_view name) {
 void CheckExposure(std::string_view name, const std::string& text, Config& config) {
   const Settings& settings = config.settings;
   if (text.empty() || settings.insecure) return;
-  if (!settings.tls_certificate.empty() && !settings.state_dir.empty()) return;
+  if (!settings.tls_certificate.empty() && HasIdentities(settings)) return;
   if (!IsBeyondLoopback(text)) return;
   const Assignment& assignment = EffectiveOf(config, name);
-  const char* const missing = !settings.state_dir.empty() ? "calls would not be encrypted"
+  const char* const missing = HasIdentities(settings) ? "calls would not be encrypted"
                               : !settings.tls_certificate.empty()
                                   ? "callers would not be authenticated"
                                   : "calls would be neither encrypted nor authenticated";
@@ -76,8 +77,9 @@ void CheckTls(Config& config) {
   needs("tls_certificate", settings.tls_certificate, "tls_key", settings.tls_key);
   needs("tls_key", settings.tls_key, "tls_certificate", settings.tls_certificate);
   needs("tls_client_ca", settings.tls_client_ca, "tls_certificate", settings.tls_certificate);
-  // Without state_dir there are no tenants that a certificate could name.
-  needs("tls_client_ca", settings.tls_client_ca, "state_dir", settings.state_dir);
+  // Without a control store that lasts there are no tenants that a certificate could name.
+  needs("tls_client_ca", settings.tls_client_ca, "state_dir or control_store",
+        settings.state_dir + settings.control_store);
   constexpr std::string_view kOfADomain = "abcdefghijklmnopqrstuvwxyz0123456789.-_";
   if (settings.trust_domain.empty() ||
       settings.trust_domain.find_first_not_of(kOfADomain) != std::string::npos) {
@@ -104,7 +106,7 @@ void CheckPageExposure(Config& config) {
   const Settings& settings = config.settings;
   if (settings.page_listen.empty() || !IsBeyondLoopback(settings.page_listen)) return;
   const std::string place = EffectiveOf(config, "page_listen").place;
-  if (!settings.state_dir.empty()) {
+  if (HasIdentities(settings)) {
     config.problems.push_back(fmt::format(
         "{}: page_listen = \"{}\" is not a loopback address. With state_dir the page needs a "
         "token, "
@@ -122,6 +124,11 @@ void CheckPageExposure(Config& config) {
 }
 
 void CheckTogether(Config& config) {
+  if (const absl::Status store = ResolveControlStore(config.settings); !store.ok()) {
+    config.problems.push_back(
+        fmt::format("{}: {}", EffectiveOf(config, "control_store").place, MessageOf(store)));
+    return;
+  }
   const Settings& settings = config.settings;
   CheckExposure("listen", settings.listen, config);
   CheckExposure("data_listen", settings.data_listen, config);
@@ -148,7 +155,7 @@ void CheckTogether(Config& config) {
     config.problems.push_back(
         fmt::format("{}: {}", EffectiveOf(config, culprit).place, MessageOf(place.status())));
   }
-  const bool has_identity = !settings.state_dir.empty() || !settings.tls_certificate.empty();
+  const bool has_identity = HasIdentities(settings) || !settings.tls_certificate.empty();
   if (!settings.racks.empty() && has_identity && settings.tls_client_ca.empty()) {
     config.problems.push_back(fmt::format(
         "{}: racks needs state_dir, tls_certificate and tls_client_ca together as soon as one of "

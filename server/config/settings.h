@@ -60,9 +60,26 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
   X(std::string, state_dir, Path(), "",                                                           \
     "Directory of the control store: tenants, quotas, tokens and the audit log. If set, every "   \
     "call needs an identity. Empty: no identities; tenants and quotas are kept in memory.")       \
+  X(std::string, control_store, Path(), "",                                                       \
+    "Where tenants, quotas, tokens and the audit log are: sqlite:DIR (as state_dir = DIR) or "    \
+    "etcd:https://host:port,... (one store for all daemons of a cluster, see docs/cluster.md). "  \
+    "Not together with state_dir. Empty: state_dir.")                                             \
+  X(DurationNs, control_store_stale_max, Duration(5 * kSecond, 3600 * kSecond), "60s",            \
+    "While etcd does not confirm for this time that what the daemon knows of tenants and tokens " \
+    "is up to date, new jobs are refused. Running jobs go on.")                                   \
+  X(std::string, token_key, Path(), "",                                                           \
+    "File with the key of the tokens' hashes, mode 0600, the same on every daemon of a cluster "  \
+    "and never in etcd. The first daemon of a cluster creates it.")                               \
+  X(std::string, etcd_prefix, Path(), "/phub",                                                    \
+    "Prefix of the keys in etcd; another one for each cluster.")                                  \
+  X(std::string, etcd_ca, Path(), "",                                                             \
+    "CA certificates (PEM) of etcd's servers. Empty: the system's.")                              \
+  X(std::string, etcd_certificate, Path(), "",                                                    \
+    "Client certificate (PEM) for etcd; etcd takes its common name as the user.")                 \
+  X(std::string, etcd_key, Path(), "", "Private key of etcd_certificate (PEM), mode 0600.")       \
   X(std::string, control_socket, Path(), "",                                                      \
     "Unix socket on which root and phubd's own user may make every call without a token. Empty: " \
-    "/run/phub/control.sock if state_dir is set, otherwise none.")                                \
+    "/run/phub/control.sock if there are identities, otherwise none.")                            \
   X(std::string, tls_certificate, Path(), "",                                                     \
     "Certificate chain (PEM) of the control plane. If set, the whole control plane uses TLS. A "  \
     "changed file is loaded without a restart.")                                                  \

@@ -36,10 +36,11 @@ struct DrainState {
   DurationNs timeout = 0;  // default; may change while control runs
 };
 
-// Whether changes of the control store reach the disk; see tenant/store_writer.h.
+// Whether the control store works; see tenant/store_writer.h.
 struct StateDisk {
   std::string fault;           // empty: they do
   std::uint64_t deferred = 0;  // changes that wait for the disk
+  bool shared = false;         // it is in etcd, not on this host's disk
 };
 
 // A longer outage extends no waits. Something else is wrong then.

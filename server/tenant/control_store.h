@@ -1,5 +1,8 @@
-// The control store: tenants, quotas, tokens and the audit log, where they are durable.
-// sqlite_store.h implements it for one daemon, on its own disk or in memory.
+// The control store: tenants, quotas, tokens and the audit log, where they are durable. Two
+// implementations:
+//
+//   sqlite_store.h   of one daemon, on its own disk or in memory
+//   server/etcd      of all daemons of a cluster, in etcd
 //
 // Every change and its audit entry are one transaction: at any instant either both are stored or
 // neither, and every acknowledged change is stored.
@@ -10,7 +13,7 @@
 // error (RESOURCE_EXHAUSTED: the disk is full; UNAVAILABLE: the store cannot be reached), and then
 // nothing has changed, unless the message says otherwise.
 //
-// One thread at a time.
+// One thread at a time, except Fault(): any thread.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +44,17 @@ struct DiskSpace {
   std::uint64_t used_bytes = 0;  // by the store
 };
 
+// Is called when records of a shared store change. Any thread, one at a time; must not call the
+// store.
+class StoreFollower {
+ public:
+  virtual ~StoreFollower() = default;
+  virtual void TenantChanged(const Tenant& tenant) = 0;
+  virtual void TenantRemoved(const std::string& name) = 0;
+  virtual void TokenChanged(const Token& token) = 0;
+  virtual void TokenRemoved(const std::string& id) = 0;
+};
+
 class ControlStore {
  public:
   virtual ~ControlStore() = default;
@@ -69,6 +83,16 @@ class ControlStore {
   virtual DiskSpace Space() const = 0;
   // The key of the tokens' hashes.
   virtual const std::string& hash_key() const = 0;
+
+  // Whether other daemons change it, too. Then the follower hears of all changes, also of this
+  // daemon's own, before they return; and a change of a record cannot wait for better times.
+  virtual bool is_shared() const { return false; }
+  // Calls the follower from now on, also for what has changed since Tenants() and Tokens(). It must
+  // outlive the store, or StopFollowing().
+  virtual absl::Status Follow(StoreFollower&) { return absl::OkStatus(); }
+  virtual void StopFollowing() {}
+  // Why what is in memory of a shared store may be too old for new jobs; empty: it is not.
+  virtual std::string Fault() const { return {}; }
 };
 
 }  // namespace phub::server

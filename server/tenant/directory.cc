@@ -33,6 +33,11 @@ void Directory::SetToken(const Token& token) {
   tokens_[token.id] = token;
 }
 
+void Directory::RemoveToken(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  tokens_.erase(id);
+}
+
 void Directory::SetHashKey(std::string key) {
   const std::lock_guard lock(mutex_);
   hash_key_ = std::move(key);

@@ -43,6 +43,7 @@ class Directory {
   void SetTenant(const Tenant& tenant);
   void RemoveTenant(const std::string& name);  // and its tokens
   void SetToken(const Token& token);
+  void RemoveToken(const std::string& id);
   std::optional<Tenant> FindTenant(const std::string& name) const;
   std::optional<Token> FindToken(const std::string& id) const;
   // At most count_max tenants whose names follow `after`, by name. Empty: from the first one.

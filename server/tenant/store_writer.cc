@@ -56,7 +56,7 @@ absl::Status StoreWriter::WriteOrDefer(Change change) {
   if (status.ok() || IsRefused(status)) return status;
   if (deferred_.size() >= kDeferredMax) return status;
   deferred_.push_back(std::move(change));
-  SetFault(std::string(MessageOf(status)));
+  SetFault(FaultOf(status));
   LogError(
       "event=change_not_durable deferred={} error=\"{}\" effect=\"applied in memory; lost if phubd "
       "stops before the disk works again\"",
@@ -67,9 +67,10 @@ absl::Status StoreWriter::WriteOrDefer(Change change) {
 void StoreWriter::Retry() {
   const std::size_t waiting = deferred_.size();
   if (absl::Status status = WriteDeferred(); !status.ok()) {
-    return SetFault(std::string(MessageOf(status)));
+    return SetFault(FaultOf(status));
   }
   if (waiting > 0) LogWarning("event=changes_durable count={}", waiting);
+  if (store_.is_shared()) return SetFault(store_.Fault());
   const DiskSpace space = store_.Space();
   if (!IsLow(space)) return SetFault("");
   SetFault(fmt::format("the file system of state_dir has only {} of {} free",
@@ -82,6 +83,10 @@ bool StoreWriter::HasRoomForTenants() const {
   return !IsLow(space) && space.used_bytes < kTenantsShareBytes;
 }
 
+std::string StoreWriter::FaultOf(const absl::Status& status) const {
+  return store_.is_shared() ? store_.Fault() : std::string(MessageOf(status));
+}
+
 void StoreWriter::SetFault(const std::string& fault) {
   bool began = false;
   bool ended = false;
@@ -89,7 +94,7 @@ void StoreWriter::SetFault(const std::string& fault) {
     const std::lock_guard lock(mutex_);
     began = state_.fault.empty() && !fault.empty();
     ended = !state_.fault.empty() && fault.empty();
-    state_ = {fault, deferred_.size()};
+    state_ = {fault, deferred_.size(), store_.is_shared()};
   }
   if (began) LogError("event=control_store_fault error=\"{}\" effect=\"no new jobs\"", fault);
   if (ended) LogInfo("event=control_store_recovered");
@@ -103,6 +108,9 @@ StoreState StoreWriter::state() const {
 std::string StoreWriter::Warning() const {
   const StoreState now = state();
   if (now.deferred == 0) return {};
+  if (now.shared) {
+    return fmt::format("{} audit entries wait for etcd, and are lost if phubd stops", now.deferred);
+  }
   return fmt::format(
       "{} change(s) are applied but not on disk, and are lost if phubd stops: {}. Free space on "
       "the "

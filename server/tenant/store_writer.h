@@ -22,6 +22,7 @@ namespace phub::server {
 struct StoreState {
   std::string fault = {};      // why changes cannot be written; empty: they can
   std::uint64_t deferred = 0;  // changes that wait for the disk
+  bool shared = false;         // the store is not on this host's disk
   friend bool operator==(const StoreState&, const StoreState&) = default;
 };
 
@@ -33,8 +34,12 @@ class StoreWriter {
 
   // Writes the change, after all that wait.
   absl::Status Write(const Change& change);
-  // The same, but if the disk fails, the change waits and the result is OK.
+  // The same, but if the store fails, the change waits and the result is OK.
   absl::Status WriteOrDefer(Change change);
+  // WriteOrDefer, or Write if the store is shared: others could decide on the record meanwhile.
+  absl::Status WriteRecord(Change change) {
+    return store_.is_shared() ? Write(change) : WriteOrDefer(std::move(change));
+  }
   // Writes what waits and checks the disk. To be called regularly.
   void Retry();
   // Whether entries that tenants cause may be written.
@@ -47,6 +52,8 @@ class StoreWriter {
  private:
   absl::Status WriteDeferred();
   void SetFault(const std::string& fault);
+  // Why there are no new jobs after a change was not written.
+  std::string FaultOf(const absl::Status& status) const;
 
   ControlStore& store_;
   std::deque<Change> deferred_;

@@ -90,6 +90,22 @@ absl::Status ApplyEncryption(Tenant& tenant, const std::string& text) {
   return absl::OkStatus();
 }
 
+const absl::Status& StatusOf(const absl::Status& status) { return status; }
+template <typename Value>
+const absl::Status& StatusOf(const absl::StatusOr<Value>& result) {
+  return result.status();
+}
+
+// Another daemon may change a record between a decision and its transaction; then it is decided
+// again on the new record.
+template <typename Change>
+auto Decide(Change change) {
+  constexpr int kDecisionsMax = 5;
+  auto result = change();
+  for (int i = 1; i < kDecisionsMax && absl::IsAborted(StatusOf(result)); ++i) result = change();
+  return result;
+}
+
 std::string DescribeLimits(const Tenant& tenant) {
   return DescribeQuota(tenant.quota) + (tenant.encryption_required ? ", encryption required" : "");
 }
@@ -130,6 +146,7 @@ absl::StatusOr<std::unique_ptr<TenantAdmin>> TenantAdmin::Create(
     admin->hooks_.set_tenant(tenant);
   }
   for (const Token& token : *tokens) directory.SetToken(token);
+  if (absl::Status status = admin->store_->Follow(*admin); !status.ok()) return status;
   // Report a damaged audit log, but start, so that the error can be investigated.
   if (absl::Status status = admin->store_->VerifyAudit(); !status.ok()) {
     LogError("event=audit_log_broken error=\"{}\"", MessageOf(status));
@@ -153,29 +170,6 @@ absl::Status TenantAdmin::Audit(const Caller& caller, AuditNote note) {
                        writer_.Write([&](ControlStore& store) { return store.Audit(note); }).ok();
   if (!written) budgets_.NoteSuppressed(BudgetOf(caller), SystemClock().Now());
   return absl::OkStatus();
-}
-
-void TenantAdmin::Tick(TimeNs now, bool last) {
-  writer_.Retry();
-  ShareStoreState();
-  if (!writer_.state().fault.empty()) {
-    if (last && writer_.state().deferred > 0)
-      LogError("event=changes_lost warning=\"{}\"", Warning());
-    return;
-  }
-  for (const AuditBudgets::Summary& each : budgets_.TakeSummaries(now, last)) {
-    const AuditNote note{
-        "phubd", "", "audit.suppressed", each.tenant,
-        fmt::format("{} entries suppressed in {}", each.count, HumanDuration(each.duration))};
-    if (!writer_.Write([&](ControlStore& store) { return store.Audit(note); }).ok()) return;
-  }
-}
-
-void TenantAdmin::ShareStoreState() {
-  StoreState now = writer_.state();
-  if (now == shared_state_) return;
-  shared_state_ = std::move(now);
-  hooks_.set_store_state(shared_state_);
 }
 
 absl::StatusOr<Tenant> TenantAdmin::Find(const std::string& name) const {
@@ -206,9 +200,11 @@ absl::StatusOr<Tenant> TenantAdmin::CreateTenant(const Caller& caller, const std
   const absl::Status status =
       writer_.Write([&, note = Note(caller, "tenant.create", name, DescribeLimits(tenant))](
                         ControlStore& store) { return store.CreateTenant(tenant, note); });
+  if (absl::IsAborted(status) && directory_.FindTenant(name).has_value()) {
+    return absl::AlreadyExistsError(fmt::format("tenant {} already exists", name));
+  }
   if (!status.ok()) return status;
-  directory_.SetTenant(tenant);
-  hooks_.set_tenant(tenant);
+  Apply(tenant);
   return tenant;
 }
 
@@ -217,19 +213,24 @@ absl::StatusOr<Tenant> TenantAdmin::Update(const Caller& caller, const Tenant& t
   // Shared with the change, which may be written later.
   const auto written = std::make_shared<Tenant>(tenant);
   const absl::Status status =
-      writer_.WriteOrDefer([written, note = Note(caller, action, tenant.name, detail)](
-                               ControlStore& store) { return store.UpdateTenant(*written, note); });
+      writer_.WriteRecord([written, note = Note(caller, action, tenant.name, detail)](
+                              ControlStore& store) { return store.UpdateTenant(*written, note); });
   if (!status.ok()) return status;
   Tenant changed = *written;
-  changed.revision = tenant.revision + 1;  // the one that a deferred change will have
-  directory_.SetTenant(changed);
-  hooks_.set_tenant(changed);
+  // The one that a deferred change will have.
+  if (!store_->is_shared()) changed.revision = tenant.revision + 1;
+  Apply(changed);
   ShareStoreState();
   return changed;
 }
 
 absl::StatusOr<Tenant> TenantAdmin::SetQuota(const Caller& caller, const std::string& name,
                                              const QuotaChange& change) {
+  return Decide([&] { return TrySetQuota(caller, name, change); });
+}
+
+absl::StatusOr<Tenant> TenantAdmin::TrySetQuota(const Caller& caller, const std::string& name,
+                                                const QuotaChange& change) {
   absl::StatusOr<Tenant> tenant = Find(name);
   if (!tenant.ok()) return tenant;
   Quota& quota = tenant->quota;
@@ -249,6 +250,11 @@ absl::StatusOr<Tenant> TenantAdmin::SetQuota(const Caller& caller, const std::st
 
 absl::StatusOr<Tenant> TenantAdmin::SuspendTenant(const Caller& caller, const std::string& name,
                                                   bool suspended) {
+  return Decide([&] { return TrySuspend(caller, name, suspended); });
+}
+
+absl::StatusOr<Tenant> TenantAdmin::TrySuspend(const Caller& caller, const std::string& name,
+                                               bool suspended) {
   absl::StatusOr<Tenant> tenant = Find(name);
   if (!tenant.ok()) return tenant;
   tenant->suspended = suspended;
@@ -256,6 +262,10 @@ absl::StatusOr<Tenant> TenantAdmin::SuspendTenant(const Caller& caller, const st
 }
 
 absl::Status TenantAdmin::DeleteTenant(const Caller& caller, const std::string& name) {
+  return Decide([&] { return TryDelete(caller, name); });
+}
+
+absl::Status TenantAdmin::TryDelete(const Caller& caller, const std::string& name) {
   const absl::StatusOr<Tenant> tenant = Find(name);
   if (!tenant.ok()) return tenant.status();
   // Remove it from admission first, so that no job starts meanwhile.
@@ -265,10 +275,10 @@ absl::Status TenantAdmin::DeleteTenant(const Caller& caller, const std::string& 
         return store.DeleteTenant(*tenant, note);
       });
   if (!status.ok()) {
-    hooks_.set_tenant(*tenant);
+    if (const auto still = directory_.FindTenant(name)) hooks_.set_tenant(*still);
     return status;
   }
-  directory_.RemoveTenant(name);
+  if (!store_->is_shared()) directory_.RemoveTenant(name);
   return absl::OkStatus();
 }
 
@@ -346,23 +356,27 @@ absl::StatusOr<IssuedToken> TenantAdmin::IssueToken(const Caller& caller,
     });
   }
   if (!status.ok()) return status;
-  directory_.SetToken(*token);
-  if (old.has_value()) directory_.SetToken(*old);
+  Apply(*token);
+  if (old.has_value()) Apply(*old);
   return IssuedToken{*std::move(token), text.ToString()};
 }
 
 absl::StatusOr<Token> TenantAdmin::RevokeToken(const Caller& caller, const std::string& id) {
+  return Decide([&] { return TryRevoke(caller, id); });
+}
+
+absl::StatusOr<Token> TenantAdmin::TryRevoke(const Caller& caller, const std::string& id) {
   std::optional<Token> token = directory_.FindToken(id);
   if (!token.has_value()) return absl::NotFoundError(fmt::format("there is no token {}", id));
   if (token->revoked_at != 0) return *token;  // already revoked
   token->revoked_at = WallNow();
   const auto written = std::make_shared<Token>(*token);
   const absl::Status status =
-      writer_.WriteOrDefer([written, note = Note(caller, "token.revoke", id, token->label)](
-                               ControlStore& store) { return store.RevokeToken(*written, note); });
+      writer_.WriteRecord([written, note = Note(caller, "token.revoke", id, token->label)](
+                              ControlStore& store) { return store.RevokeToken(*written, note); });
   if (!status.ok()) return status;
   ++token->revision;  // also of a change that is written later
-  directory_.SetToken(*token);
+  Apply(*token);
   ShareStoreState();
   return *token;
 }

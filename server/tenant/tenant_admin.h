@@ -6,7 +6,9 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,12 +55,13 @@ struct AdmissionHooks {
   std::function<void(const StoreState&)> set_store_state = [](const StoreState&) {};
 };
 
-class TenantAdmin {
+class TenantAdmin : private StoreFollower {
  public:
   // Loads what the store has into the directory and admission.
   static absl::StatusOr<std::unique_ptr<TenantAdmin>> Create(std::unique_ptr<ControlStore> store,
                                                              Directory& directory, Random& random,
                                                              AdmissionHooks hooks);
+  ~TenantAdmin() override { store_->StopFollowing(); }
 
   absl::StatusOr<Tenant> CreateTenant(const Caller& caller, const std::string& name,
                                       const Quota& quota, const std::string& encryption = "");
@@ -95,6 +98,20 @@ class TenantAdmin {
   absl::StatusOr<Tenant> Update(const Caller& caller, const Tenant& tenant, const char* action,
                                 const std::string& detail);
   void ShareStoreState();
+  absl::StatusOr<Tenant> TrySetQuota(const Caller& caller, const std::string& name,
+                                     const QuotaChange& change);
+  absl::StatusOr<Tenant> TrySuspend(const Caller& caller, const std::string& name, bool suspended);
+  absl::Status TryDelete(const Caller& caller, const std::string& name);
+  absl::StatusOr<Token> TryRevoke(const Caller& caller, const std::string& id);
+  // What is in memory follows a change. If the store is shared, the follower has done that.
+  void Apply(const Tenant& tenant);
+  void Apply(const Token& token);
+  void RemoveLeaving();
+  // The store is shared; any thread.
+  void TenantChanged(const Tenant& tenant) override;
+  void TenantRemoved(const std::string& name) override;
+  void TokenChanged(const Token& token) override;
+  void TokenRemoved(const std::string& id) override;
 
   const std::unique_ptr<ControlStore> store_;
   StoreWriter writer_;
@@ -103,6 +120,9 @@ class TenantAdmin {
   Directory& directory_;
   Random& random_;
   const AdmissionHooks hooks_;
+  std::mutex leaving_mutex_;
+  // Tenants that another daemon has deleted and that still have jobs here.
+  std::set<std::string> leaving_;
 };
 
 // "memory 8GiB, jobs 4", "no limits".

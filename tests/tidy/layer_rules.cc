@@ -47,9 +47,9 @@ constexpr std::array<std::string_view, 9> kTreeFolders = {
 constexpr std::string_view kStagesFolder = "server/core/";
 constexpr std::string_view kLoopFolder = "server/core/loop";
 constexpr std::string_view kRoundsFolder = "server/core/rounds";
-constexpr std::array<std::string_view, 8> kControlFolders = {
-    "aggregator", "server/control", "client/session", "client/checkpoint",
-    "client/cli", "tests",          "proto",          "bench"};
+constexpr std::array<std::string_view, 9> kControlFolders = {
+    "aggregator", "server/control", "server/etcd", "client/session", "client/checkpoint",
+    "client/cli", "tests",          "proto",       "bench"};
 constexpr std::array<std::string_view, 2> kVerbsFolders = {"common/transport/verbs", "tests/verbs"};
 
 // Control's rooms from the bottom up, each a folder. server/control itself has what all rooms use,
@@ -193,8 +193,8 @@ std::optional<std::string> ControlBroken(std::string_view path, std::string_view
   const bool control = target.starts_with("grpc") || target.starts_with("google/protobuf") ||
                        target.ends_with(".pb.h");
   if (!control || IsInAny(path, kControlFolders)) return std::nullopt;
-  return "protobuf and gRPC stop at aggregator, server/control, client/session, client/checkpoint "
-         "and client/cli: " +
+  return "protobuf and gRPC stop at aggregator, server/control, server/etcd, client/session, "
+         "client/checkpoint and client/cli: " +
          std::string(target);
 }
 

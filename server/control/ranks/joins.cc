@@ -83,6 +83,12 @@ absl::Status Joins::CheckRoom(const v1::JoinRequest& request) {
             request.job(),
             FormatAge(std::max<DurationNs>(0, context_.drain.deadline - context_.clock.Now())))));
   }
+  if (context_.state_disk.shared && !context_.state_disk.fault.empty()) {
+    return context_.Refuse(ControlCounter::joins_refused_disk,
+                           absl::UnavailableError(fmt::format(
+                               "job {} was not created: {}. Try again when etcd answers",
+                               request.job(), context_.state_disk.fault)));
+  }
   if (!context_.state_disk.fault.empty()) {
     return context_.Refuse(
         ControlCounter::joins_refused_disk,

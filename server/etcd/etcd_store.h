@@ -1,0 +1,105 @@
+// The control store of a cluster, in etcd. Below a prefix (docs/cluster.md):
+//
+//   /cluster               the cluster's id; its tag shows which token key the cluster has
+//   /head                  the end of the audit log; every change compares and writes it
+//   /tenants/NAME
+//   /tokens/TENANT/ID      '@' instead of TENANT: a token of another role
+//   /audit/SEQUENCE
+//
+// A change is one transaction: if the record and the head have the revisions that are in memory,
+// the record, the next audit entry and the new head are written. So changes of all daemons have one
+// order, which is that of the audit log.
+//
+// Reads come from memory (mirror.h), which the watch keeps up to date (watch_loop.h).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "server/etcd/client.h"
+#include "server/etcd/mirror.h"
+#include "server/etcd/record.h"
+#include "server/etcd/watch_loop.h"
+#include "server/tenant/control_store.h"
+
+namespace phub::server::etcd {
+
+struct StoreOptions {
+  ClientOptions client;
+  std::string prefix;          // "/phub"
+  std::string token_key_path;  // created if the cluster is new
+  DurationNs stale_max = 0;    // control_store_stale_max
+};
+
+class EtcdStore final : public ControlStore {
+ public:
+  // Reads everything. Waits while etcd does not answer, and logs that; `stopped` says when to give
+  // up (CANCELLED). Other errors: a wrong token key, no permission.
+  static absl::StatusOr<std::unique_ptr<EtcdStore>> Open(const StoreOptions& options,
+                                                         Random& random,
+                                                         const std::function<bool()>& stopped);
+  ~EtcdStore() override { StopFollowing(); }
+
+  absl::StatusOr<std::vector<Tenant>> Tenants() override { return mirror_.Tenants(); }
+  absl::StatusOr<std::vector<Token>> Tokens() override { return mirror_.Tokens(); }
+  absl::Status CreateTenant(Tenant& tenant, const AuditNote& note) override;
+  absl::Status UpdateTenant(Tenant& tenant, const AuditNote& note) override;
+  absl::Status DeleteTenant(const Tenant& tenant, const AuditNote& note) override;
+  absl::Status AddToken(Token& token, const AuditNote& note) override;
+  absl::Status RotateToken(Token& token, Token& old, const AuditNote& note) override;
+  absl::Status RevokeToken(Token& token, const AuditNote& note) override;
+  absl::Status Audit(const AuditNote& note) override;
+  absl::StatusOr<std::vector<AuditEntry>> ReadAudit(std::int64_t after,
+                                                    std::int64_t count) override;
+  absl::StatusOr<std::int64_t> LastAuditSequence() override;
+  // The newest entries only: the log of a cluster may be long.
+  absl::Status VerifyAudit() override;
+  // used_bytes: an estimate, of the audit log.
+  DiskSpace Space() const override;
+  const std::string& hash_key() const override { return token_key_; }
+  bool is_shared() const override { return true; }
+  absl::Status Follow(StoreFollower& follower) override;
+  void StopFollowing() override;
+  std::string Fault() const override { return loop_.Fault(); }
+
+ private:
+  // A record that a change writes or removes, and the revision that it was decided on.
+  struct Write {
+    std::string key;
+    std::string value;  // empty: remove it
+    std::int64_t revision = 0;
+    std::string what;  // "tenant acme"
+  };
+  struct Change {
+    std::vector<Write> writes;
+    std::string tenant;     // must exist; empty: none
+    std::string no_tokens;  // a tenant whose tokens are removed
+  };
+  EtcdStore(const StoreOptions& options, Random& random, std::unique_ptr<Client> client,
+            std::string token_key, std::string cluster, std::int64_t cluster_revision);
+  // Returns the revision that the records have then.
+  absl::StatusOr<std::int64_t> Commit(const Change& change, const AuditNote& note);
+  pb::TxnRequest MakeTransaction(const Change& change, std::int64_t head_revision,
+                                 const AuditEntry& entry, const std::string& id) const;
+  // After a transaction that compared and found something else. OK: the same change had been made
+  // by an earlier attempt whose answer was lost.
+  absl::Status Explain(const Change& change, const pb::TxnResponse& response, const std::string& id,
+                       std::int64_t& made_at);
+  void Remember(const Change& change, const AuditEntry& entry, std::int64_t revision);
+  absl::StatusOr<std::vector<AuditEntry>> ReadEntries(std::int64_t after, std::int64_t count);
+  std::string Full(std::string_view key) const { return prefix_ + std::string(key); }
+
+  const std::string prefix_;
+  Random& random_;
+  const std::string token_key_;
+  const Records records_;
+  const std::int64_t cluster_revision_;
+  const std::unique_ptr<Client> client_;
+  Mirror mirror_;
+  WatchLoop loop_;
+};
+
+}  // namespace phub::server::etcd

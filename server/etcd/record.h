@@ -1,0 +1,71 @@
+// The records of the control store as values of etcd (proto/phub/store/records.proto). Each value
+// has a tag that only phub can make, because the token key is not in etcd. So a value that
+// something else wrote, a part of a value, and a value under another key are never used. Pure; any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/tenant/tenant.h"
+
+namespace phub::server::etcd {
+
+inline constexpr std::uint32_t kRecordVersion = 1;
+
+// Keys after the prefix. In their order, the audit log is first, and everything that daemons keep
+// in memory is in one range.
+inline constexpr std::string_view kAuditKeys = "/audit/";
+inline constexpr std::string_view kWatchedBegin = "/cluster";
+inline constexpr std::string_view kClusterKey = "/cluster";
+inline constexpr std::string_view kHeadKey = "/head";
+inline constexpr std::string_view kTenantKeys = "/tenants/";
+inline constexpr std::string_view kTokenKeys = "/tokens/";
+inline constexpr std::string_view kWatchedEnd = "/tokens0";  // '0' follows '/'
+std::string AuditKey(std::int64_t sequence);
+std::string TenantKey(const std::string& name);
+// Tokens of a tenant have a common prefix.
+std::string TokenKey(const Token& token);
+std::string TokensOfTenant(const std::string& name);
+
+struct HeadRecord {
+  std::int64_t sequence = 0;
+  std::string chain;
+};
+
+// Makes and reads values of one cluster.
+class Records {
+ public:
+  // `token_key`: 32 bytes. `cluster`: the cluster's id; empty only for the record of the cluster.
+  Records(std::string token_key, std::string cluster);
+
+  // What a record says of its token key; not secret.
+  const std::string& key_id() const { return key_id_; }
+
+  std::string Seal(std::string_view key, const std::string& body) const;
+  // The body. FAILED_PRECONDITION: it has another token key or a newer version. DATA_LOSS:
+  // something else has written or damaged it. The message continues "<key> in etcd".
+  absl::StatusOr<std::string> Open(std::string_view key, const std::string& value) const;
+
+  std::string OfTenant(const Tenant& tenant) const;
+  absl::StatusOr<Tenant> ToTenant(std::string_view key, const std::string& value) const;
+  std::string OfToken(const Token& token) const;
+  absl::StatusOr<Token> ToToken(std::string_view key, const std::string& value) const;
+  std::string OfHead(const HeadRecord& head) const;
+  absl::StatusOr<HeadRecord> ToHead(const std::string& value) const;
+  std::string OfEntry(const AuditEntry& entry, const std::string& change) const;
+  absl::StatusOr<AuditEntry> ToEntry(std::string_view key, const std::string& value,
+                                     std::string* change = nullptr) const;
+
+ private:
+  std::string TagOf(std::uint32_t version, std::string_view key, const std::string& body) const;
+
+  const std::string token_key_;
+  const std::string cluster_;
+  const std::string key_id_;
+};
+
+}  // namespace phub::server::etcd

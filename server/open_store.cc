@@ -1,0 +1,45 @@
+#include "server/open_store.h"
+
+#include <signal.h>
+
+#include <utility>
+
+#include "server/config/control_store_setting.h"
+#include "server/etcd/etcd_store.h"
+#include "server/tenant/sqlite_store.h"
+
+namespace phub::server {
+namespace {
+
+// main() has blocked these signals and waits for them after the start.
+bool IsAskedToStop() {
+  sigset_t pending;
+  sigemptyset(&pending);
+  sigpending(&pending);
+  return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+}
+
+template <typename Store>
+absl::StatusOr<std::unique_ptr<ControlStore>> AsStore(
+    absl::StatusOr<std::unique_ptr<Store>> opened) {
+  if (!opened.ok()) return opened.status();
+  return std::unique_ptr<ControlStore>(*std::move(opened));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ControlStore>> OpenStore(const Settings& settings, Random& random) {
+  const std::string endpoints = EtcdEndpointsOf(settings);
+  if (endpoints.empty()) return AsStore(SqliteStore::Open(settings.state_dir, random));
+  auto parsed = etcd::ParseEndpoints(endpoints);
+  if (!parsed.ok()) return parsed.status();
+  etcd::StoreOptions options;
+  options.client = {*std::move(parsed), settings.etcd_ca, settings.etcd_certificate,
+                    settings.etcd_key};
+  options.prefix = settings.etcd_prefix;
+  options.token_key_path = settings.token_key;
+  options.stale_max = settings.control_store_stale_max;
+  return AsStore(etcd::EtcdStore::Open(options, random, IsAskedToStop));
+}
+
+}  // namespace phub::server

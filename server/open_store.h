@@ -1,0 +1,17 @@
+// Opens the control store that the settings name.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/base/random.h"
+#include "server/config/settings.h"
+#include "server/tenant/control_store.h"
+
+namespace phub::server {
+
+// In memory without state_dir and control_store. Waits for etcd; CANCELLED: SIGTERM or SIGINT is
+// pending. `random` must outlive the store.
+absl::StatusOr<std::unique_ptr<ControlStore>> OpenStore(const Settings& settings, Random& random);
+
+}  // namespace phub::server

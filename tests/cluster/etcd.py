@@ -1,0 +1,133 @@
+"""Debian's etcd, without its service: from the PATH, or unpacked into a cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Optional
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phub-etcd"
+PATIENCE_S = 60
+
+
+def find_programs() -> Optional[Path]:
+    """The folder of `etcd` and `etcdctl`. None: they are not installed and cannot be downloaded."""
+    installed = shutil.which("etcd"), shutil.which("etcdctl")
+    if all(installed):
+        return Path(str(installed[0])).parent
+    programs = CACHE / "usr" / "bin"
+    if (programs / "etcdctl").exists():
+        return programs
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE.parent) as folder:
+        # An installed package would start a service.
+        script = ("apt-get download -q etcd-server etcd-client || { apt-get update -q && "
+                  "apt-get download -q etcd-server etcd-client; }\n"
+                  "for each in *.deb; do dpkg-deb -x $each unpacked; done")
+        unpacked = subprocess.run(["bash", "-ec", script], cwd=folder, check=False,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if unpacked.returncode != 0:
+            print(unpacked.stdout)
+            return None
+        shutil.rmtree(CACHE, ignore_errors=True)
+        shutil.move(str(Path(folder) / "unpacked"), CACHE)
+    return programs
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Etcd:
+    """A cluster of etcd members on this host, each with its own data folder."""
+
+    def __init__(self, programs: Path, folder: Path, members: int = 1, tls: Optional[Path] = None,
+                 ) -> None:
+        self._programs, self._folder, self._tls = programs, folder, tls
+        scheme = "https" if tls else "http"
+        ports = free_ports(2 * members)
+        self._clients = [f"{scheme}://127.0.0.1:{port}" for port in ports[:members]]
+        self._peers = [f"http://127.0.0.1:{port}" for port in ports[members:]]
+        self._data = [folder / f"etcd-{i}" for i in range(members)]
+        self.members: list[Optional[subprocess.Popen[bytes]]] = [None] * members
+
+    @property
+    def endpoints(self) -> str:
+        return ",".join(self._clients)
+
+    @property
+    def _cluster(self) -> str:
+        return ",".join(f"m{i}={peer}" for i, peer in enumerate(self._peers))
+
+    def start(self) -> None:
+        for i, member in enumerate(self.members):
+            if member is None:
+                self.start_member(i)
+        end = time.monotonic() + PATIENCE_S
+        while self.ctl("endpoint", "health", check=False).returncode != 0:
+            if time.monotonic() > end:
+                raise AssertionError(f"etcd does not answer; its logs are in {self._folder}")
+            time.sleep(0.1)
+
+    def start_member(self, i: int) -> None:
+        arguments = [
+            str(self._programs / "etcd"), "--name", f"m{i}", "--data-dir", str(self._data[i]),
+            "--listen-client-urls", self._clients[i], "--advertise-client-urls", self._clients[i],
+            "--listen-peer-urls", self._peers[i], "--initial-advertise-peer-urls", self._peers[i],
+            "--initial-cluster", self._cluster, "--heartbeat-interval", "50",
+            "--election-timeout", "500"]
+        if self._tls:
+            arguments += ["--cert-file", f"{self._tls}/server-etcd.crt",
+                          "--key-file", f"{self._tls}/server-etcd.key",
+                          "--trusted-ca-file", f"{self._tls}/ca.crt", "--client-cert-auth"]
+        with (self._folder / f"etcd-{i}.log").open("ab") as log:
+            self.members[i] = subprocess.Popen(arguments, stdout=log, stderr=log)
+
+    def stop_member(self, i: int, number: int = signal.SIGKILL) -> None:
+        member = self.members[i]
+        assert member is not None
+        member.send_signal(number)
+        if number == signal.SIGKILL:
+            member.wait()
+            self.members[i] = None
+
+    def stop(self) -> None:
+        for i, member in enumerate(self.members):
+            if member is not None:
+                self.stop_member(i)
+
+    def ctl(self, *arguments: str, check: bool = True, endpoints: str = "",
+            ) -> subprocess.CompletedProcess[str]:
+        options = ["--endpoints", endpoints or self.endpoints]
+        if self._tls:
+            options += ["--cacert", f"{self._tls}/ca.crt", "--cert", f"{self._tls}/admin-root.crt",
+                        "--key", f"{self._tls}/admin-root.key"]
+        return subprocess.run([self._programs / "etcdctl", *options, *arguments], check=check,
+                              env={**os.environ, "ETCDCTL_API": "3"}, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+
+    def put(self, key: str, value: str) -> None:
+        self.ctl("put", key, "--", value)
+
+    def save(self, file: Path) -> None:
+        self.ctl("snapshot", "save", str(file), endpoints=self._clients[0])
+
+    def restore(self, file: Path) -> None:
+        """Replaces everything by the backup. The members must be stopped."""
+        for i, data in enumerate(self._data):
+            shutil.rmtree(data)
+            self.ctl("snapshot", "restore", str(file), "--name", f"m{i}", "--data-dir", str(data),
+                     "--initial-cluster", self._cluster,
+                     "--initial-advertise-peer-urls", self._peers[i])

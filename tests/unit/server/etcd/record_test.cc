@@ -1,0 +1,70 @@
+#include "server/etcd/record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "phub/store/records.pb.h"
+
+namespace phub::server::etcd {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Tenant kAcme{.name = "acme",
+                   .suspended = true,
+                   .quota = {.memory_bytes = 0, .weight = 7},
+                   .created_at = 17,
+                   .encryption_required = true};
+const Token kToken{"0123456789abcdef", Role::kTenant, "acme", "ci", "hash", 1, 2, 3, "uid 0"};
+
+class RecordsTest : public ::testing::Test {
+ protected:
+  const Records records_{std::string(32, 'k'), "cluster"};
+  const std::string key_ = TenantKey("acme");
+};
+
+TEST_F(RecordsTest, AreReadAsTheyWereWritten) {
+  EXPECT_EQ(*records_.ToTenant(key_, records_.OfTenant(kAcme)), kAcme);
+  const auto token = records_.ToToken(TokenKey(kToken), records_.OfToken(kToken));
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_EQ(token->hash, "hash");
+  EXPECT_EQ(token->revoked_at, 3);
+  EXPECT_EQ(token->role, Role::kTenant);
+  EXPECT_EQ(records_.ToHead(records_.OfHead({5, "chain"}))->sequence, 5);
+}
+
+// Each changed byte, each part and each addition is noticed: protobuf alone would read most of
+// them.
+TEST_F(RecordsTest, ThatSomethingElseHasTouchedAreRefused) {
+  const std::string right = records_.OfTenant(kAcme);
+  for (std::size_t i = 0; i < right.size(); ++i) {
+    EXPECT_FALSE(records_.ToTenant(key_, right.substr(0, i)).ok()) << i;
+    for (const char bit : {'\x01', '\x80'}) {
+      std::string wrong = right;
+      wrong[i] = static_cast<char>(wrong[i] ^ bit);
+      EXPECT_FALSE(records_.ToTenant(key_, wrong).ok()) << i;
+    }
+  }
+  EXPECT_TRUE(absl::IsDataLoss(records_.ToTenant(key_, "{\"name\": \"acme\"}").status()));
+}
+
+TEST_F(RecordsTest, BelongToTheirKeyAndCluster) {
+  const std::string right = records_.OfTenant(kAcme);
+  EXPECT_TRUE(absl::IsDataLoss(records_.ToTenant(TenantKey("zeta"), right).status()));
+  const Records other(std::string(32, 'k'), "another cluster");
+  EXPECT_TRUE(absl::IsDataLoss(other.ToTenant(key_, right).status()));
+}
+
+TEST_F(RecordsTest, OfAnotherTokenKeyOrANewerVersionSaySo) {
+  const Records other(std::string(32, 'x'), "cluster");
+  const absl::Status refused = other.ToTenant(key_, records_.OfTenant(kAcme)).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(records_.key_id()));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(other.key_id()));
+  phub::store::v1::Record newer;
+  newer.set_version(kRecordVersion + 1);
+  EXPECT_THAT(std::string(records_.Open(key_, newer.SerializeAsString()).status().message()),
+              HasSubstr("a newer phubd"));
+}
+
+}  // namespace
+}  // namespace phub::server::etcd
