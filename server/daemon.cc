@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <span>
 #include <utility>
 #include <vector>
@@ -65,9 +66,9 @@ struct Daemon::Parts {
   absl::Status Build(const CpuTopology& topology);
   absl::Status MakeControl(const RackTopology& rack_topology);
   void MakeProbes(const RackTopology& rack_topology);
-  absl::Status Start();
+  absl::Status Start(const std::function<void()>& waiting);
   absl::Status StartDataPort();
-  absl::Status OpenControlStore();
+  absl::Status OpenControlStore(const std::function<void()>& waiting);
   absl::Status StartControlServer();
   http::Health HealthCheck();
   BoundPorts Ports() const;
@@ -94,6 +95,7 @@ struct Daemon::Parts {
   std::unique_ptr<TenantAdmin> tenant_admin;
   std::unique_ptr<WorkThread> state_thread;
   std::unique_ptr<GrpcServer> grpc_server;
+  std::atomic<bool> serving = false;
   StatusPorts status_ports;
   std::unique_ptr<ControlSocket> control_socket;  // null: no control socket
 };
@@ -176,8 +178,8 @@ absl::Status Daemon::Parts::StartDataPort() {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::Parts::OpenControlStore() {
-  auto store = OpenStore(settings, system_random);
+absl::Status Daemon::Parts::OpenControlStore(const std::function<void()>& waiting) {
+  auto store = OpenStore(settings, system_random, waiting);
   if (!store.ok()) return store.status();
   // Only tenants in the store may have jobs. Without identities every caller is the default one.
   if (HasIdentities(settings)) {
@@ -245,13 +247,16 @@ absl::Status Daemon::Parts::StartControlServer() {
 
 http::Health Daemon::Parts::HealthCheck() {
   return [this, &draining = control->draining()](http::HealthQuestion question) {
-    return CheckHealth(*control_thread, draining, question);
+    return CheckHealth(*control_thread, serving, draining, question);
   };
 }
 
-absl::Status Daemon::Parts::Start() {
+absl::Status Daemon::Parts::Start(const std::function<void()>& waiting) {
+  // A supervisor sees that the daemon lives while it waits for its control store.
+  if (absl::Status status = status_ports.StartHealth(settings, HealthCheck(), clock); !status.ok())
+    return status;
   // Open the store first: a second daemon on the same state_dir must fail before it does anything.
-  if (absl::Status status = OpenControlStore(); !status.ok()) return status;
+  if (absl::Status status = OpenControlStore(waiting); !status.ok()) return status;
   for (const auto& core : cores) {
     if (absl::Status status = core->thread->Start(); !status.ok()) return status;
   }
@@ -269,6 +274,7 @@ absl::Status Daemon::Parts::Start() {
     return status;
   }
   control_thread->Run([this](Control& each) { each.admin().SetAddresses(AddressesOf(Ports())); });
+  serving = true;
   return absl::OkStatus();
 }
 
@@ -301,7 +307,8 @@ Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Daemon::~Daemon() = default;
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
-                                                      const CpuTopology& topology) {
+                                                      const CpuTopology& topology,
+                                                      const std::function<void()>& waiting) {
   RaiseDescriptorLimit();
   auto plan = PlanCores(settings, topology);
   if (!plan.ok()) return plan.status();
@@ -315,7 +322,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   planned.memory_max = PlanMemory(settings, memory);
   auto parts = std::make_unique<Parts>(planned, *std::move(plan));
   if (absl::Status status = parts->Build(topology); !status.ok()) return status;
-  if (absl::Status status = parts->Start(); !status.ok()) return status;
+  if (absl::Status status = parts->Start(waiting); !status.ok()) return status;
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(parts)));
   const Parts& started = *daemon->parts_;
   LogInfo(

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,9 +17,11 @@ namespace phub::server {
 
 class Daemon {
  public:
-  // Binds the ports and serves, or returns an error with the cause and the fix.
+  // Binds the ports and serves, or returns an error with the cause and the fix. May wait for the
+  // control store for any time, and calls `waiting` at least every few seconds meanwhile.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const Settings& settings,
-                                                       const CpuTopology& topology);
+                                                       const CpuTopology& topology,
+                                                       const std::function<void()>& waiting);
   // Stops everything; running jobs end without a notice to their workers. Call Drain first.
   ~Daemon();
   Daemon(const Daemon&) = delete;

@@ -4,13 +4,15 @@
 
 namespace phub::server {
 
-absl::Status CheckHealth(const ControlThread& control, const Draining& draining,
+absl::Status CheckHealth(const ControlThread& control, bool serving, const Draining& draining,
                          http::HealthQuestion question) {
   if (const DurationNs silent = control.SilentFor(); silent >= kControlHangs) {
     return absl::UnavailableError(
         fmt::format("control has not answered for {} s", silent / kSecond));
   }
-  if (question == http::HealthQuestion::kAlive || !draining.draining()) return absl::OkStatus();
+  if (question == http::HealthQuestion::kAlive) return absl::OkStatus();
+  if (!serving) return absl::UnavailableError("phubd is starting");
+  if (!draining.draining()) return absl::OkStatus();
   return absl::UnavailableError("phubd is draining");
 }
 

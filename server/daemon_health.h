@@ -14,8 +14,8 @@ namespace phub::server {
 inline constexpr DurationNs kControlBusy = 3 * kSecond;
 inline constexpr DurationNs kControlHangs = 300 * kSecond;
 
-// Takes no lock, so control may be busy. Any thread.
-absl::Status CheckHealth(const ControlThread& control, const Draining& draining,
+// `serving`: all ports are open. Takes no lock, so control may be busy. Any thread.
+absl::Status CheckHealth(const ControlThread& control, bool serving, const Draining& draining,
                          http::HealthQuestion question);
 
 }  // namespace phub::server

@@ -38,6 +38,7 @@ constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 
 // How often a daemon without a supervisor checks that its threads make progress, for the log.
+constexpr DurationNs kStartGrace = 30 * kSecond;  // while the control store does not answer
 constexpr DurationNs kProgressCheck = 5 * kSecond;
 // How often a draining daemon checks whether its last job has ended.
 constexpr DurationNs kDrainPoll = 10 * kMillisecond;
@@ -183,7 +184,9 @@ int Serve(const Sources& sources, Config config) {
   SetLogLevel(settings.log_level);
   const auto topology = CpuTopology::Create();
   if (!topology.ok()) return Fail(MessageOf(topology.status()));
-  auto daemon = Daemon::Start(settings, *topology);
+  auto daemon = Daemon::Start(settings, *topology, [&manager] {
+    manager.Starting("waits for the control store", kStartGrace);
+  });
   if (!daemon.ok()) {
     Fail(MessageOf(daemon.status()));
     return absl::IsInvalidArgument(daemon.status()) ? kExitUsage : kExitFailure;

@@ -28,7 +28,8 @@ absl::StatusOr<std::unique_ptr<ControlStore>> AsStore(
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ControlStore>> OpenStore(const Settings& settings, Random& random) {
+absl::StatusOr<std::unique_ptr<ControlStore>> OpenStore(const Settings& settings, Random& random,
+                                                        const std::function<void()>& waiting) {
   const std::string endpoints = EtcdEndpointsOf(settings);
   if (endpoints.empty()) return AsStore(SqliteStore::Open(settings.state_dir, random));
   auto parsed = etcd::ParseEndpoints(endpoints);
@@ -39,7 +40,11 @@ absl::StatusOr<std::unique_ptr<ControlStore>> OpenStore(const Settings& settings
   options.prefix = settings.etcd_prefix;
   options.token_key_path = settings.token_key;
   options.stale_max = settings.control_store_stale_max;
-  return AsStore(etcd::EtcdStore::Open(options, random, IsAskedToStop));
+  const auto stopped = [&waiting] {
+    waiting();
+    return IsAskedToStop();
+  };
+  return AsStore(etcd::EtcdStore::Open(options, random, stopped));
 }
 
 }  // namespace phub::server

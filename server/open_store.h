@@ -1,6 +1,7 @@
 // Opens the control store that the settings name.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -10,8 +11,9 @@
 
 namespace phub::server {
 
-// In memory without state_dir and control_store. Waits for etcd; CANCELLED: SIGTERM or SIGINT is
-// pending. `random` must outlive the store.
-absl::StatusOr<std::unique_ptr<ControlStore>> OpenStore(const Settings& settings, Random& random);
+// In memory without state_dir and control_store. Waits for etcd, and calls `waiting` at least every
+// few seconds meanwhile. CANCELLED: SIGTERM or SIGINT is pending. `random` must outlive the store.
+absl::StatusOr<std::unique_ptr<ControlStore>> OpenStore(const Settings& settings, Random& random,
+                                                        const std::function<void()>& waiting);
 
 }  // namespace phub::server

@@ -40,6 +40,10 @@ ServiceManager ServiceManager::FromEnvironment() {
   return manager;
 }
 
+void ServiceManager::Starting(std::string_view status, DurationNs grace) {
+  Send(fmt::format("STATUS={}\nEXTEND_TIMEOUT_USEC={}", status, grace / kMicrosecond));
+}
+
 void ServiceManager::Ready(std::string_view status) {
   Send(fmt::format("READY=1\nSTATUS={}", status));
 }

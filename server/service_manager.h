@@ -21,6 +21,8 @@ class ServiceManager {
   // How often to call KeepAlive(): half of the supervisor's timeout; 0: never.
   DurationNs keep_alive_interval() const { return keep_alive_interval_; }
 
+  // Asks the supervisor to wait for Ready() for another `grace`.
+  void Starting(std::string_view status, DurationNs grace);
   void Ready(std::string_view status);
   void Reloading(TimeNs now);  // CLOCK_MONOTONIC, like SystemClock; call Ready() afterwards
   // Asks the supervisor to wait up to `grace` for phubd to stop.

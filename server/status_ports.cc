@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_split.h"
+#include "common/base/log.h"
 #include "common/base/status_text.h"
+#include "server/bound_ports.h"
 #include "server/config/control_store_setting.h"
 #include "server/control/admin/metrics.h"
 #include "server/daemon_options.h"
@@ -42,23 +44,28 @@ absl::Status StatusPorts::StartMetrics(const Settings& settings, const http::Hea
   return absl::OkStatus();
 }
 
+absl::Status StatusPorts::StartHealth(const Settings& settings, http::Health health,
+                                      const Clock& clock) {
+  if (settings.health_listen.empty()) return absl::OkStatus();
+  const net::HostAndPort address = Address(settings.health_listen);
+  auto created = http::HttpServer::Create(
+      {.host = address.host, .port = address.port, .thread_name = "health"},
+      [health = std::move(health)](const http::HttpRequest& request, const http::HttpCounts&) {
+        return http::AnswerHealth(request.path, health)
+            .value_or(http::TextReply(404, "phubd's health is at /healthz and /readyz\n"));
+      },
+      clock);
+  if (!created.ok()) return Named("health (health_listen)", created.status());
+  health_ = *std::move(created);
+  LogInfo("event=health_serving health={}", UrlsOf(health_->addresses(), "/readyz"));
+  return absl::OkStatus();
+}
+
 absl::Status StatusPorts::Start(const Settings& settings, http::Health health,
                                 ControlThread& control, const Directory& directory,
                                 const Clock& clock) {
   if (absl::Status status = StartMetrics(settings, health, control, clock); !status.ok())
     return status;
-  if (!settings.health_listen.empty()) {
-    const net::HostAndPort address = Address(settings.health_listen);
-    auto created = http::HttpServer::Create(
-        {.host = address.host, .port = address.port, .thread_name = "health"},
-        [health = std::move(health)](const http::HttpRequest& request, const http::HttpCounts&) {
-          return http::AnswerHealth(request.path, health)
-              .value_or(http::TextReply(404, "phubd's health is at /healthz and /readyz\n"));
-        },
-        clock);
-    if (!created.ok()) return Named("health (health_listen)", created.status());
-    health_ = *std::move(created);
-  }
   if (settings.page_listen.empty()) return absl::OkStatus();
   const net::HostAndPort address = Address(settings.page_listen);
   page_ = std::make_unique<Page>(

@@ -18,7 +18,9 @@ namespace phub::server {
 
 class StatusPorts {
  public:
-  // Opens the ports that are set. The others must outlive them.
+  // Opens health_listen, if it is set. What `health` uses must outlive it.
+  absl::Status StartHealth(const Settings& settings, http::Health health, const Clock& clock);
+  // Opens the other ports that are set. The others must outlive them.
   absl::Status Start(const Settings& settings, http::Health health, ControlThread& control,
                      const Directory& directory, const Clock& clock);
   void Stop();

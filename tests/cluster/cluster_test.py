@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ import threading
 import unittest
 from pathlib import Path
 
-from daemons import ENVIRONMENT, PHUBCTL, Daemon, wait_until
+from daemons import ENVIRONMENT, PATIENCE_S, PHUBCTL, Daemon, wait_until
 from etcd import Etcd, find_programs
 
 LONG = bool(os.environ.get("PHUB_TEST_LONG"))
@@ -31,9 +32,10 @@ class ClusterTest(unittest.TestCase):
         self.etcd = Etcd(programs, self.folder, self.members)
         self.addCleanup(self.etcd.stop)
 
-    def daemon(self, name: str, *arguments: str, key_of: Daemon | None = None) -> Daemon:
+    def daemon(self, name: str, *arguments: str, key_of: Daemon | None = None,
+               notify: str = "") -> Daemon:
         daemon = Daemon(self.folder, name, self.etcd.endpoints, *arguments,
-                        token_key=key_of.token_key if key_of else None)
+                        token_key=key_of.token_key if key_of else None, notify=notify)
         self.addCleanup(daemon.close)
         return daemon
 
@@ -67,11 +69,20 @@ class ClusterTest(unittest.TestCase):
 
 class Sharing(ClusterTest):
     def test_a_daemon_waits_for_etcd_and_then_knows_what_others_change(self) -> None:
-        first = self.daemon("a")
+        supervisor = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(supervisor.close)
+        supervisor.settimeout(PATIENCE_S)
+        supervisor.bind(str(self.folder / "notify"))
+        first = self.daemon("a", "--health-listen", "127.0.0.1:0",
+                            notify=str(self.folder / "notify"))
         first.wait_for("event=waiting_for_control_store")
         self.assertNotIn("event=serving", first.log())
+        # A supervisor sees that it lives, and gives it time.
+        self.assertIn(b"EXTEND_TIMEOUT_USEC=", supervisor.recv(1000))
+        self.assertEqual([first.health(path) for path in ("/healthz", "/readyz")], [200, 503])
         self.etcd.start()
         first.serve()
+        self.assertEqual(first.health("/readyz"), 200)
         second = self.daemon("b", key_of=first)
         second.serve()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 class Daemon:
     def __init__(self, folder: Path, name: str, endpoints: str, *arguments: str,
-                 token_key: Optional[Path] = None) -> None:
+                 token_key: Optional[Path] = None, notify: str = "") -> None:
         self.folder = folder / name
         self.folder.mkdir()
         self.token_key = self.folder / "token.key"
@@ -36,12 +37,13 @@ class Daemon:
             f"etcd:{endpoints}", "--token-key", str(self.token_key),
             "--control-socket", str(self.folder / "s"), *arguments]
         self._log = self.folder / "log"
+        self._environment = ENVIRONMENT | ({"NOTIFY_SOCKET": notify} if notify else {})
         self.start()
 
     def start(self) -> None:
         with self._log.open("w") as file:
             self.process = subprocess.Popen(self._arguments, stdout=file, stderr=file,
-                                            env=ENVIRONMENT)
+                                            env=self._environment)
 
     def log(self) -> str:
         return self._log.read_text()
@@ -60,6 +62,14 @@ class Daemon:
         found = re.search(r"event=serving .* listen=(\S+)", self.log())
         assert found is not None
         self.endpoint = found[1]
+
+    def health(self, path: str) -> int:
+        """The code of the answer at its health_listen."""
+        found = re.search(r"event=health_serving health=http://([^/ ]+)", self.log())
+        assert found is not None
+        connection = http.client.HTTPConnection(found[1], timeout=PATIENCE_S)
+        connection.request("GET", path)
+        return connection.getresponse().status
 
     def fails(self) -> str:
         """Waits for its end, and returns why it ended."""
