@@ -116,6 +116,14 @@ void JudgePinning(const VerbsHostFacts& facts, const VerbsNeeds& needs, Findings
     findings.push_back({Level::kGood, subject, text, ""});
     return;
   }
+  if (facts.in_slurm_job) {
+    findings.push_back({Level::kBad, subject, text + "; data in memory beyond the limit is copied",
+                        "Slurm passes on the limits of the shell that ran srun or sbatch: set "
+                        "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, and "
+                        "LimitMEMLOCK=infinity in the service slurmd; or run ulimit -l unlimited "
+                        "before srun"});
+    return;
+  }
   const bool may_raise = facts.pinned_bytes_max_hard >= needs.pinned_bytes;
   findings.push_back(
       {Level::kBad, subject, text + "; data in memory beyond the limit is copied",

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -50,6 +51,7 @@ void ReadLimits(VerbsHostFacts& facts) {
     facts.pinned_bytes_max = LimitBytes(limit.rlim_cur);
     facts.pinned_bytes_max_hard = LimitBytes(limit.rlim_max);
   }
+  facts.in_slurm_job = std::getenv("SLURM_JOB_ID") != nullptr;
   constexpr unsigned kIpcLock = 14;  // CAP_IPC_LOCK
   facts.may_exceed_limit =
       (NumberOf(FieldOf("/proc/self/status", "CapEff"), 16) >> kIpcLock & 1) != 0;

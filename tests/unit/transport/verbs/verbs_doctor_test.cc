@@ -119,6 +119,9 @@ TEST(VerbsDoctor, PinnedMemoryAgainstWhatIsNeeded) {
   EXPECT_THAT(finding.fix, HasSubstr("LimitMEMLOCK=infinity"));
   facts.pinned_bytes_max_hard = kUnlimitedBytes;
   EXPECT_EQ(Only(facts, Level::kBad, needs).fix, "ulimit -l unlimited");
+  facts.in_slurm_job = true;
+  EXPECT_THAT(Only(facts, Level::kBad, needs).fix,
+              HasSubstr("PropagateResourceLimitsExcept=MEMLOCK"));
   facts.may_exceed_limit = true;
   EXPECT_EQ(std::ranges::count(JudgeVerbs(facts, needs), Level::kBad, &VerbsFinding::level), 0);
 }
