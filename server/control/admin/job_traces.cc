@@ -49,9 +49,9 @@ absl::StatusOr<JobTraces::Trace*> JobTraces::Begin(Job& job) {
   const std::size_t spans = std::max(kSpansPerCoreMin, kSpansMax / context_.cores.size());
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
     trace.cores.push_back(std::make_unique<RoundTrace>(spans));
-    context_.cores[core].Send({.kind = Command::Kind::kTraceRounds,
-                               .shard = job.shards[core].get(),
-                               .trace = trace.cores.back().get()});
+    trace.starts.push_back(context_.cores[core].Send({.kind = Command::Kind::kTraceRounds,
+                                                      .shard = job.shards[core].get(),
+                                                      .trace = trace.cores.back().get()}));
   }
   context_.log.Info("event=job_trace_begun tenant={} job=\"{}\" trace={}", job.account.tenant,
                     job.name(), trace.number);
@@ -98,12 +98,14 @@ void JobTraces::Fill(Trace& trace, v1::TraceJobResponse& page) {
     for (const std::string& rack : context_.options.racks) page.add_racks(rack);
   }
   trace.named.resize(job.keys.size(), false);
+  if (trace.since == kNever && context_.cores.Acknowledged(trace.starts))
+    trace.since = context_.clock.Now();
   std::size_t count = 0;
   for (std::size_t i = 0; i < trace.cores.size() && count < kSpansPerPage; ++i) {
     const std::size_t core = trace.next_core;
     TracedSpan span;
     while (count < kSpansPerPage && trace.cores[core]->spans.TryPop(span)) {
-      AddSpan(trace, core, span, page);
+      if (span.begin >= trace.since) AddSpan(trace, core, span, page);
       ++count;
     }
     if (count < kSpansPerPage) trace.next_core = (core + 1) % trace.cores.size();

@@ -34,9 +34,9 @@ class JobTracesTest : public ControlTest {
     const auto commands = cores[core]->Executed(Command::Kind::kTraceRounds);
     return commands.empty() ? nullptr : commands.back().trace;
   }
-  static TracedSpan Span(std::uint32_t key, std::uint64_t round) {
-    return {.begin = 100,
-            .end = 150,
+  TracedSpan Span(std::uint32_t key, std::uint64_t round) const {
+    return {.begin = clock.now + 100,
+            .end = clock.now + 150,
             .round = round,
             .iteration = round - 1,
             .key = KeyIndex{key},
@@ -68,7 +68,7 @@ TEST_F(JobTracesTest, APageHasTheSpansOfAllCoreLoopsAndNamesEachKeyOnce) {
   EXPECT_EQ(span.key(), 1u);
   EXPECT_EQ(span.round(), 2u);
   EXPECT_EQ(span.iteration(), 1u);
-  EXPECT_EQ(span.begin_ns(), 100);
+  EXPECT_EQ(span.begin_ns(), clock.now + 100);
   EXPECT_EQ(span.duration_ns(), 50);
   EXPECT_EQ(span.rank(), 3u);
   EXPECT_EQ(span.work(), v1::TRACED_WORK_GATHER);
@@ -77,6 +77,24 @@ TEST_F(JobTracesTest, APageHasTheSpansOfAllCoreLoopsAndNamesEachKeyOnce) {
   EXPECT_EQ(page->response.keys(1).name(), "b");
   TraceAt(0)->Add(Span(0, 2));
   EXPECT_EQ(Ask("digits", 1)->response.keys_size(), 0);
+}
+
+TEST_F(JobTracesTest, WorkOfBeforeAllCoreLoopsTraceIsLeftOut) {
+  Run("digits");
+  cores[1]->stopped = true;
+  Ask("digits");
+  TraceAt(0)->Add(Span(0, 1));
+  EXPECT_EQ(Ask("digits", 1)->response.spans_size(), 0);
+  TraceAt(0)->Add(Span(0, 2));
+  clock.now += kSecond;
+  cores[1]->stopped = false;
+  Settle();
+  ASSERT_NE(TraceAt(1), nullptr);
+  TraceAt(0)->Add(Span(0, 3));
+  TraceAt(1)->Add(Span(1, 3));
+  const auto page = Ask("digits", 1);
+  ASSERT_EQ(page->response.spans_size(), 2);
+  for (const v1::TracedSpan& span : page->response.spans()) EXPECT_EQ(span.round(), 3u);
 }
 
 TEST_F(JobTracesTest, PagesAreBoundedAndDropsAreCounted) {
