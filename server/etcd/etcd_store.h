@@ -36,8 +36,8 @@ struct StoreOptions {
 
 class EtcdStore final : public ControlStore {
  public:
-  // Reads everything. Waits while etcd does not answer, and logs that; `stopped`, which
-  // is called meanwhile, says when to give up (CANCELLED). Other errors: a wrong token key, no permission.
+  // Reads everything. Waits while etcd does not answer, and logs that; `stopped` is called
+  // meanwhile, and says when to give up (CANCELLED). Other errors: a wrong token key, no permission.
   static absl::StatusOr<std::unique_ptr<EtcdStore>> Open(const StoreOptions& options,
                                                          Random& random,
                                                          const std::function<bool()>& stopped);
