@@ -37,7 +37,7 @@ struct StoreOptions {
 class EtcdStore final : public ControlStore {
  public:
   // Reads everything. Waits while etcd does not answer, and logs that; `stopped` is called
-  // meanwhile, and says when to give up (CANCELLED). Other errors: a wrong token key, no permission.
+  // meanwhile, and says when to give up (CANCELLED). Other errors: wrong token key, no permission.
   static absl::StatusOr<std::unique_ptr<EtcdStore>> Open(const StoreOptions& options,
                                                          Random& random,
                                                          const std::function<bool()>& stopped);
