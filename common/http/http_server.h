@@ -34,10 +34,10 @@ struct HttpCounts {
 
 struct HttpRequest {
   std::string_view path;  // without the query
-  // The header's value; nullopt: there is none.
+  // A header's value; nullopt: the request has no such header.
   std::optional<std::string_view> host;
   std::optional<std::string_view> authorization;
-  // The value of a query's argument, decoded; nullopt: there is none.
+  // The decoded value of an argument of the query; nullopt: the query has no such argument.
   std::function<std::optional<std::string_view>(const char* name)> argument;
 };
 

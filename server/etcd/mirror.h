@@ -42,7 +42,7 @@ class Mirror {
   std::int64_t revision() const;
   std::vector<Tenant> Tenants() const;  // by name
   std::vector<Token> Tokens() const;    // oldest first
-  // The record's revision; 0: there is none.
+  // The record's revision; 0 if there is no such record.
   std::int64_t RevisionOf(const std::string& key) const;
   // OK, or why the record cannot be read.
   absl::Status FaultOf(const std::string& key) const;

@@ -59,7 +59,7 @@ class Page {
   std::map<std::pair<std::string, std::string>, Kept> pictures_;  // [tenant, job]
 };
 
-// The password of "Basic <base64 of user:password>"; empty: there is none. Pure.
+// The password in "Basic <base64 of user:password>"; empty if the text has no password. Pure.
 std::string BasicPassword(std::string_view authorization);
 
 }  // namespace phub::server

@@ -8,8 +8,8 @@
 // neither, and every acknowledged change is stored.
 //
 // A change names the revision of the record that it was decided on (Tenant::revision,
-// Token::revision; 0: there is none yet) and sets the record's new one. ABORTED: the record has
-// another revision meanwhile; read it again and decide again. A change fails with the engine's
+// Token::revision; 0 for a new record) and sets the record's new one. ABORTED: another change was
+// made first; read the record again and decide again. A change fails with the engine's
 // error (RESOURCE_EXHAUSTED: the disk is full; UNAVAILABLE: the store cannot be reached), and then
 // nothing has changed, unless the message says otherwise.
 //

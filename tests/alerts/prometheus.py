@@ -1,45 +1,23 @@
-"""Debian's Prometheus, without its service: from the PATH, or unpacked into a cache."""
+"""Debian's Prometheus, without its service."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
-import tempfile
 import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any, Optional
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phub-prometheus"
+import debian_programs
 
 
 def find_programs() -> Optional[Path]:
     """The folder of `prometheus` and `promtool`. None: they are not installed and cannot be
     downloaded."""
-    installed = shutil.which("prometheus"), shutil.which("promtool")
-    if all(installed):
-        return Path(str(installed[0])).parent
-    programs = CACHE / "usr" / "bin"
-    if (programs / "promtool").exists():
-        return programs
-    CACHE.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE.parent) as folder:
-        # An installed package would start a service.
-        script = ("apt-get download -q prometheus || { apt-get update -q && "
-                  "apt-get download -q prometheus; }\n"
-                  "dpkg-deb -x prometheus_*.deb unpacked")
-        unpacked = subprocess.run(["bash", "-ec", script], cwd=folder, check=False,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if unpacked.returncode != 0:
-            print(unpacked.stdout)
-            return None
-        shutil.rmtree(CACHE, ignore_errors=True)
-        shutil.move(str(Path(folder) / "unpacked"), CACHE)
-    return programs
+    return debian_programs.find_programs(["prometheus"], ["prometheus", "promtool"])
 
 
 class Prometheus:

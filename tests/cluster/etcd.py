@@ -1,4 +1,4 @@
-"""Debian's etcd, without its service: from the PATH, or unpacked into a cache."""
+"""Debian's etcd, without its service."""
 
 from __future__ import annotations
 
@@ -7,37 +7,18 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 from typing import Optional
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phub-etcd"
+import debian_programs
+
 PATIENCE_S = 60
 
 
 def find_programs() -> Optional[Path]:
     """The folder of `etcd` and `etcdctl`. None: they are not installed and cannot be downloaded."""
-    installed = shutil.which("etcd"), shutil.which("etcdctl")
-    if all(installed):
-        return Path(str(installed[0])).parent
-    programs = CACHE / "usr" / "bin"
-    if (programs / "etcdctl").exists():
-        return programs
-    CACHE.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE.parent) as folder:
-        # An installed package would start a service.
-        script = ("apt-get download -q etcd-server etcd-client || { apt-get update -q && "
-                  "apt-get download -q etcd-server etcd-client; }\n"
-                  "for each in *.deb; do dpkg-deb -x $each unpacked; done")
-        unpacked = subprocess.run(["bash", "-ec", script], cwd=folder, check=False,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if unpacked.returncode != 0:
-            print(unpacked.stdout)
-            return None
-        shutil.rmtree(CACHE, ignore_errors=True)
-        shutil.move(str(Path(folder) / "unpacked"), CACHE)
-    return programs
+    return debian_programs.find_programs(["etcd-server", "etcd-client"], ["etcd", "etcdctl"])
 
 
 def free_ports(count: int) -> list[int]:

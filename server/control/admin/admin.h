@@ -35,7 +35,7 @@ class Admin {
 
   bool IsRunning(const std::string& tenant, const std::string& job) const;
   v1::ServerInfo DescribeServer() const;
-  // The exchange plan of a job that spans racks. NOT_FOUND: there is none.
+  // The exchange plan of a job that spans racks. NOT_FOUND: the job has no plan.
   struct JobPlan {
     std::shared_ptr<const plan::Topology> topology;
     std::string text;  // phub.plan.v1
