@@ -52,11 +52,11 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "metrics_listen has them.")                                                                   \
   X(std::string, page_listen, AddressOrEmpty(), "",                                               \
     "Address and port of a read-only page over HTTP that shows daemons, tenants and jobs in a "   \
-    "browser. With state_dir it needs an operator's token and a loopback address. Port 0 picks "  \
+    "browser. With identities it needs an operator's token and a loopback address. Port 0 picks " \
     "any free port. Empty: no page.")                                                             \
   X(bool, page_open, Switch(), "false",                                                           \
-    "Allow page_listen beyond loopback, only without state_dir. Anyone who reaches the port can " \
-    "read the names and the resource usage of tenants and jobs.")                                 \
+    "Allow page_listen beyond loopback, only without identities. Anyone who reaches the port "    \
+    "can read the names and the resource usage of tenants and jobs.")                             \
   X(std::string, state_dir, Path(), "",                                                           \
     "Directory of the control store: tenants, quotas, tokens and the audit log. If set, every "   \
     "call needs an identity. Empty: no identities; tenants and quotas are kept in memory.")       \

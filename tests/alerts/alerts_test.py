@@ -16,8 +16,9 @@ import time
 import urllib.request
 
 import phub
-from daemons import REPOSITORY, SHIPPED, Daemon, DaemonsTest, run_tests, wait_until
+from daemons import REPOSITORY, SHIPPED, Daemon, DaemonsTest, run_tests
 from prometheus import Prometheus
+from waiting import wait_until
 
 MINUTE_MS = 1000
 SHORTEST_MS = 4000  # on a busy machine, a healthy daemon may answer some scrapes too late

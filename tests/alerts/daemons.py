@@ -6,25 +6,16 @@ import os
 import re
 import subprocess
 import tempfile
-import time
 import unittest
 from pathlib import Path
-from typing import Callable
 
 from prometheus import Prometheus, find_programs
+from waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SHIPPED = REPOSITORY / "deploy" / "prometheus"
 PHUBD, TRAINER = os.environ["PHUB_PHUBD"], os.environ["PHUB_TRAINER"]
 PATIENCE_S = 90
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not in time: {what}")
-        time.sleep(0.1)
 
 
 class Program:

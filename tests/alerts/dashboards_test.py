@@ -16,8 +16,9 @@ import sys
 from functools import partial
 from typing import Any, Callable
 
-from daemons import REPOSITORY, SHIPPED, Daemon, DaemonsTest, run_tests, wait_until
+from daemons import REPOSITORY, SHIPPED, Daemon, DaemonsTest, run_tests
 from prometheus import Prometheus
+from waiting import wait_until
 
 FOLDER = REPOSITORY / "deploy" / "grafana"
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")

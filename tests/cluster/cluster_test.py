@@ -13,8 +13,9 @@ import threading
 import unittest
 from pathlib import Path
 
-from daemons import ENVIRONMENT, PATIENCE_S, PHUBCTL, Daemon, wait_until
+from daemons import ENVIRONMENT, PATIENCE_S, PHUBCTL, Daemon
 from etcd import Etcd, find_programs
+from waiting import wait_until
 
 LONG = bool(os.environ.get("PHUB_TEST_LONG"))
 

@@ -7,21 +7,14 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Optional
+
+from waiting import wait_until
 
 PHUBD, PHUBCTL = os.environ["PHUB_PHUBD"], os.environ["PHUB_PHUBCTL"]
 PATIENCE_S = 60
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PHUB_")}
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not in time: {what}")
-        time.sleep(0.02)
 
 
 class Daemon:

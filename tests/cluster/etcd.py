@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import Optional
 
 import debian_programs
+from waiting import free_ports
 
 PATIENCE_S = 60
 
@@ -19,16 +19,6 @@ PATIENCE_S = 60
 def find_programs() -> Optional[Path]:
     """The folder of `etcd` and `etcdctl`. None: they are not installed and cannot be downloaded."""
     return debian_programs.find_programs(["etcd-server", "etcd-client"], ["etcd", "etcdctl"])
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Etcd:

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import unittest
 
-from page_daemons import ENVIRONMENT, HOSTILE, PageDaemon, wait_until
+from page_daemons import ENVIRONMENT, HOSTILE, PageDaemon
+from waiting import wait_until
 
 CHROMIUM = shutil.which("chromium")
 ACTIVE = {"script", "img", "iframe", "object", "embed", "form", "style"}

@@ -8,10 +8,11 @@ import os
 import re
 import subprocess
 import tempfile
-import time
 import unittest
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
+
+from waiting import wait_until
 
 PHUBD, PHUBCTL, TRAINER = (os.environ[name] for name in
                            ("PHUB_PHUBD", "PHUB_PHUBCTL", "PHUB_TRAINER"))
@@ -19,14 +20,6 @@ PHUBD, PHUBCTL, TRAINER = (os.environ[name] for name in
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PHUB_")}
 PATIENCE_S = 60
 HOSTILE = "<img src=x onerror=alert(1)>\"'&amp;</script>"
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not in time: {what}")
-        time.sleep(0.05)
 
 
 class PageDaemon:

@@ -10,7 +10,8 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from page_daemons import ENVIRONMENT, HOSTILE, PHUBD, PageDaemon, wait_until
+from page_daemons import ENVIRONMENT, HOSTILE, PHUBD, PageDaemon
+from waiting import wait_until
 
 SITE = Path(__file__).resolve().parents[2] / "server" / "page" / "site"
 # What differs between two moments of a stopped job.

@@ -11,32 +11,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
+
+from waiting import free_ports, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "deploy" / "slurm"
 DATA = REPOSITORY / "client" / "examples" / "digits" / "data" / "digits.csv.gz"
 PROGRAMS = ("slurmctld", "slurmd", "srun", "munged")
 PATIENCE_S = 60
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not in time: {what}")
-        time.sleep(0.1)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 SETTINGS = """

@@ -1,0 +1,29 @@
+"""Waiting in tests, and ports of this host."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Callable
+
+PATIENCE_S = 90  # much longer than anything takes on a busy machine
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """AssertionError: `what` did not happen in time."""
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not in time: {what}")
+        time.sleep(0.05)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody uses now."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
