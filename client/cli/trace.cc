@@ -60,11 +60,12 @@ class TraceReader {
     Prepare(context, options_);
     return stub_->TraceJob(&context, request_, &page);
   }
-  // The daemon would end it later anyway, so an error does not matter.
-  void End() {
+  // The daemon would end it later anyway, so an error does not matter: the page is empty then.
+  v1::TraceJobResponse End() {
     request_.set_end(true);
-    v1::TraceJobResponse ignored;
-    Next(ignored);
+    v1::TraceJobResponse last;
+    Next(last);
+    return last;
   }
 
  private:
@@ -144,7 +145,8 @@ int Trace(const Options& options, const TraceQuery& query) {
   }
   trace.Add(first);
   status = ReadPages(reader, query, trace);
-  if (status.ok()) reader.End();
+  // The core loops are read one after the other, so the first ones lack what the others have.
+  if (status.ok()) trace.Add(reader.End());
   const int written = WriteFile(query.file, file, trace);
   WarnOfOtherDaemons(first);
   if (trace.dropped() > 0) {

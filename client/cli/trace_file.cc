@@ -60,8 +60,7 @@ struct TraceFile::Round {
   std::uint64_t iteration = 0;
   std::uint32_t operation = 0;
   std::uint32_t last_rank = 0;
-  std::uint32_t gathered = 0;  // chunks
-  std::uint32_t replied = 0;
+  Progress progress;
   bool skipped = false;
 };
 
@@ -77,32 +76,39 @@ TraceFile::TraceFile(const std::string& job, const v1::TraceJobResponse& first,
       realtime_minus_monotonic_ns_(unix_ns - first.clock().now_ns()) {}
 
 void TraceFile::Add(const v1::TraceJobResponse& page) {
-  for (const v1::TracedKey& key : page.keys()) keys_[key.key()] = Printable(key.name());
+  for (const v1::TracedKey& key : page.keys()) {
+    Key& known = keys_[key.key()];
+    known.name = Printable(key.name());
+    known.chunks = key.chunks();
+  }
   for (const v1::TracedSpan& span : page.spans()) {
     if (!full()) spans_.push_back(span);
-    if (!IsIteration(span)) continue;
-    Range& range = progress_[span.key()];
-    if (span.work() == v1::TRACED_WORK_GATHER) {
-      range.first = std::min(range.first, span.iteration());
-    } else if (span.work() == v1::TRACED_WORK_REPLY && span.iteration() >= range.first) {
-      range.last = std::max(range.last, span.iteration());
-      range.complete = true;
-    }
+    if (IsIteration(span)) Count(span);
   }
-  dropped_ = page.dropped();
+  dropped_ = std::max<std::uint64_t>(dropped_, page.dropped());
 }
 
-std::uint64_t TraceFile::iterations() const {
-  std::uint64_t most = 0;
-  for (const auto& [key, range] : progress_) {
-    if (range.complete) most = std::max(most, range.last + 1 - range.first);
-  }
-  return most;
+// The core loops begin to trace one after the other, and are read one after the other. So at both
+// ends of the trace there are rounds of which it has the chunks of some core loops only.
+bool TraceFile::IsComplete(std::uint32_t key, const Progress& progress) const {
+  const auto known = keys_.find(key);
+  return known != keys_.end() && progress.gathered == known->second.chunks &&
+         progress.replied == known->second.chunks;
+}
+
+void TraceFile::Count(const v1::TracedSpan& span) {
+  const bool gathered = span.work() == v1::TRACED_WORK_GATHER;
+  if (!gathered && span.work() != v1::TRACED_WORK_REPLY) return;
+  const auto [progress, added] = unfinished_.try_emplace({span.key(), span.round()});
+  ++(gathered ? progress->second.gathered : progress->second.replied);
+  if (!IsComplete(span.key(), progress->second)) return;
+  unfinished_.erase(progress);
+  iterations_ = std::max(iterations_, ++keys_[span.key()].iterations);
 }
 
 std::string TraceFile::NameOf(std::uint32_t key) const {
   const auto found = keys_.find(key);
-  return found != keys_.end() ? found->second : fmt::format("key {}", key);
+  return found != keys_.end() ? found->second.name : fmt::format("key {}", key);
 }
 
 std::map<std::pair<std::uint32_t, std::uint64_t>, TraceFile::Round> TraceFile::RoundsOfKeys()
@@ -112,7 +118,7 @@ std::map<std::pair<std::uint32_t, std::uint64_t>, TraceFile::Round> TraceFile::R
     Round& round = rounds[{span.key(), span.round()}];
     switch (span.work()) {
       case v1::TRACED_WORK_GATHER:
-        ++round.gathered;
+        ++round.progress.gathered;
         round.first_gradient = std::min(round.first_gradient, TimeNs{span.begin_ns()});
         if (EndOf(span) >= round.last_gradient) round.last_rank = span.rank();
         round.last_gradient = std::max(round.last_gradient, EndOf(span));
@@ -121,17 +127,14 @@ std::map<std::pair<std::uint32_t, std::uint64_t>, TraceFile::Round> TraceFile::R
         break;
       case v1::TRACED_WORK_UPDATE: round.skipped |= span.skipped(); break;
       case v1::TRACED_WORK_REPLY:
-        ++round.replied;
+        ++round.progress.replied;
         round.end = std::max(round.end, EndOf(span));
         break;
       default: break;
     }
   }
-  // The trace began or ended during the other rounds.
-  std::erase_if(rounds, [](const auto& each) {
-    const Round& round = each.second;
-    return round.gathered == 0 || round.gathered != round.replied ||
-           round.end < round.last_gradient;
+  std::erase_if(rounds, [this](const auto& each) {
+    return !IsComplete(each.first.first, each.second.progress);
   });
   return rounds;
 }
@@ -207,7 +210,7 @@ void TraceFile::WriteKeys(Events& events) const {
         fmt::format("\"iteration\":{},\"round\":{},\"operation\":\"{}\"", round.iteration,
                     place.second, OperationText(round.operation));
     events.Span("round", "round", track, round.first_gradient, end,
-                fmt::format("{},\"chunks\":{}", which, round.gathered));
+                fmt::format("{},\"chunks\":{}", which, round.progress.gathered));
     events.Span("gradients", "gradients", track, round.first_gradient, round.last_gradient,
                 fmt::format("{},\"last_rank\":{}", which, round.last_rank));
     events.Span("update", "update", track, round.last_gradient, end,

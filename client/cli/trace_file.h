@@ -34,20 +34,29 @@ class TraceFile {
   std::size_t spans() const { return spans_.size(); }
   std::uint64_t dropped() const { return dropped_; }
   // Complete iterations of the key that has the most.
-  std::uint64_t iterations() const;
+  std::uint64_t iterations() const { return iterations_; }
 
   // Takes the file's text in pieces; false: it does not want more.
   using Sink = std::function<bool(std::string_view text)>;
   bool Write(const Sink& sink) const;
 
  private:
-  struct Range {
-    std::uint64_t first = UINT64_MAX;
-    std::uint64_t last = 0;
-    bool complete = false;
+  struct Key {
+    std::string name;
+    std::uint32_t chunks = 0;  // in this daemon
+    std::uint64_t iterations = 0;
   };
   struct Round;
+  // Chunks of a round whose spans were read.
+  struct Progress {
+    std::uint32_t gathered = 0;
+    std::uint32_t replied = 0;
+  };
 
+  // Whether the core loops have begun and ended the round of all the key's chunks, and all of it is
+  // in the trace.
+  bool IsComplete(std::uint32_t key, const Progress& progress) const;
+  void Count(const v1::TracedSpan& span);
   std::map<std::pair<std::uint32_t, std::uint64_t>, Round> RoundsOfKeys() const;
   std::string NameOf(std::uint32_t key) const;
   template <typename Events>
@@ -60,8 +69,9 @@ class TraceFile {
   const std::string job_;
   const v1::TraceJobResponse first_;  // without spans and keys
   const std::int64_t realtime_minus_monotonic_ns_;
-  std::map<std::uint32_t, std::string> keys_;  // [key]: its name
-  std::map<std::uint32_t, Range> progress_;    // [key]: iterations
+  std::map<std::uint32_t, Key> keys_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, Progress> unfinished_;  // [key, round]
+  std::uint64_t iterations_ = 0;
   std::vector<v1::TracedSpan> spans_;
   std::uint64_t dropped_ = 0;
 };

@@ -1,6 +1,8 @@
 #include "server/control/admin/job_traces.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "server/control/daemon_clock.h"
@@ -9,6 +11,20 @@
 #include "server/control/text.h"
 
 namespace phub::server {
+namespace {
+
+// The key's chunks in this daemon.
+std::uint32_t OwnChunks(const Job& job, std::uint32_t key) {
+  const auto after =
+      std::ranges::upper_bound(job.batches, key, std::less{}, &BatchRecord::first_key);
+  const BatchRecord& batch = *std::prev(after);
+  const auto& bins =
+      batch.placements->placements(static_cast<int>(key - batch.first_key)).chunk_bins();
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      bins, [&](std::uint32_t bin) { return job.own_bins.Has(BinIndex{bin}); }));
+}
+
+}  // namespace
 
 void JobTraces::TraceJob(const v1::TraceJobRequest& request, Answer<v1::TraceJobResponse> answer) {
   PHUB_ON_CONTROL();
@@ -49,9 +65,9 @@ absl::StatusOr<JobTraces::Trace*> JobTraces::Begin(Job& job) {
   const std::size_t spans = std::max(kSpansPerCoreMin, kSpansMax / context_.cores.size());
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
     trace.cores.push_back(std::make_unique<RoundTrace>(spans));
-    trace.starts.push_back(context_.cores[core].Send({.kind = Command::Kind::kTraceRounds,
-                                                      .shard = job.shards[core].get(),
-                                                      .trace = trace.cores.back().get()}));
+    context_.cores[core].Send({.kind = Command::Kind::kTraceRounds,
+                               .shard = job.shards[core].get(),
+                               .trace = trace.cores.back().get()});
   }
   context_.log.Info("event=job_trace_begun tenant={} job=\"{}\" trace={}", job.account.tenant,
                     job.name(), trace.number);
@@ -98,14 +114,12 @@ void JobTraces::Fill(Trace& trace, v1::TraceJobResponse& page) {
     for (const std::string& rack : context_.options.racks) page.add_racks(rack);
   }
   trace.named.resize(job.keys.size(), false);
-  if (trace.since == kNever && context_.cores.Acknowledged(trace.starts))
-    trace.since = context_.clock.Now();
   std::size_t count = 0;
   for (std::size_t i = 0; i < trace.cores.size() && count < kSpansPerPage; ++i) {
     const std::size_t core = trace.next_core;
     TracedSpan span;
     while (count < kSpansPerPage && trace.cores[core]->spans.TryPop(span)) {
-      if (span.begin >= trace.since) AddSpan(trace, core, span, page);
+      AddSpan(trace, core, span, page);
       ++count;
     }
     if (count < kSpansPerPage) trace.next_core = (core + 1) % trace.cores.size();
@@ -137,6 +151,7 @@ void JobTraces::AddSpan(Trace& trace, std::size_t core, const TracedSpan& span,
   v1::TracedKey& key = *page.add_keys();
   key.set_key(span.key.value);
   key.set_name(trace.job->keys[span.key.value].name());
+  key.set_chunks(OwnChunks(*trace.job, span.key.value));
 }
 
 void JobTraces::Check(TimeNs now) {

@@ -49,10 +49,6 @@ class JobTraces final : public JobObserver {
     std::vector<std::unique_ptr<RoundTrace>> cores;  // [core]
     std::vector<bool> named;                         // [key]: a page had the key's name
     std::size_t next_core = 0;                       // the next page begins with its spans
-    std::vector<Ticket> starts;                      // [core]: the commands to begin
-    // Work that began earlier is left out, because not every core loop traced yet: its rounds would
-    // look complete without the chunks of the others. kNever: one of them does not trace yet.
-    TimeNs since = kNever;
     // Set when the core loops were commanded to stop. The memory is theirs until they acknowledge
     // these commands.
     std::vector<Ticket> stops;  // [core]
