@@ -88,8 +88,8 @@ void TraceFile::Add(const v1::TraceJobResponse& page) {
   dropped_ = std::max<std::uint64_t>(dropped_, page.dropped());
 }
 
-// The core loops begin to trace one after the other, and are read one after the other. So at both
-// ends of the trace there are rounds of which it has the chunks of some core loops only.
+// The core loops begin to trace one after the other, and are read one after the other. So the first
+// and last rounds of a trace may lack the chunks of some core loops.
 bool TraceFile::IsComplete(std::uint32_t key, const Progress& progress) const {
   const auto known = keys_.find(key);
   return known != keys_.end() && progress.gathered == known->second.chunks &&
