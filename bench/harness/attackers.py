@@ -1,7 +1,8 @@
 """python3 -m harness.attackers KIND ADDRESS:PORT...: one kind of attack on a control port.
 
-Attacks the ports until it is killed; prints "there" when it has begun. The first four kinds
-need no identity. The others use PHUB_TOKEN_FILE, PHUB_CA_FILE and libphub, as workers do.
+Attacks the ports until it is killed; prints "there" when it has begun. The kinds of ANONYMOUS
+need no identity. Those of WITH_IDENTITY use PHUB_TOKEN_FILE, PHUB_CA_FILE and libphub, as workers
+do; "evictions" also uses the program PHUBCTL.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import itertools
 import os
 import socket
 import ssl
+import subprocess
 import sys
 import tempfile
 import threading
@@ -24,6 +26,9 @@ PATIENCE_S = 10.0
 MESSAGE_BYTES = 4 << 20
 KEYS, KEY_JOBS = 60_000, 12
 STATE_BYTES = 256 << 20
+SILENT_PER_SECOND, SILENT_ADDRESSES = 205, 4
+SILENT_MAX = 900  # below the usual limit of descriptors
+KEPT_BYTES = 64 << 20
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -75,13 +80,25 @@ def connected(endpoint: str) -> Connection | None:
         return None
 
 
-def again_and_again(use: Callable[[Connection], None], endpoint: str) -> None:
-    while True:
-        connection = connected(endpoint)
-        if connection is not None:
-            with contextlib.suppress(OSError):
-                use(connection)
-            connection.close()
+def start(attack: Callable[..., None], *arguments: object) -> None:
+    threading.Thread(target=attack, args=arguments, daemon=True).start()
+
+
+def frames(use: Callable[[Connection], None]) -> Callable[[str], None]:
+    """The attack that does this on several connections at once, again and again."""
+    def one(endpoint: str) -> None:
+        while True:
+            connection = connected(endpoint)
+            if connection is not None:
+                with contextlib.suppress(OSError):
+                    use(connection)
+                connection.close()
+
+    def all_of_them(endpoint: str) -> None:
+        for _ in range(CONNECTIONS):
+            start(one, endpoint)
+
+    return all_of_them
 
 
 def unfinished(connection: Connection) -> None:
@@ -129,7 +146,7 @@ def keys(endpoint: str) -> None:
                 job.leave()
 
     for number in range(KEY_JOBS):
-        threading.Thread(target=one, args=(number,), daemon=True).start()
+        start(one, number)
 
 
 def checkpoints(endpoint: str) -> None:
@@ -148,25 +165,80 @@ def checkpoints(endpoint: str) -> None:
                     job.save_checkpoint(folder)
                     job.leave()
 
-    threading.Thread(target=one, daemon=True).start()
+    start(one)
 
 
-ANONYMOUS: dict[str, Callable[[Connection], None]] = {
-    "unfinished": unfinished, "headers": headers, "resets": resets, "compressed": compressed}
-WITH_IDENTITY: dict[str, Callable[[str], None]] = {"keys": keys, "checkpoints": checkpoints}
-CONNECTIONS = 4  # at once, of each anonymous kind
+def memory(endpoint: str) -> None:
+    """Jobs that end while their process keeps the memory that it shared with the daemon."""
+    import phub
+
+    def one() -> None:
+        kept: list[int] = []
+        for attempt in itertools.count():
+            with contextlib.suppress(phub.Error), phub.connect(endpoint) as session:
+                job = session.join(f"memory-{attempt}", rank=0, world_size=1)
+                job.add_key("large", (KEPT_BYTES,), dtype="uint8").push_pull().wait()
+                kept += copies_of_shared_memory()
+                job.leave()
+
+    start(one)
+
+
+def copies_of_shared_memory() -> list[int]:
+    copies = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if "memfd:" in os.readlink(f"/proc/self/fd/{name}"):
+                copies.append(os.dup(int(name)))
+    return copies
+
+
+def evictions(endpoint: str) -> None:
+    """A tenant that evicts its own jobs: each eviction is an entry of the audit log."""
+    import phub
+
+    def one(number: int) -> None:
+        for attempt in itertools.count():
+            name = f"evicted-{number}-{attempt}"
+            with contextlib.suppress(phub.Error), phub.connect(endpoint) as session:
+                session.join(name, rank=0, world_size=1)
+                subprocess.run([os.environ["PHUBCTL"], "-e", endpoint, "job", "evict", name],
+                               capture_output=True, check=False)
+
+    for number in range(2):
+        start(one, number)
+
+
+def silent(endpoint: str) -> None:
+    """Connections of four addresses that send nothing."""
+    address, port = endpoint.rsplit(":", 1)
+
+    def one() -> None:
+        connections: list[socket.socket] = []
+        for number in itertools.count():
+            source = f"127.0.0.{2 + number % SILENT_ADDRESSES}"
+            with contextlib.suppress(OSError):
+                connections.append(socket.create_connection((address, int(port)), 1.0, (source, 0)))
+            if len(connections) > SILENT_MAX:
+                connections.pop(0).close()
+            time.sleep(1 / SILENT_PER_SECOND)
+
+    start(one)
+
+
+CONNECTIONS = 4  # at once, of each attack by frames
+ANONYMOUS: dict[str, Callable[[str], None]] = {
+    "unfinished": frames(unfinished), "headers": frames(headers), "resets": frames(resets),
+    "compressed": frames(compressed), "silent": silent}
+WITH_IDENTITY: dict[str, Callable[[str], None]] = {
+    "keys": keys, "checkpoints": checkpoints, "memory": memory, "evictions": evictions}
 BOMB = gzip.compress(bytes(200 << 20), 6) if "compressed" in sys.argv else b""
 
 
 def main() -> None:
     kind, endpoints = sys.argv[1], sys.argv[2:]
     for endpoint in endpoints:
-        if kind in WITH_IDENTITY:
-            WITH_IDENTITY[kind](endpoint)
-            continue
-        for _ in range(CONNECTIONS):
-            threading.Thread(target=again_and_again, args=(ANONYMOUS[kind], endpoint),
-                             daemon=True).start()
+        (ANONYMOUS | WITH_IDENTITY)[kind](endpoint)
     print("there", flush=True)
     while os.getppid() != 1:
         time.sleep(1.0)

@@ -1,7 +1,7 @@
 """A job while somebody attacks the control port of its daemon.
 
-The daemon has TLS and tenants. The kinds of attack are described in harness/attackers.py; the
-first four need no identity, in the others another tenant stays within its quota. Each block of
+The daemon has TLS and tenants. The kinds of attack are described in harness/attackers.py; those
+of ANONYMOUS need no identity, in the others another tenant stays within its quota. Each block of
 the job is timed three times: alone; while the attacker works against another server on this host
 (a TLS server that drops everything, or a second phubd if the attack needs an identity); and while
 it works against the job's own daemon. On a host where the attacker competes with the job for
@@ -38,6 +38,7 @@ from .workload import ROOT, Workload, model, size_text
 
 SUMMARY = "measure a job while strangers or another tenant attack the daemon's control port"
 KINDS = (*ANONYMOUS, *WITH_IDENTITY)
+SMOKE_KINDS = ("unfinished", "memory")
 BLOCK_SECONDS = 2.0
 COMES_SECONDS_MAX = 60.0
 NEWCOMER_SECONDS = 1.0
@@ -222,6 +223,7 @@ class Attacks:
         endpoint = self.daemon.endpoint if on_daemon else self.sink
         if kind in WITH_IDENTITY:
             environment |= self.attacker if on_daemon else self.other_attacker
+            environment["PHUBCTL"] = str(self.context.build.phubctl)
             endpoint = self.daemon.endpoint if on_daemon else self.other.endpoint
         command = Command([sys.executable, "-B", "-m", "harness.attackers", kind, endpoint],
                           self.context.scratch / "attacker.log", environment)
@@ -254,7 +256,7 @@ def sink_of(context: Context, daemon: TenantsDaemon) -> Iterator[str]:
 
 def run(context: Context) -> list[Result]:
     rounds = 1 if context.smoke else context.options.rounds
-    kinds = list(context.options.kinds)
+    kinds = list(SMOKE_KINDS if context.smoke else context.options.kinds)
     with (TenantsDaemon(context, "attacked") as daemon, TenantsDaemon(context, "other") as other,
           sink_of(context, daemon) as sink):
         context.say(f"# phubd: {daemon.description()}")
