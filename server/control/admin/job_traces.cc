@@ -18,10 +18,7 @@ std::uint32_t OwnChunks(const Job& job, std::uint32_t key) {
   const auto after =
       std::ranges::upper_bound(job.batches, key, std::less{}, &BatchRecord::first_key);
   const BatchRecord& batch = *std::prev(after);
-  const auto& bins =
-      batch.placements->placements(static_cast<int>(key - batch.first_key)).chunk_bins();
-  return static_cast<std::uint32_t>(std::ranges::count_if(
-      bins, [&](std::uint32_t bin) { return job.own_bins.Has(BinIndex{bin}); }));
+  return batch.own_chunks[key - batch.first_key];
 }
 
 }  // namespace

@@ -126,6 +126,7 @@ struct BatchRecord {
   std::shared_ptr<KeyList> keys;
   std::vector<Ticket> tickets;  // [core]; empty until the core loops get the batch
   std::shared_ptr<const v1::AddKeysResponse> placements;
+  std::vector<std::uint32_t> own_chunks;         // [key of the batch]: chunks in this daemon
   std::size_t units = 0;                         // of work to copy the placements
   std::vector<std::shared_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
   ParameterLayout layout;

@@ -42,7 +42,12 @@ void DescribePlacement(KeyBuild& build) {
   for (std::size_t i = 0; i < build.placement.size(); ++i) {
     v1::KeyPlacement& placed = *placements->add_placements();
     placed.set_key_index(record.first_key + static_cast<std::uint32_t>(i));
-    for (const BinIndex bin : build.placement[i]) placed.add_chunk_bins(bin.value);
+    std::uint32_t own = 0;
+    for (const BinIndex bin : build.placement[i]) {
+      placed.add_chunk_bins(bin.value);
+      if (build.own_bins.Has(bin)) ++own;
+    }
+    record.own_chunks.push_back(own);
     record.units += build.placement[i].size() / kCopiedChunksPerUnit;
     const ParameterLayout::KeyPlace& place = record.layout.keys[i];
     if (place.shared) placed.set_shared_offset(place.offset);
