@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "client/cli/cli.h"
+#include "client/cli/interrupt.h"
 #include "client/cli/job_name.h"
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
@@ -74,15 +75,16 @@ class TraceReader {
   std::unique_ptr<v1::Admin::Stub> stub_;
 };
 
-// Reads pages until the trace has what was asked for. An error ends it, too.
-grpc::Status ReadPages(TraceReader& reader, const TraceQuery& query, TraceFile& trace) {
+// Reads pages until the trace has what was asked for. An error ends it, too, and so does Ctrl-C.
+grpc::Status ReadPages(TraceReader& reader, const TraceQuery& query, const Interrupt& interrupt,
+                       TraceFile& trace) {
   const std::uint64_t iterations =
       query.iterations == 0 && query.seconds == 0 ? kIterationsDefault : query.iterations;
   const DurationNs time = (query.seconds == 0 ? kSecondsDefault : query.seconds) * kSecond;
   const SystemClock clock;
   const TimeNs begun = clock.Now();
   TimeNs progress_at = begun + kProgressEvery;
-  while (!trace.full()) {
+  while (!trace.full() && !interrupt.noted()) {
     v1::TraceJobResponse page;
     if (grpc::Status status = reader.Next(page); !status.ok()) return status;
     trace.Add(page);
@@ -135,6 +137,7 @@ int Trace(const Options& options, const TraceQuery& query) {
   grpc::Status status = reader.Begin(first);
   if (!status.ok()) return Report(status, options);
   TraceFile trace(job.name, first, asked_at + (UnixNs() - asked_at) / 2);
+  const Interrupt interrupt;
   errno = 0;
   std::FILE* const file = std::fopen(query.file.c_str(), "we");
   if (file == nullptr) {
@@ -144,7 +147,7 @@ int Trace(const Options& options, const TraceQuery& query) {
     return kFailure;
   }
   trace.Add(first);
-  status = ReadPages(reader, query, trace);
+  status = ReadPages(reader, query, interrupt, trace);
   // The core loops are read one after the other, so the first ones lack what the others have.
   if (status.ok()) trace.Add(reader.End());
   const int written = WriteFile(query.file, file, trace);
@@ -197,7 +200,7 @@ void AddTrace(Subcommand job, const Options& options, Command& command) {
       "\n"
       "The file has only the chunks of the daemon that answers. If the job uses several daemons\n"
       "or racks, run the command for each of them with --endpoint. If the job ends meanwhile,\n"
-      "the file has the rounds that were read before.\n"
+      "or you press Ctrl-C, the file has the rounds that were read before.\n"
       "\n"
       "Example:\n"
       "  phubctl job trace digits trace.json --iterations 20\n"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 import unittest.mock
-from typing import Any
+from typing import Any, Callable
 
 from daemon import PATIENCE_S, DaemonTest, start_program
 
@@ -173,6 +175,46 @@ class Traces(DaemonTest):
         self.assertEqual(starts.keys(), ends.keys())
         for number, start in starts.items():
             self.assertLessEqual(start["ts"], ends[number]["ts"])
+
+    def iteration(self) -> int:
+        told = subprocess.run(
+            [os.environ["PHUB_TEST_PHUBCTL"], "--endpoint", self.daemon.endpoint, "-o", "json",
+             "job", "get", self.id()],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE_S,
+        )
+        return int(json.loads(told.stdout)["iteration"])
+
+    def wait_for(self, done: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not done():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+
+    def test_ctrl_c_ends_a_trace_with_what_it_has(self) -> None:
+        self.start_ranks()
+        trace = subprocess.Popen(
+            [os.environ["PHUB_TEST_PHUBCTL"], "--endpoint", self.daemon.endpoint, "job", "trace",
+             self.id(), "trace.json", "--seconds", "3600"],
+            cwd=self.folder,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Programs that scripts start in the background ignore the signal.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        self.addCleanup(trace.kill)
+        self.wait_for((self.folder / "trace.json").exists)
+        seen = self.iteration()
+        self.wait_for(lambda: self.iteration() >= seen + 3)
+        trace.send_signal(signal.SIGINT)
+        _, told = trace.communicate(timeout=PATIENCE_S)
+        self.assertEqual(trace.returncode, 0, told)
+        self.assertRegex(told, r"^phubctl: [0-9]+ iterations, [0-9]+ spans of core loops ")
+        self.end_ranks()
+        events = json.loads((self.folder / "trace.json").read_text())
+        self.assertTrue([each for each in events if each["name"] == "round"])
 
     def test_errors_name_the_job_and_the_file(self) -> None:
         none = self.trace("none", "trace.json")
