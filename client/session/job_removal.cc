@@ -93,8 +93,8 @@ Result<std::uint32_t> FindBatchToRemove(const std::string& job,
 Status JobImpl::RemoveKeys(std::span<const std::shared_ptr<KeyImpl>> keys) {
   const std::lock_guard calls(calls_mutex_);
   if (Status verdict = status(); !verdict.ok()) return verdict;
-  if (keys.empty()) return Status();
   if (Status status = CheckSupported(name(), calls_.links(), *ways_); !status.ok()) return status;
+  if (keys.empty()) return Status();
   const Result<std::uint32_t> first_batch = FindBatchToRemove(name(), Keys(), batches_, keys);
   if (!first_batch.ok()) return first_batch.status();
   MarkedKeys marked;

@@ -281,10 +281,11 @@ class PHUB_API Job {
   // the same calls of AddKeys() and RemoveKeys() in the same order. Blocks until every rank has
   // called it. The keys must be those of one or more of the last calls of AddKeys() that are not
   // removed yet, without a round in flight; no round of another key may use their memory.
-  // Not over RDMA. If it returns an error and the job still runs, the keys can be used as before;
-  // kCancelled: another thread called Leave(). Afterwards rounds of the keys are refused. Memory
-  // that this rank shares with the daemon stays mapped, and charged to the tenant, until the last
-  // copy of the Key is destroyed.
+  // Not over RDMA. Without keys it waits for nobody and only says whether this rank can remove any:
+  // kFailedPrecondition if not. If it returns an error and the job still runs, the keys can be used
+  // as before; kCancelled: another thread called Leave(). Afterwards rounds of the keys are
+  // refused. Memory that this rank shares with the daemon stays mapped, and charged to the tenant,
+  // until the last copy of the Key is destroyed.
   Status RemoveKeys(std::span<const Key> keys);
 
   // Sets parameters() on every rank to rank 0's values, in one round; blocks until they arrive.

@@ -246,7 +246,8 @@ PHUB_API void phub_key_spec_init(phub_key_spec* spec, size_t struct_size);
 PHUB_API phub_result phub_job_add_keys(phub_job* job, const phub_key_spec* specs, size_t count,
                                        phub_key** keys, phub_error** error);
 /* Gives back what the job holds for the keys of its last calls of phub_job_add_keys(). They are
- * collective, and every rank calls it; see Job::RemoveKeys in client.h. Free the keys as well. */
+ * collective, and every rank calls it; see Job::RemoveKeys in client.h. Free the keys as well.
+ * With a count of 0 it only says whether this rank can remove keys. */
 PHUB_API phub_result phub_job_remove_keys(phub_job* job, phub_key* const* keys, size_t count,
                                           phub_error** error);
 PHUB_API void phub_key_free(phub_key* key);

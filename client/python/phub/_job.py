@@ -237,10 +237,12 @@ class Job:
         """Gives back all that the job holds for collective keys; every rank calls it alike.
 
         Blocks until every rank has called it. `keys`: all keys of one or more of the last calls of
-        add_keys() or add_key() that are not removed yet, without a round in flight. Not over RDMA,
-        nor from the memory of these keys in rounds of other keys. If it raises and the job still
-        runs, the keys can be used as before. Afterwards their rounds are refused. Memory that is
-        shared with the daemon is freed when neither the keys nor their arrays are in use any more.
+        add_keys() or add_key() that are not removed yet, without a round in flight. Without keys it
+        waits for nobody, and raises FailedPrecondition if this rank cannot remove any. Not over
+        RDMA, nor from the memory of these keys in rounds of other keys. If it raises and the job
+        still runs, the keys can be used as before. Afterwards their rounds are refused. Memory that
+        is shared with the daemon is freed when neither the keys nor their arrays are in use any
+        more.
         """
         given = list(keys)
         pointers = (ctypes.c_void_p * len(given))(*(key._pointer for key in given))

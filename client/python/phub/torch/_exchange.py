@@ -15,6 +15,8 @@ import threading
 import time
 from typing import Any, Callable, Optional
 
+import torch
+
 from .. import _errors
 from .._job import Job
 from .._library import lib
@@ -24,7 +26,7 @@ from ._home import Home
 from ._operation import Call, Operation
 from ._pool import Pool
 from ._recorder import Recorder
-from ._transfer import Part
+from ._transfer import Part, reduce
 
 _SLICE_NS = 100_000_000
 _STOP_S = 1.0
@@ -182,7 +184,7 @@ class Exchange:
                 operation.differs = operation.differs or differs
             if error is None and not operation.differs:
                 slot.part = None
-                if not operation.waiting and operation.in_flight == 0:
+                if operation.started and not operation.waiting and operation.in_flight == 0:
                     completed = operation.last_stage
                     error = None if completed else self._next_stage(operation)
                 if error is None:
@@ -230,6 +232,25 @@ class Exchange:
                 return True
         return True
 
+    def _begin(self, operation: Operation) -> Optional[_errors.Error]:
+        """Starts the first stage. If there are too many keys, removes some before: all ranks do so
+        before the same operation, and after a round that all of them have reached. So none waits
+        in the removal for a caller of another rank."""
+        pool = self._pool
+        if pool.crowded:
+            try:
+                if operation.votes is None:
+                    cannot = int(not pool.can_remove())
+                    operation.votes = torch.tensor([cannot], dtype=torch.int32, device="cpu")
+                    vote = reduce("sum", operation.votes, operation.votes)
+                    operation.waiting.extend(vote.parts(False))
+                if operation.waiting or operation.in_flight > 0 or not pool.idle():
+                    return None
+                pool.remove(all_can=int(operation.votes) == 0)
+            except _errors.Error as problem:
+                return problem
+        return self._next_stage(operation)
+
     def _next_stage(self, operation: Operation) -> Optional[_errors.Error]:
         try:
             if operation.started:
@@ -248,7 +269,7 @@ class Exchange:
             operation = self._starting[0]
             if not operation.can_read:
                 return None
-            if not operation.started and (error := self._next_stage(operation)) is not None:
+            if not operation.started and (error := self._begin(operation)) is not None:
                 return error
             while operation.waiting:
                 part = operation.waiting[0]

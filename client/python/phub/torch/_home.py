@@ -5,6 +5,9 @@ moved: torch replaces the storage's memory by a mapping of its own (as for Tenso
 and the pages of a key's gradients are mapped over it. All views of the bucket follow, since they
 share the storage.
 
+If the key is removed, the bucket stays in its pages, which are no longer sent from. It moves to
+another home at its next use: only then nobody else writes it.
+
 A home is local to this rank: a round may send the gradient from any memory that this rank shares
 with the daemon, whichever key runs it. When the group ends, the storage gets private pages again.
 """
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ._transfer import SIZES
+from ._transfer import SIZES, Kind
 from ._types import raw
 
 if TYPE_CHECKING:
@@ -73,6 +76,7 @@ class Home:
         self._tenant: Optional[StorageWeakRef] = None
         self._mapped_at = 0  # where the tenant sees it
         self.claimed = False  # a gradient of a device is copied here
+        self.removed = False  # with its key
 
     @property
     def free(self) -> bool:
@@ -94,13 +98,21 @@ class Home:
             and storage.data_ptr() == self._mapped_at
         )
 
-    def move_in(self, storage: Any) -> bool:
-        """Moves the storage here. False: it stays where it is. REQUIRES: free; no round in flight
-        uses this memory; `storage` is not shared."""
-        try:
-            descriptor, _ = storage._share_fd_cpu_()
-        except RuntimeError:  # /dev/shm is full
-            return False
+    @property
+    def tenant(self) -> Optional[int]:
+        """The storage of the bucket that lives here."""
+        return None if self._tenant is None or self._tenant.expired() else self._tenant.cdata
+
+    def move_in(self, storage: Any, old: Optional["Home"] = None) -> bool:
+        """Moves the storage here. old: the home where it lives. False: it stays where it is.
+        REQUIRES: free; no round in flight uses this memory; without `old`, `storage` is not
+        shared."""
+        descriptor = -1
+        if old is None:
+            try:
+                descriptor, _ = storage._share_fd_cpu_()
+            except RuntimeError:  # /dev/shm is full
+                return False
         there = storage.data_ptr()
         # First a second mapping at any place, which may fail; the move that follows cannot fail for
         # lack of memory.
@@ -113,7 +125,10 @@ class Home:
             _make_private(there, self._bytes, ctypes.string_at(here, self._size))
             _libc.munmap(here, self._bytes)
             return False
-        os.ftruncate(descriptor, 0)  # torch's memory, which nothing maps any more
+        if old is None:
+            os.ftruncate(descriptor, 0)  # torch's memory, which nothing maps any more
+        else:
+            old._tenant = None
         self._tenant, self._mapped_at = StorageWeakRef(storage), there
         return True
 
@@ -124,7 +139,7 @@ class Home:
             return
         storage = torch.UntypedStorage._new_with_weak_ptr(tenant.cdata)
         if storage is not None and storage.data_ptr() == self._mapped_at:
-            values = ctypes.string_at(self.address, self._size)
+            values = ctypes.string_at(self._mapped_at, self._size)
             _make_private(self._mapped_at, self._bytes, values)
 
 
@@ -135,6 +150,7 @@ class Homes:
     def __init__(self) -> None:
         self._slots: dict[tuple[int, str, int], list["Slot"]] = {}
         self._seen: dict[int, StorageWeakRef] = {}
+        self._old: dict[int, Home] = {}  # of removed keys, by the bucket that lives there
 
     def add(self, slots: list["Slot"]) -> None:
         """Keys of one size, whose gradients are in memory that the daemon maps."""
@@ -142,6 +158,25 @@ class Homes:
         if all(slot.home is not None for slot in slots):
             count = kind.capacity // SIZES[kind.number]
             self._slots[(kind.number, kind.operation, count)] = slots
+
+    def remove(self, home: Optional[Home]) -> None:
+        """Its key was removed."""
+        if home is None:
+            return
+        home.removed = True
+        self._old = {tenant: old for tenant, old in self._old.items() if old.tenant == tenant}
+        if home.tenant is not None:
+            self._old[home.tenant] = home
+
+    def forget(self, kind: Kind) -> None:
+        """All keys of the kind were removed."""
+        self._slots.pop((kind.number, kind.operation, kind.capacity // SIZES[kind.number]), None)
+
+    def end(self) -> None:
+        """Gives the buckets that live in memory of removed keys private memory."""
+        for home in self._old.values():
+            home.move_out()
+        self._old.clear()
 
     def home_of(self, tensor: Any, number: int, operation: str) -> Optional[Home]:
         """The home of the tensor's storage. When the storage occurs for the second time, it moves
@@ -153,12 +188,19 @@ class Homes:
         for slot in slots:
             if slot.home is not None and slot.home.houses(storage):
                 return slot.home
-        if not self._was_seen(storage) or not _may_move(tensor, storage):
+        old = self._old.get(storage._cdata)
+        if old is not None and not old.houses(storage):
+            old = None
+        may_move = _is_all_of(tensor, storage) and (old is not None or _is_own(storage))
+        if not self._was_seen(storage) or not may_move:
             return None
         for slot in slots:
             home = slot.home
             if home is not None and home.free and slot.part is None:
-                return home if home.move_in(storage) else None
+                moved = home.move_in(storage, old)
+                if moved and old is not None:
+                    del self._old[storage._cdata]
+                return home if moved else None
         return None
 
     def claim(self, number: int, operation: str, count: int) -> Optional[Home]:
@@ -179,11 +221,12 @@ class Homes:
         return False
 
 
-def _may_move(tensor: Any, storage: Any) -> bool:
-    """True if the tensor is its whole storage, in torch's own memory."""
-    return (
-        tensor.storage_offset() == 0
-        and storage.nbytes() == tensor.numel() * tensor.element_size()
-        and storage.resizable()
-        and not storage.is_shared()
-    )
+def _is_all_of(tensor: Any, storage: Any) -> bool:
+    """True if the tensor is its whole storage."""
+    size = tensor.numel() * tensor.element_size()
+    return bool(tensor.storage_offset() == 0 and storage.nbytes() == size)
+
+
+def _is_own(storage: Any) -> bool:
+    """True if it is in torch's own memory."""
+    return bool(storage.resizable() and not storage.is_shared())

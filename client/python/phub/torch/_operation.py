@@ -84,6 +84,8 @@ class Operation:
         self.waiting: collections.deque[Part] = collections.deque()  # not started
         self.in_flight = 0
         self.last_stage = False
+        # If keys are removed before its first stage: how many ranks cannot remove keys.
+        self.votes: Optional[Any] = None
         self.differs = False  # from other ranks' collectives: it ends with an error, later
         self.error: Optional[CollectiveError] = None
         self.record: Optional[Record] = None

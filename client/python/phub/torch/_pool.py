@@ -19,10 +19,11 @@ import mmap
 from typing import Optional
 
 from .. import _library
-from .._errors import ResourceExhausted, check
+from .._errors import FailedPrecondition, ResourceExhausted, check
 from .._job import MOVEMENTS, OPERATIONS, Job
 from .._library import lib
 from ._home import Homes
+from ._ledger import Ledger
 from ._slot import Slot, slot_of
 from ._transfer import PIECE_MIN, SIZES, Kind, Transfer
 
@@ -54,36 +55,39 @@ class Pool:
     def __init__(self, job: Job, bucket_bytes: int) -> None:
         """bucket_bytes: most bytes of all whole sizes; a rank needs four times as much memory."""
         self._job = job
-        self._bucket_bytes = bucket_bytes
         self._rings: dict[Kind, list[Slot]] = {}
         self._next: dict[Kind, int] = {}
         self._in_place = (lib.phub_job_transports(job._pointer) or b"") == b"shm"
-        self._seen: set[tuple[int, str, int]] = set()
-        self._whole: set[tuple[int, str, int]] = set()
-        self._whole_bytes = 0
+        self._seen: set[Kind] = set()
+        self._whole: set[Kind] = set()
+        self._ledger = Ledger(bucket_bytes, job.world_size)
+        self._admitted = 0  # bytes of whole kinds whose keys are not added yet
+        self._removed: list[Slot] = []  # whose memory is still in use
         self.homes = Homes()
 
     def is_whole(self, transfer: Transfer) -> bool:
         """True if the transfer is one part with keys of its size. Depends only on the transfers
         before, in their order."""
-        size = transfer.size
         may_be = transfer.later or transfer.has_parts
-        if not may_be or size < PIECE_MIN:
+        if not may_be or transfer.size < PIECE_MIN:
             return False
-        text = f"{transfer.movement} {transfer.root} {transfer.operation}"
-        key = (transfer.number, text, transfer.count)
-        if key in self._whole:
+        kind = transfer.whole_kind()
+        if kind in self._whole:
             return True
-        if key not in self._seen:
-            if len(self._seen) >= _SEEN_MAX:
-                self._seen.clear()
-            self._seen.add(key)
+        if kind not in self._seen:
+            self._see(kind)
             return False
-        if self._whole_bytes + transfer.held > self._bucket_bytes:
+        if not self._ledger.has_room(kind, self._admitted):
+            self._ledger.request_room(kind)
             return False
-        self._whole_bytes += transfer.held
-        self._whole.add(key)
+        self._admitted += self._ledger.charge_of(kind)
+        self._whole.add(kind)
         return True
+
+    def _see(self, kind: Kind) -> None:
+        if len(self._seen) >= _SEEN_MAX:
+            self._seen.clear()
+        self._seen.add(kind)
 
     def slot(self, kind: Kind) -> Optional[Slot]:
         """The key for the next part of this kind. None: its last round is not complete yet. Adds
@@ -91,8 +95,12 @@ class Pool:
         have been in use for too long."""
         ring = self._rings.get(kind)
         if ring is None:
+            if not kind.whole and not self._ledger.has_room(kind):
+                self._ledger.request_room(kind)
             ring = self._rings[kind] = self._add(kind, 0, _depth(kind))
             self._next[kind] = 0
+            if kind.whole:
+                self._admitted -= self._ledger.charge_of(kind)
             if kind.whole and kind.movement == "all_reduce":
                 self.homes.add(ring)
         slot = ring[self._next[kind]]
@@ -109,16 +117,78 @@ class Pool:
         """Depends only on the transfers before, in their order, and on what ranks agreed on."""
         for slot in ring:
             slot.wish = None
-        if len(ring) < _RING_MAX and self._whole_bytes + kind.capacity <= self._bucket_bytes:
-            self._whole_bytes += kind.capacity
+        if len(ring) < _RING_MAX and self._ledger.has_room(kind, self._admitted):
             ring += self._add(kind, len(ring), _depth(kind))
 
     def advance(self, kind: Kind) -> None:
         """The slot of this kind was used."""
         self._next[kind] = (self._next[kind] + 1) % len(self._rings[kind])
+        self._ledger.use(kind)
+
+    # ---- Removing keys -------------------------------------------------------------------------
+
+    @property
+    def crowded(self) -> bool:
+        """Keys should be removed before the next collective: see remove(). The same on all
+        ranks."""
+        return self._ledger.crowded
+
+    def can_remove(self) -> bool:
+        """Whether this rank can remove keys."""
+        try:
+            check(lib.phub_job_remove_keys, self._job._pointer, None, 0)
+        except FailedPrecondition:
+            return False
+        return True
+
+    def idle(self) -> bool:
+        """No key has a round in flight."""
+        return all(slot.part is None for ring in self._rings.values() for slot in ring)
+
+    def remove(self, all_can: bool) -> None:
+        """Removes the keys that were added last, if all ranks can. Blocks until every rank does so.
+        REQUIRES: crowded, idle."""
+        if not all_can:
+            self._ledger.keep_all()
+            return
+        batches = self._ledger.marked()
+        slots = [slot for each in batches for slot in self._rings[each.kind][each.first :]]
+        unique = list(dict.fromkeys(slots))
+        pointers = (ctypes.c_void_p * len(unique))(*(slot.pointer for slot in unique))
+        check(lib.phub_job_remove_keys, self._job._pointer, pointers, len(unique))
+        for batch in batches:
+            ring = self._rings[batch.kind]
+            for slot in ring[batch.first :]:
+                self.homes.remove(slot.home)
+                self._removed.append(slot)
+            del ring[batch.first :]
+            self._next[batch.kind] = 0
+            if not ring:
+                self._forget(batch.kind)
+        self._ledger.removed()
+        self._free_removed()
+
+    def _forget(self, kind: Kind) -> None:
+        """All keys of the kind were removed."""
+        del self._rings[kind], self._next[kind]
+        if kind.whole:
+            self._whole.remove(kind)
+            if self._ledger.in_use(kind):
+                self._see(kind)
+            self.homes.forget(kind)
+
+    def _free_removed(self) -> None:
+        """Frees removed keys, unless a gradient of a device is being copied to their memory."""
+        for slot in self._removed:
+            if slot.home is None or not slot.home.claimed:
+                slot.free()
+        self._removed = [slot for slot in self._removed if slot.pointer]
+
+    # --------------------------------------------------------------------------------------------
 
     def _add(self, kind: Kind, first: int, count: int) -> list[Slot]:
         """Adds the keys [first, first + count) of a ring."""
+        self._free_removed()
         in_place = kind.whole and self._in_place
         size = kind.capacity * (1 if kind.movement == "all_reduce" else self._job.world_size)
         memory = None if in_place or not kind.direct else _Unused(size)
@@ -135,6 +205,7 @@ class Pool:
             except ResourceExhausted as error:
                 text = f"{error}. {_HINT}"
                 raise ResourceExhausted(text, job=error.job, rank=error.rank) from None
+        self._ledger.add(kind, first)
         return [slot_of(pointer, kind, self._job, in_place, memory) for pointer in pointers]
 
     def _add_keys(
@@ -163,7 +234,10 @@ class Pool:
 
     def free(self) -> None:
         """REQUIRES: the job was left."""
+        for slot in self._removed:
+            slot.free()
         for ring in self._rings.values():
             for slot in ring:
                 slot.free()
         self._rings.clear()
+        self.homes.end()

@@ -72,7 +72,7 @@ class Slot:
                     self.home = Home(sent.data, sent.count * item)
 
     def free(self) -> None:
-        if self.home is not None:
+        if self.home is not None and not self.home.removed:
             self.home.move_out()
         self.gradients = self.parameters = None
         pointer, self.pointer = self.pointer, 0
@@ -156,7 +156,7 @@ class Slot:
 
     def _shared_gradient(self, transfer: Transfer) -> Optional[Elements]:
         """The gradient in memory that the daemon maps; None: it is elsewhere."""
-        if transfer.home is not None:
+        if transfer.home is not None and not transfer.home.removed:
             count = transfer.source.numel()
             return _elements(transfer.home.address, count, self.kind.number)
         if not self._in_place or (self.home is not None and not self.home.free):

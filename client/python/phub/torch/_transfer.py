@@ -103,10 +103,9 @@ class Transfer:
         """Bytes, of as many parts as there are ranks."""
         return self.count * self.ranks * SIZES[self.number]
 
-    @property
-    def held(self) -> int:
-        """Bytes that the daemon holds for one key of exactly this size."""
-        return self.size * (self.ranks if self.movement == "all_to_all" else 1)
+    def whole_kind(self) -> "Kind":
+        """Of keys of exactly this size."""
+        return Part(self, 0, self.count, self.count * SIZES[self.number], False, True).kind()
 
     def take(self, count: int) -> Any:
         """Memory for `target`."""

@@ -139,6 +139,7 @@ TEST_F(JobRemovalTest, DaemonsThatDoNotKnowItAreNamed) {
   const std::vector<Key> keys = Add({SpecOf("w", /*collective=*/false)});
   EXPECT_THAT(Refusal({keys[0]}), HasSubstr("daemon 127.0.0.1:7700 has version 0.0.0-test, which "
                                             "does not support RemoveKeys: upgrade it"));
+  EXPECT_THAT(Refusal({}), HasSubstr("does not support RemoveKeys: upgrade it"));
 }
 
 }  // namespace
