@@ -8,17 +8,17 @@
 //   2. All ranks use the greatest exponent E of all ranks. With e = E - 126, every value is below
 //      2^e in magnitude, also zeros and subnormals (E = 0).
 //   3. Each rank sends x -> round(x * scale), with scale = (2^31 - 1) / (n * 2^e) in f64, to
-//   nearest
-//      even. n values never overflow 32 bits, for n up to kFixedRanksMax.
+//      nearest even. n values never overflow 32 bits, for n up to kFixedRanksMax.
 //   4. The sum is f32(sum of integers / scale), divided in f64. A mean divides this sum by n in
-//   f32,
-//      as on every other path (common/simd/kernels.h).
+//      f32, as on every other path (common/simd/kernels.h).
 // E = 255 (a rank has a NaN or an infinity): the whole block is NaN. A sum of zeros is +0, also if
 // every rank has -0.
 //
 // Error of a sum, compared to the exact sum of the values: at most
 //   n^2 * 2^(e-32) * (1 + 2^-19) + half a unit in the last place of the result * (1 + 2^-27).
 // Each of n values is off by half an integer at most; the factors cover the roundings of f64.
+//
+// simd::SumFixed computes all of this in one call, for the gradients of all ranks.
 //
 // Sums of i32 need none of this: they wrap, as on every other path.
 // Callers must keep the floating-point mode of simd::SetFloatingPointMode().
@@ -31,6 +31,16 @@ namespace phub::aggregation {
 
 inline constexpr std::uint32_t kFixedRanksMax = 254;
 inline constexpr std::uint8_t kNotFinite = 255;
+// Elements of a block. The default fills a datagram of 1400 bytes.
+inline constexpr std::uint32_t kFixedBlockDefault = 350;
+inline constexpr std::uint32_t kFixedBlockMin = 16;
+inline constexpr std::uint32_t kFixedBlockMax = 848;
+// 1.5 * 2^52: a sum with it has no fraction bits, so adding and subtracting it rounds a number
+// below 2^51 to an integer, to nearest even. Unlike std::nearbyint, compilers vectorize it.
+inline constexpr double kFixedRounder = 6755399441055744.0;
+
+// The factor of step 3. REQUIRES: 1 <= ranks <= kFixedRanksMax, exponent < kNotFinite.
+double FixedScale(std::uint8_t exponent, std::uint32_t ranks);
 
 // The greatest exponent field of the values, 0 for none.
 std::uint8_t ExponentOf(std::span<const float> values);

@@ -8,9 +8,13 @@
 
 #include <cstdint>
 
+#include "common/aggregation/fixed_point.h"
+#include "common/aggregation/packet.h"
 #include "common/base/ids.h"
 
 namespace phub::aggregation {
+
+static_assert(kFixedBlockMax == PHUB_PACKET_COUNT_MAX);
 
 // The number of a lease. 0: no stream; chunks go over tcp.
 using LeaseNumber = Id<struct LeaseNumberTag, std::uint32_t>;

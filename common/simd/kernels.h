@@ -25,9 +25,9 @@
 // negligible (bench/NOTES.md).
 //
 // Memory. Every array has `count` elements of its type, aligned to one element. Another process may
-// write to terms during a call: each of their elements is loaded exactly once. No other process may
-// write to the other arrays, except replies, which are only written. Arrays must not overlap unless
-// documented.
+// write to terms during a call: each of their elements is loaded exactly once (but see SumFixed).
+// No other process may write to the other arrays, except replies, which are only written. Arrays
+// must not overlap unless documented.
 #pragma once
 
 #include <array>
@@ -65,6 +65,15 @@ struct Terms {
 // accumulator contains a NaN or an infinity.
 bool Fold(ElementType wire, Reduction reduction, const Terms& terms, std::size_t count,
           std::byte* accumulator);
+
+// Sets `sum`, an array of f32, to the sum of all ranks' gradients in fixed point, before a mean's
+// division: see common/aggregation/fixed_point.h. Every `block` elements have an exponent of their
+// own. The bits depend on the gradients, their number and `block` only, not on their order. Returns
+// true if the sum contains a NaN or an infinity. Elements are loaded up to three times: if another
+// process writes to a gradient meanwhile, its block may have any values, and may not be reported.
+// REQUIRES: wire is f32, f16 or bf16; 1 to aggregation::kFixedRanksMax gradients; block > 0.
+bool SumFixed(ElementType wire, std::size_t block, std::span<const std::byte* const> gradients,
+              std::size_t count, std::byte* sum);
 
 struct Round {
   ElementType wire = ElementType::kF32;   // type of the terms' inputs
