@@ -33,6 +33,13 @@ class Lister {
     }
   }
 
+  void AddFixedSums() {
+    for (const std::uint32_t ranks : {2u, 4u, 8u, 16u}) {
+      Add(Operation::kSumFixed, ElementType::kF32, ElementType::kF32, ranks);
+    }
+    for (const ElementType half : kHalves) Add(Operation::kSumFixed, half, half, 4);
+  }
+
   void AddUpdates() {
     for (const Operation update : kUpdates) {
       for (const std::uint32_t ranks : {2u, 4u, 8u, 16u}) {
@@ -53,6 +60,7 @@ class Lister {
   void AddCommon() {
     const ElementType f32 = ElementType::kF32;
     Add(Operation::kSum, f32, f32, 4);
+    Add(Operation::kSumFixed, f32, f32, 4);
     Add(Operation::kSumToAll, f32, f32, 4);
     for (const Operation update : kUpdates) Add(update, f32, f32, 4);
     Add(Operation::kMomentum, f32, f32, 16);
@@ -77,6 +85,7 @@ const char* ToString(Operation operation) {
     case Operation::kSum: return "sum";
     case Operation::kSumToAll: return "sum-to-all";
     case Operation::kFold: return "fold";
+    case Operation::kSumFixed: return "sum-fixed";
     case Operation::kSgd: return "sgd";
     case Operation::kMomentum: return "momentum";
     case Operation::kAdam: return "adam";
@@ -110,6 +119,7 @@ std::vector<Case> AllCases(std::uint32_t threads) {
     for (const Place place : {Place::kL1, Place::kL2, Place::kMemory}) {
       Lister list(place, count, cases);
       list.AddSums();
+      list.AddFixedSums();
       list.AddUpdates();
       list.AddConversions();
     }
@@ -125,6 +135,7 @@ std::vector<Case> SmokeCases(std::uint32_t threads) {
   Lister cached(Place::kL2, 1, cases);
   for (const ElementType type : kTypes) cached.Add(Operation::kSum, type, type, 9);
   cached.Add(Operation::kFold, ElementType::kF16, ElementType::kF16, 2);
+  cached.AddFixedSums();
   cached.Add(Operation::kSumToAll, ElementType::kF32, ElementType::kF32, 3);
   cached.AddUpdates();
   cached.AddConversions();

@@ -16,6 +16,7 @@ enum class Operation : std::uint8_t {
   kSum,       // sums the ranks' inputs into one output, all in `type`
   kSumToAll,  // the same sum into one output per rank, in one pass
   kFold,      // adds halves to an f32 accumulator
+  kSumFixed,  // a sum in fixed point into an f32 accumulator (sum=fixed); compare it with kSum
   // A sum and an update of parameters in place. If inputs are narrower than parameters, there is
   // one more output: the parameters in the inputs' type.
   kSgd,

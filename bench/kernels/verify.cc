@@ -6,7 +6,9 @@
 #include <type_traits>
 
 #include "bench/kernels/workload.h"
+#include "common/aggregation/fixed_point.h"
 #include "common/base/check.h"
+#include "tests/support/fixed_sum_reference.h"
 #include "tests/support/simd_reference.h"
 
 namespace phub::bench {
@@ -125,6 +127,31 @@ std::string Workload::CompareElement(const Piece& piece, std::size_t offset) con
   return "";
 }
 
+// Compares the first block of each piece, and in large pieces some others.
+std::string Workload::CompareFixedSums() const {
+  constexpr std::size_t kBlock = aggregation::kFixedBlockDefault;
+  const std::size_t step = (1 + element_count_ / kComparedMax) * kBlock;
+  for (const Piece& piece : pieces_) {
+    for (std::size_t offset = 0; offset < piece.count; offset += step) {
+      const std::size_t size = std::min(kBlock, piece.count - offset);
+      std::vector<std::vector<float>> inputs;
+      for (const Array& array : arrays_) {
+        if (array.role != Role::kInput) continue;
+        std::vector<float>& values = inputs.emplace_back(size);
+        for (std::size_t i = 0; i < size; ++i) {
+          values[i] = reference::Load<float>(array.type, array.At(piece.input_begin), offset + i);
+        }
+      }
+      const std::vector<float> sum = oracle::SumInFixedPoint(inputs, kBlock);
+      const std::size_t begin = piece.begin + offset;
+      if (std::memcmp(sum.data(), arrays_.back().At(begin), size * sizeof(float)) != 0) {
+        return Difference("output in the block", begin);
+      }
+    }
+  }
+  return "";
+}
+
 template <class T>
 std::string Workload::Compare() const {
   for (const Piece& piece : pieces_) {
@@ -142,6 +169,7 @@ std::string Workload::Compare() const {
 std::string Workload::Verify(bool separate) {
   for (const Array& array : arrays_) Fill(array);
   separate ? RunSeparately() : Run();
+  if (case_.operation == Operation::kSumFixed) return CompareFixedSums();
   switch (numeric::AccumulationType(case_.wire)) {
     case ElementType::kF64: return Compare<double>();
     case ElementType::kI32: return Compare<std::int32_t>();

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "common/aggregation/fixed_point.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/base/units.h"
@@ -60,7 +61,8 @@ void Workload::ListArrays() {
     if (case_.wire != case_.type) arrays_.push_back({Role::kOutput, Access::kWrite, case_.wire});
     return;
   }
-  const bool widens = case_.operation == Operation::kFold;
+  const bool widens =
+      case_.operation == Operation::kFold || case_.operation == Operation::kSumFixed;
   const ElementType type = widens ? numeric::AccumulationType(case_.type) : case_.type;
   const std::uint32_t outputs = case_.operation == Operation::kSumToAll ? case_.ranks : 1;
   for (std::uint32_t i = 0; i < outputs; ++i) {
@@ -174,6 +176,9 @@ void Workload::RunPiece(const Piece& piece) {
   } else if (case_.operation == Operation::kFold) {
     simd::Fold(case_.wire, simd::Reduction::kSum, {nullptr, inputs}, piece.count,
                arrays_.back().At(piece.begin));
+  } else if (case_.operation == Operation::kSumFixed) {
+    simd::SumFixed(case_.wire, aggregation::kFixedBlockDefault, inputs, piece.count,
+                   arrays_.back().At(piece.begin));
   } else {
     simd::ApplyRound(round_, {nullptr, inputs}, piece.count, MemoryOf(piece));
   }

@@ -78,6 +78,7 @@ class Workload {
   void Fill(const Array& array);
   template <class T>
   std::string Compare() const;
+  std::string CompareFixedSums() const;
   template <class T>
   std::string CompareElement(const Piece& piece, std::size_t offset) const;
 
