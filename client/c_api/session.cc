@@ -58,6 +58,7 @@ Status ReadJobOptions(const phub_job_options* given, JobOptions& options) {
   for (const Status& status : {CheckChoice("on_loss", values.on_loss, PHUB_ON_LOSS_WAIT),
                                CheckChoice("screening", values.screening, PHUB_SCREENING_REJECT),
                                CheckChoice("apply", values.apply, PHUB_APPLY_ITERATION),
+                               CheckChoice("sum", values.sum, PHUB_SUM_FIXED),
                                CheckChoice("transport", values.transport, PHUB_TRANSPORT_VERBS)})
     if (!status.ok()) return status;
   options = {.job = values.job,
@@ -75,6 +76,8 @@ Status ReadJobOptions(const phub_job_options* given, JobOptions& options) {
              .transport = static_cast<TransportChoice>(values.transport),
              .plan = Text(values.plan),
              .join_timeout = milliseconds(values.join_timeout_ms),
+             .sum = static_cast<Sum>(values.sum),
+             .sum_block = values.sum_block,
              .leave_timeout = milliseconds(values.leave_timeout_ms)};
   return Status();
 }

@@ -111,6 +111,11 @@ std::string ApplyText(const v1::JobInfo& job) {
   return text;
 }
 
+std::string SumText(const v1::JobInfo& job) {
+  if (job.sum_block() == 0) return job.sum();
+  return fmt::format("{}, blocks of {}", job.sum(), job.sum_block());
+}
+
 // "report: 3 sums not finite (4 gradients); first: rank 2 (node5), key fc1, iteration 412"
 std::string ScreeningText(const v1::JobInfo& job) {
   if (job.nonfinite_sums() == 0) return job.screening();
@@ -165,6 +170,7 @@ std::string JobText(const v1::JobInfo& job, bool wide) {
                                           job.restart() ? ", restart" : "")});
   facts.Add({"screening", ScreeningText(job)});
   facts.Add({"apply", ApplyText(job)});
+  if (!job.sum().empty()) facts.Add({"sum", SumText(job)});
   if (job.has_exchange()) AddExchange(job.exchange(), facts);
   for (const v1::WorkerInfo& worker : job.workers()) {
     if (worker.state() == "lost") facts.Add({"waiting for", AwaitedText(worker)});

@@ -227,6 +227,8 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
   wanted.set_clip_norm(options.clip_norm);
   wanted.set_skip_nonfinite(options.skip_nonfinite);
   wanted.set_plan(options.plan);
+  wanted.set_sum(options.sum == Sum::kFixed ? v1::SUM_FIXED : v1::SUM_FLOAT);
+  wanted.set_sum_block(options.sum_block);
   request.set_host(HostName());
   request.set_pid(static_cast<std::uint32_t>(getpid()));
   request.set_dumps(true);
@@ -279,12 +281,18 @@ Status Joining::CheckJoined(const DaemonLink& link) const {
     return bad(fmt::format("chunks of {} bytes", chunk_bytes));
   if (joined.slots_per_lane() < 1 || joined.slots_per_lane() > kSlotsPerLaneMax)
     return bad(fmt::format("{} slots per lane", joined.slots_per_lane()));
-  if (settings_.options.apply == Apply::kIteration && joined.apply() != v1::APPLY_ITERATION)
+  const auto unsupported = [&](const char* option, const char* instead) {
     return Status(
         StatusCode::kFailedPrecondition,
-        fmt::format("daemon {} has version {}, which does not support apply=kIteration: upgrade "
-                    "it, or join job {} with apply=kChunk",
-                    link.endpoint.ToString(), joined.daemon_version(), settings_.options.job));
+        fmt::format("daemon {} has version {}, which does not support {}: upgrade it, or join job "
+                    "{} with {}",
+                    link.endpoint.ToString(), joined.daemon_version(), option,
+                    settings_.options.job, instead));
+  };
+  if (settings_.options.apply == Apply::kIteration && joined.apply() != v1::APPLY_ITERATION)
+    return unsupported("apply=kIteration", "apply=kChunk");
+  if (settings_.options.sum == Sum::kFixed && joined.sum() != v1::SUM_FIXED)
+    return unsupported("sum=kFixed", "sum=kFloat");
   if (joined.liveness_timeout_ns() <= 0) return bad("no liveness timeout");
   if (joined.cores().empty()) return bad("no core loops");
   if (joined.cores_size() > static_cast<int>(kLanesMax))

@@ -83,6 +83,12 @@ Status CheckJobOptions(const JobOptions& options) {
         fmt::format("clip_norm and skip_nonfinite need apply=kIteration (job {}): kChunk "
                     "applies a chunk before the other chunks are summed",
                     options.job));
+  if (options.sum > Sum::kFixed)
+    return Invalid(fmt::format("sum {} is not a valid value (job {})",
+                               static_cast<int>(options.sum), options.job));
+  if (options.sum == Sum::kFloat && options.sum_block != 0)
+    return Invalid(fmt::format("sum_block is {}, but only sum=kFixed has blocks (job {})",
+                               options.sum_block, options.job));
   return Status();
 }
 

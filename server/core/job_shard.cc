@@ -46,6 +46,20 @@ ChunkSizes SizesOf(std::uint32_t element_count, ElementType type, ElementType pa
   return sizes;
 }
 
+// Whether rounds of the key are summed in fixed point. Control refuses keys with sums that cannot
+// be; integers have the same sums anyway, and other movements have none.
+bool SumsInFixedPoint(const ShardConfig& config, const KeyShardSpec& key) {
+  return config.sum_block != 0 && numeric::IsFloating(key.type) && !MovesBytes(key.movement);
+}
+
+// The memory of Chunk::copies.
+std::size_t CopyBytes(const ShardConfig& config, const KeyShardSpec& key,
+                      std::uint32_t element_count) {
+  if (!SumsInFixedPoint(config, key)) return 0;
+  const std::size_t one = std::size_t{element_count} * numeric::ElementBytes(key.gradient_type);
+  return AlignUp((config.world_size - 1) * one, kAlignment);
+}
+
 // The size of each memory region of a batch of keys.
 struct BatchSizes {
   std::size_t master_bytes = 0;
@@ -59,7 +73,7 @@ BatchSizes SizesOf(const ShardConfig& config, std::span<const KeyShardSpec> keys
   for (const KeyShardSpec& key : keys) {
     for (const KeyShardSpec::ChunkSpec& chunk : key.chunks) {
       const ChunkSizes one = SizesOf(chunk.element_count, key.type, key.parameter_type);
-      sizes.accumulator_bytes += one.accumulator;
+      sizes.accumulator_bytes += one.accumulator + CopyBytes(config, key, chunk.element_count);
       ++sizes.chunk_count;
       if (IsAggregator(config)) continue;
       sizes.master_bytes += one.masters;
@@ -99,7 +113,7 @@ void InitializeLane(Lane& lane, const ShardConfig& config, std::uint64_t* bits, 
   lane.credits_waiting.reserve(config.slots_per_lane);
 }
 
-void InitializeKey(ShardKey& key, const KeyShardSpec& spec) {
+void InitializeKey(ShardKey& key, const KeyShardSpec& spec, const ShardConfig& config) {
   key.key = spec.key;
   key.reduction = spec.reduction;
   key.optimizer = spec.optimizer;
@@ -108,6 +122,7 @@ void InitializeKey(ShardKey& key, const KeyShardSpec& spec) {
   key.type = spec.type;
   key.gradient_type = spec.gradient_type;
   key.parameter_type = spec.parameter_type;
+  key.sum_block = SumsInFixedPoint(config, spec) ? config.sum_block : 0;
   key.first_values = spec.hyper_parameters;
   key.hyper_parameters[1 % kHyperVersionsPerKey] = {HyperVersion{1}, Rank{0},
                                                     spec.hyper_parameters};
@@ -208,7 +223,7 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
   std::size_t number = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const KeyShardSpec& spec = keys[i];
-    InitializeKey(batch->keys[i], spec);
+    InitializeKey(batch->keys[i], spec, config);
     for (const KeyShardSpec::ChunkSpec& piece : spec.chunks) {
       PHUB_CHECK(piece.element_count > 0 &&
                      std::uint64_t{piece.element_count} * numeric::ElementBytes(spec.type) <=
@@ -228,6 +243,7 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
         chunk.parameters[v] = base + offset;
       }
       chunk.accumulator = accumulators.Take(one.accumulator);
+      chunk.copies = accumulators.Take(CopyBytes(config, spec, piece.element_count));
       if (!IsAggregator(config)) chunk.masters = masters.Take(one.masters);
       const std::size_t state_count = IsAggregator(config) ? 0 : simd::StateCount(spec.optimizer);
       for (std::size_t s = 0; s < state_count; ++s) {

@@ -72,7 +72,10 @@ struct ShardConfig {
   Screening screening = Screening::kReport;
   // Rounds are summed, and applied once the workers have decided (rounds/whole_iteration.h).
   bool apply_iteration = false;
-  bool norms = false;        // apply_iteration: send the norm of each sum to the workers
+  bool norms = false;  // apply_iteration: send the norm of each sum to the workers
+  // sum=fixed: gradients of floating-point types are summed in fixed point, in blocks of that many
+  // elements (common/aggregation/fixed_point.h). 0: sum=float. Excludes jobs that span racks.
+  std::uint32_t sum_block = 0;
   std::uint32_t tenant = 0;  // the same number for all jobs of a tenant
   TenantShare share = {};    // the tenant's share when the job is added
 
@@ -119,6 +122,7 @@ struct ShardKey {
   ElementType type = ElementType::kF32;
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
+  std::uint32_t sum_block = 0;           // its rounds are summed in fixed point; see ShardConfig
   wire::HyperParameters first_values{};  // version 1
   // Version v is at v % kHyperVersionsPerKey.
   HyperParameterSet hyper_parameters[kHyperVersionsPerKey];
@@ -144,6 +148,9 @@ struct Chunk {
   std::array<std::byte*, 2> parameters{};
   std::byte* masters = nullptr;      // in key->type, if that differs; one version
   std::byte* accumulator = nullptr;  // the fold of ranks [0, folded_count), in accumulation type
+  // With key->sum_block, instead: copies of their gradients, since the scale of a sum in fixed
+  // point depends on all ranks. There is room for all ranks but the last.
+  std::byte* copies = nullptr;
   std::array<std::byte*, simd::kStatesMax> state{};  // optimizer state, or null
   Iteration applied{};
   std::uint64_t reductions = 0;  // applied rounds that were reductions
@@ -185,6 +192,10 @@ struct Chunk {
   std::byte* NextParameters() const { return parameters[(applied.value + 1) % 2]; }
   std::uint32_t Bytes(ElementType type) const {
     return element_count * numeric::ElementBytes(type);
+  }
+  // The copy of a rank's gradient. REQUIRES: key->sum_block is not 0.
+  std::byte* CopyOf(Rank rank) const {
+    return copies + std::size_t{rank.value} * Bytes(key->gradient_type);
   }
   std::uint32_t reply_bytes() const { return Bytes(key->parameter_type); }
   // Whether checkpoints of this rack contain the chunk.
@@ -265,7 +276,7 @@ struct ShardIteration {
 };
 
 // How the rounds of a job become versions (rounds/round_stages.h).
-enum class RoundPolicy : std::uint8_t { kPlain, kWholeIteration, kAcrossRacks };
+enum class RoundPolicy : std::uint8_t { kPlain, kFixedSums, kWholeIteration, kAcrossRacks };
 
 struct JobShard {
   ShardConfig config;

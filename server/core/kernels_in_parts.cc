@@ -1,7 +1,10 @@
 #include "server/core/kernels_in_parts.h"
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 
+#include "common/base/check.h"
 #include "common/base/ids.h"
 #include "server/core/on_core_loop.h"
 
@@ -35,6 +38,54 @@ class TermsFrom {
   simd::Terms terms_;
 };
 
+// The memory of a round from an element on.
+class MemoryFrom {
+ public:
+  MemoryFrom(const simd::RoundMemory& memory, const simd::Round& round, std::size_t first)
+      : memory_(memory) {
+    memory_.parameters = At(memory.parameters, round.type, first);
+    memory_.next_parameters = At(memory.next_parameters, round.type, first);
+    for (std::byte*& state : memory_.state) state = At(state, AccumulationType(round.type), first);
+    for (std::size_t i = 0; i < memory.replies.size(); ++i) {
+      replies_[i] = At(memory.replies[i], round.reply, first);
+    }
+    memory_.replies = {replies_.data(), memory.replies.size()};
+  }
+  MemoryFrom(const MemoryFrom&) = delete;
+  MemoryFrom& operator=(const MemoryFrom&) = delete;
+  const simd::RoundMemory& memory() const { return memory_; }
+
+ private:
+  std::array<std::byte*, kRanksMax + 1> replies_;
+  simd::RoundMemory memory_;
+};
+
+// Elements that are summed in fixed point before they are applied: they fit into an L1 cache.
+constexpr std::size_t kSummedMax = 4096;
+
+// A multiple of `block` up to kSummedMax, preferably one that keeps arrays aligned to cache lines.
+std::size_t SummedAtOnce(std::size_t block) {
+  constexpr std::size_t kLine = 64 / sizeof(float);
+  const std::size_t unit = std::lcm(block, kLine);
+  return unit <= kSummedMax ? kSummedMax / unit * unit : kSummedMax / block * block;
+}
+
+// Calls part(first, size, gradients from `first` on) for consecutive parts. Notes the work.
+template <typename Part>
+void ForEachSummed(LongWork* work, simd::ElementType wire, std::size_t block,
+                   std::span<const std::byte* const> gradients, std::size_t count, Part&& part) {
+  PHUB_CHECK(block > 0 && block <= kSummedMax, "block={}", block);
+  const std::size_t step = SummedAtOnce(block);
+  for (std::size_t first = 0; first < count; first += step) {
+    const std::size_t size = std::min(step, count - first);
+    const TermsFrom from({nullptr, gradients}, wire, AccumulationType(wire), first);
+    part(first, size, from.terms().inputs);
+    // The gradients are read twice. The end of a whole round is noted anyway.
+    if (work == nullptr || first + size >= count) continue;
+    work->Note(2 * size * ElementBytes(wire) * gradients.size());
+  }
+}
+
 }  // namespace
 
 bool FoldInParts(LongWork* work, simd::ElementType wire, simd::Reduction reduction,
@@ -63,7 +114,6 @@ bool ApplyInParts(LongWork* work, const simd::Round& round, const simd::Terms& t
   const std::uint64_t bytes = terms.inputs.size() * ElementBytes(round.wire) +
                               memory.replies.size() * ElementBytes(round.reply) +
                               (3 + simd::kStatesMax) * ElementBytes(accumulation);
-  std::array<std::byte*, kRanksMax + 1> replies;
   bool non_finite = false;
   InParts(work, count, bytes, [&](std::size_t first, std::size_t size) {
     if (size == count) {
@@ -71,16 +121,37 @@ bool ApplyInParts(LongWork* work, const simd::Round& round, const simd::Terms& t
       return;
     }
     const TermsFrom from(terms, round.wire, accumulation, first);
-    simd::RoundMemory part = memory;
-    part.parameters = At(memory.parameters, round.type, first);
-    part.next_parameters = At(memory.next_parameters, round.type, first);
-    for (std::byte*& state : part.state) state = At(state, accumulation, first);
-    for (std::size_t i = 0; i < memory.replies.size(); ++i) {
-      replies[i] = At(memory.replies[i], round.reply, first);
-    }
-    part.replies = {replies.data(), memory.replies.size()};
-    non_finite |= simd::ApplyRound(round, from.terms(), size, part);
+    const MemoryFrom part(memory, round, first);
+    non_finite |= simd::ApplyRound(round, from.terms(), size, part.memory());
   });
+  return non_finite;
+}
+
+bool SumFixedInParts(LongWork* work, simd::ElementType wire, std::uint32_t block,
+                     std::span<const std::byte* const> gradients, std::size_t count,
+                     std::byte* sum) {
+  PHUB_ON_CORE_LOOP();
+  bool non_finite = false;
+  ForEachSummed(work, wire, block, gradients, count,
+                [&](std::size_t first, std::size_t size, std::span<const std::byte* const> part) {
+                  std::byte* const to = At(sum, simd::ElementType::kF32, first);
+                  non_finite |= simd::SumFixed(wire, block, part, size, to);
+                });
+  return non_finite;
+}
+
+bool ApplyFixedInParts(LongWork* work, const simd::Round& round, std::uint32_t block,
+                       std::span<const std::byte* const> gradients, std::size_t count,
+                       const simd::RoundMemory& memory) {
+  PHUB_ON_CORE_LOOP();
+  alignas(64) std::array<std::byte, kSummedMax * sizeof(float)> sum;
+  bool non_finite = false;
+  ForEachSummed(work, round.wire, block, gradients, count,
+                [&](std::size_t first, std::size_t size, std::span<const std::byte* const> part) {
+                  non_finite |= simd::SumFixed(round.wire, block, part, size, sum.data());
+                  const MemoryFrom from(memory, round, first);
+                  simd::ApplyRound(round, {sum.data(), {}}, size, from.memory());
+                });
   return non_finite;
 }
 

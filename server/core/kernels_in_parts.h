@@ -6,16 +6,26 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "common/simd/kernels.h"
 #include "server/core/long_work.h"
 
 namespace phub::server {
 
-// See simd::Fold and simd::ApplyRound.
+// See simd::Fold, simd::SumFixed and simd::ApplyRound.
 bool FoldInParts(LongWork* work, simd::ElementType wire, simd::Reduction reduction,
                  const simd::Terms& terms, std::size_t count, std::byte* accumulator);
 bool ApplyInParts(LongWork* work, const simd::Round& round, const simd::Terms& terms,
                   std::size_t count, const simd::RoundMemory& memory);
+bool SumFixedInParts(LongWork* work, simd::ElementType wire, std::uint32_t block,
+                     std::span<const std::byte* const> gradients, std::size_t count,
+                     std::byte* sum);
+// Both at once: sums the gradients in fixed point, a few blocks at a time, so that the sums stay in
+// the caches until they are applied. True if the sum is not finite.
+bool ApplyFixedInParts(LongWork* work, const simd::Round& round, std::uint32_t block,
+                       std::span<const std::byte* const> gradients, std::size_t count,
+                       const simd::RoundMemory& memory);
 
 }  // namespace phub::server

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <string>
 #include <thread>
 #include <vector>
@@ -172,6 +173,26 @@ TEST_F(CApi, IterationsAreSkippedOnRequest) {
   ASSERT_EQ(phub_job_last_iteration(job.get(), &outcome, error_.Out()), PHUB_OK);
   EXPECT_EQ(outcome.skipped, 1u);
   EXPECT_EQ(outcome.last_skipped, 1);
+}
+
+TEST_F(CApi, SumsInFixedPointAreAnOption) {
+  phub_job_options options = OptionsOf("fixed", 0, 1);
+  options.sum = PHUB_SUM_FIXED;
+  options.sum_block = 64;
+  const JobPointer job = JoinAs(session_.get(), options);
+  ASSERT_NE(job, nullptr);
+  const KeyPointer key = AddKey(job.get(), "w", nullptr, 100);
+  EXPECT_EQ(phub_handle_wait(Push(key.get(), 1.0f).get(), kPatience, error_.Out()), PHUB_OK);
+  options.job = "other";
+  options.sum = 2;
+  phub_job* none = nullptr;
+  EXPECT_EQ(phub_session_join(session_.get(), &options, &none, error_.Out()),
+            PHUB_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message(), HasSubstr("sum is 2; it must be 0 to 1"));
+  // Expect: a program that was built before the option existed gets sums of floats.
+  options.struct_size = offsetof(phub_job_options, sum);
+  const JobPointer old = JoinAs(session_.get(), options);
+  EXPECT_NE(old, nullptr) << error_.message();
 }
 
 TEST_F(CApi, AQueueReportsEachRoundWhenItCompletes) {

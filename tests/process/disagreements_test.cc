@@ -93,6 +93,10 @@ TEST_F(Disagreements, AboutOptionsShowBothValues) {
       {whole,
        with(whole, [](JobOptions& o) { o.skip_nonfinite = true; }),
        {"skip_nonfinite=true", "skip_nonfinite=false"}},
+      {{}, {.sum = Sum::kFixed}, {"sum fixed", "created it with float"}},
+      {{.sum = Sum::kFixed},
+       {.sum = Sum::kFixed, .sum_block = 64},
+       {"sum_block 64", "created it with 350"}},
   };
   for (const Case& each : cases) {
     SCOPED_TRACE(each.values[0]);

@@ -96,11 +96,28 @@ Optimizer DrawChange(SeededRandom& random, const Optimizer& before) {
   return after;
 }
 
+// A type that a job with sum=fixed may have.
+ElementType SummedFixed(ElementType type) {
+  switch (type) {
+    case ElementType::kF64: return f32;
+    case ElementType::kI64:
+    case ElementType::kU8: return ElementType::kI32;
+    default: return type;
+  }
+}
+
+// Takes a copy of the generator, so that the seed's other decisions do not change.
+void DrawSum(SeededRandom random, RandomJob& job) {
+  constexpr std::array<std::uint32_t, 5> kBlocks = {16, 24, 37, 64, 350};
+  if (random.Chance(1, 4)) job.sum_block = kBlocks[random.Below(kBlocks.size())];
+}
+
 RandomKey DrawKey(SeededRandom& random, const RandomJob& job, std::size_t index) {
   RandomKey key;
   key.name = fmt::format("key{}", index);
   key.type = static_cast<ElementType>(1 + random.Below(7));
   if (random.Chance(1, 3)) key.type = f32;
+  if (job.sum_block != 0) key.type = SummedFixed(key.type);
   key.gradient_type = key.parameter_type = key.type;
   if (key.type == f32) {
     const std::array<ElementType, 3> wires = {f32, f16, bf16};
@@ -114,6 +131,8 @@ RandomKey DrawKey(SeededRandom& random, const RandomJob& job, std::size_t index)
   const std::array<Operation, 5> operations = {Operation::kSum, Operation::kMin, Operation::kMax,
                                                Operation::kProduct, Operation::kMean};
   key.operation = operations[random.Below(floating ? 5 : 4)];
+  const bool sums = key.operation == Operation::kSum || key.operation == Operation::kMean;
+  if (job.sum_block != 0 && !sums) key.operation = Operation::kSum;
   Optimizer now = DrawOptimizer(random, optimizer);
   for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
     RandomRound round;
@@ -205,6 +224,7 @@ RandomJob DrawJob(std::uint64_t seed) {
     job.clip_norm = Draw(random, {0.0, 0.5, 7.0, 40.0, 1e300});
     job.skip_nonfinite = random.Chance(2, 3);
   }
+  DrawSum(random, job);
   const std::uint64_t key_count = 1 + random.Below(6);
   std::uint32_t batch = 0;
   for (std::size_t i = 0; i < key_count; ++i) {
@@ -227,10 +247,10 @@ bool IsIn(const RandomJob& job, RandomTrouble::Kind kind, std::size_t key, std::
 std::string Describe(const RandomJob& job) {
   std::string text = fmt::format(
       "job={} ranks={} racks={} plan={} daemons={} chunk_bytes={} slots={} restart={} "
-      "apply_iteration={} clip_norm={} skip_nonfinite={} iterations={} keys=[",
+      "apply_iteration={} clip_norm={} skip_nonfinite={} sum_block={} iterations={} keys=[",
       job.name, job.world_size, job.racks, job.plan, job.daemons, job.chunk_bytes,
       job.slots_per_lane, job.restart, job.apply_iteration, job.clip_norm, job.skip_nonfinite,
-      job.iterations);
+      job.sum_block, job.iterations);
   for (const RandomKey& key : job.keys) {
     std::string rounds;
     for (const RandomRound& round : key.rounds) rounds += round.assigns ? 'a' : 'r';

@@ -63,6 +63,7 @@ struct RandomJob {
   bool apply_iteration = false;  // if true, all keys have the same operation in a round
   double clip_norm = 0.0;
   bool skip_nonfinite = false;
+  std::uint32_t sum_block = 0;          // sum=fixed: elements of a block; 0: sum=float
   std::vector<RandomTrouble> troubles;  // by iteration - 1, with apply_iteration
   std::vector<std::uint64_t> skipped;   // by iteration: the number of skipped iterations so far
   // For jobs that span racks: each rack has the same number of ranks.

@@ -6,6 +6,7 @@
 
 #include "common/base/element_type.h"
 #include "tests/process/random_job.h"
+#include "tests/support/fixed_sum_reference.h"
 #include "tests/support/simd_reference.h"
 
 namespace phub::process {
@@ -111,6 +112,9 @@ class SerialKeyOf final : public SerialKey {
                     ? SumOf(SumAt(i), inputs, i)
                     : reference::Folded<T>(Internal(key_.gradient_type), reduction, inputs, i);
     }
+    if constexpr (std::is_same_v<T, float>) {
+      if (job_.sum_block != 0) SumInFixedPoint(inputs);
+    }
   }
 
   bool SumIsFinite() const override {
@@ -165,6 +169,22 @@ class SerialKeyOf final : public SerialKey {
   }
 
  private:
+  void SumInFixedPoint(const std::vector<const std::byte*>& inputs) {
+    std::vector<std::vector<float>> gradients;
+    for (const std::byte* const input : inputs) {
+      std::vector<float>& values = gradients.emplace_back(count_);
+      for (std::size_t i = 0; i < count_; ++i) {
+        values[i] = reference::Load<float>(Internal(key_.gradient_type), input, i);
+      }
+    }
+    const std::size_t chunk = job_.chunk_bytes / SizeOf(key_.type);
+    std::vector<std::size_t> sizes;
+    for (std::size_t begin = 0; begin < count_; begin += chunk) {
+      sizes.push_back(std::min(chunk, count_ - begin));
+    }
+    sum_ = oracle::SumInFixedPoint(gradients, job_.sum_block, sizes);
+  }
+
   std::vector<T> Gradient() const {
     std::vector<T> gradient = sum_;
     if (key_.operation != Operation::kMean) return gradient;

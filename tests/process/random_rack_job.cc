@@ -49,6 +49,7 @@ RandomJob DrawRackJob(std::uint64_t seed, const plan::Topology& topology,
   job.apply_iteration = false;
   job.clip_norm = 0.0;
   job.skip_nonfinite = false;
+  job.sum_block = 0;
   job.troubles.clear();
   job.daemons = daemons;
   job.world_size = racks * (1 + static_cast<std::uint32_t>(seed % 3));

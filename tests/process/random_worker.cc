@@ -40,7 +40,9 @@ class Worker {
          .transport = random_.Chance(1, 3) ? TransportChoice::kTcp : TransportChoice::kAuto,
          .plan = job_.plan,
          // If a rank fails, the others end as well, and the test says why.
-         .join_timeout = std::chrono::seconds(60)});
+         .join_timeout = std::chrono::seconds(60),
+         .sum = job_.sum_block != 0 ? Sum::kFixed : Sum::kFloat,
+         .sum_block = job_.sum_block});
     if (!job.ok()) return Wrong("join", job.status());
     if (Status status = AddKeys(*job); !status.ok()) return Wrong("add keys", status);
     own_.resize(keys_.size());

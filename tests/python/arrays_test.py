@@ -71,6 +71,21 @@ class Training(DaemonTest):
 
         on_ranks(2, rank)
 
+    def test_sums_in_fixed_point(self) -> None:
+        def rank(number: int) -> None:
+            with self.join(number, 2, sum="fixed", sum_block=16) as job:
+                key = job.add_key("k", 32)
+                key.gradients[:] = 2.0**-40  # too small next to 1 in the first block
+                key.gradients[0] = 1
+                key.push_pull().wait(PATIENCE_S)
+                expected = np.array([2] + 15 * [0] + 16 * [2.0**-39], np.float32)
+                np.testing.assert_array_equal(key.parameters, expected)
+                with self.assertRaises(phub.InvalidArgument) as raised:
+                    job.add_key("wide", 3, "float64")
+                self.assertIn("sum=fixed", str(raised.exception))
+
+        on_ranks(2, rank)
+
     def test_ranks_gather_parts_and_receive_parts_of_sums(self) -> None:
         def rank(number: int) -> None:
             with self.join(number, 2) as job:
@@ -266,6 +281,8 @@ class Errors(DaemonTest):
                 (lambda: job.add_key("", 3), "name"),
                 (lambda: self.join(rank=2), "rank"),
                 (lambda: self.join(transport="pigeon"), "pigeon"),
+                (lambda: self.join(sum="exact"), "exact"),
+                (lambda: self.join(sum_block=64), "sum_block is 64"),
                 (lambda: phub.connect("nowhere"), "nowhere"),
             ):
                 with self.assertRaises(phub.InvalidArgument) as raised:

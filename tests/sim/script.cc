@@ -270,6 +270,7 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
   DrawSlots(random, job);
   DrawPolicy(random, job);
   DrawApply(random, job);
+  DrawSum(random, job);
   DrawTraining(random, job);
   DrawRemovals(random, job);
   ComputeExpected(job);
@@ -296,13 +297,12 @@ JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,
 std::string Describe(const JobScript& job) {
   std::string text = fmt::format(
       "job={} fate={} culprit={}@{} ranks={} racks={} plan={} chunk_bytes={} slots={} wait={} "
-      "restart={} crashes={} "
-      "lockstep={} apply_iteration={} clip_norm={} skip_nonfinite={} iterations={} "
-      "removals={} keys=[",
+      "restart={} crashes={} lockstep={} apply_iteration={} clip_norm={} skip_nonfinite={} "
+      "sum_block={} iterations={} removals={} keys=[",
       job.name, ToString(job.fate), job.culprit, job.culprit_iteration, job.world_size, job.racks,
       job.plan, job.chunk_bytes, job.slots_per_lane, job.wait_policy, job.restart, job.crashes,
-      job.lockstep, job.apply_iteration, job.clip_norm, job.skip_nonfinite, job.iterations,
-      job.removals);
+      job.lockstep, job.apply_iteration, job.clip_norm, job.skip_nonfinite, job.sum_block,
+      job.iterations, job.removals);
   for (const KeyScript& key : job.keys) {
     text += fmt::format("{}:{} {} {} {}{} ", key.name, key.element_count, ToString(key.movement),
                         key.gradients == GradientKind::kLanes ? "lanes" : "hash",

@@ -94,6 +94,7 @@ struct JobScript {
   bool apply_iteration = false;  // if true, keys of iterations have the same operation in a round
   double clip_norm = 0.0;
   bool skip_nonfinite = false;
+  std::uint32_t sum_block = 0;          // sum=fixed: elements of a block; 0: sum=float
   std::vector<TroubleScript> troubles;  // by iteration - 1, with apply_iteration
   bool lockstep = false;                // all keys of t before any key of t+1
   std::uint32_t cancel_chance = 0;      // per million pushes: try to cancel the push at once
@@ -120,6 +121,10 @@ struct JobScript {
 
 // Draws a job; `fate` decides whether and how it fails.
 JobScript DrawJob(SeededRandom& random, std::string name, Fate fate);
+
+// Draws JobScript::sum_block. Takes a copy of the generator, so that the seed's other decisions do
+// not change.
+void DrawSum(SeededRandom random, JobScript& job);
 
 // Draws JobScript::removals. Takes a copy of the generator, so that the seed's other decisions do
 // not change. REQUIRES: everything else is drawn.
@@ -154,6 +159,9 @@ std::string Describe(const JobScript& job);
 // elements of the key; only those that it pushes are used.
 std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint64_t iteration,
                               std::uint32_t rank, const std::vector<float>& parameters);
+// The sum of a key's gradients in a job with sum=fixed (script_sum.cc).
+std::vector<float> SumInFixedPoint(const JobScript& job, const KeyScript& key,
+                                   const std::vector<std::vector<float>>& gradients);
 // The values that the root of a broadcast sends.
 std::vector<float> BroadcastOf(const JobScript& job, std::uint32_t key, std::uint64_t iteration);
 

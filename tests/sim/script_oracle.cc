@@ -78,6 +78,7 @@ std::vector<float> SumSerially(const JobScript& job, std::uint32_t key_index,
                             : oracle::Fold<float>(job.sums[key_index][i / in_chunk], of_rack,
                                                   [](float a, float b) { return a + b; });
   }
+  if (job.sum_block != 0) sum = SumInFixedPoint(job, key, terms);
   if (!key.mean) return sum;
   for (float& value : sum) value = value / static_cast<float>(job.world_size);
   return sum;

@@ -60,6 +60,8 @@ v1::JoinRequest SimWorker::JoinRequestTo(const Link& link) const {
   options.set_clip_norm(script_.clip_norm);
   options.set_skip_nonfinite(script_.skip_nonfinite);
   options.set_plan(script_.plan);
+  if (script_.sum_block != 0) options.set_sum(v1::SUM_FIXED);
+  options.set_sum_block(script_.sum_block);
   request.set_host(fmt::format("node{}", node_));
   request.set_pid(1000 + node_);
   request.set_dumps(random_.Chance(7, 8));

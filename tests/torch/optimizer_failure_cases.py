@@ -292,7 +292,11 @@ def case_ranks_that_wrap_different_optimizers(rank: int, size: int) -> None:
     def options() -> None:
         wrapped(model, adam, clip_norm=1.0 if first else 2.0)
 
+    def sums() -> None:
+        wrapped(model, adam, sum="float" if first else "fixed")
+
     for words, make in (
+        (["sum", "float", "fixed"], sums),
         (["weight", "36000", "36004"], shapes),
         (["adam", "sgd"], kinds),
         (["learning_rate", "0.1", "0.2"], rates),

@@ -286,3 +286,16 @@ def case_other_types(rank: int, size: int) -> None:
         wide = torch.nn.Linear(2, 2).double()
         words = ["parameter weight is float64", f"{option}=float16", "float32"]
         fails(NotServed, words, lambda: wrapped(wide, adam, **{option: torch.float16}))
+
+
+def case_sums_in_fixed_point(rank: int, size: int) -> None:
+    """One parameter is one block: values far below its greatest one vanish."""
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(20))])
+    optimizer = wrapped(model, lambda p: torch.optim.SGD(p, 1.0), op="sum", sum="fixed")
+    gradient = torch.full((20,), 2.0**-40)
+    gradient[3] = 1
+    (model[0] * gradient).sum().backward()
+    optimizer.step()
+    expected = torch.zeros(20)
+    expected[3] = -float(size)
+    assert torch.equal(model[0].detach(), expected), model[0]

@@ -41,6 +41,14 @@ enum class Apply : std::uint8_t {
                    // added between iterations only.
 };
 
+// How gradients of floating-point types are summed.
+enum class Sum : std::uint8_t {
+  kFloat = 0,  // as floating-point numbers, in rank order
+  kFixed = 1,  // in fixed point: integers of 32 bits that share an exponent per block. The bits do
+               // not depend on the order of addition. Meant for sums in the network, but this
+               // version sums in the daemon. For f32, f16, bf16 and i32, sum and mean.
+};
+
 struct JobOptions {
   std::string job = {};  // name of the job: 1 to 255 bytes of printable UTF-8
   std::uint32_t rank = 0;
@@ -79,6 +87,14 @@ struct JobOptions {
   // job ends with an error that names them. 0: no limit; a rank that waits logs a warning with the
   // missing ranks after 5 s and then every 30 s. Same on every rank.
   std::chrono::milliseconds join_timeout{0};
+  // Same on every rank. kFixed excludes `plan`, more than 254 ranks, and tenants that require
+  // encryption. The error of a sum of n values below 2^e is at most n * n * 2^(e-32), besides the
+  // rounding of the result. A NaN or an infinity makes its block NaN. The daemon reserves memory
+  // for a copy of every rank's gradients but one; it is used only if ranks drift apart by more than
+  // staging_bytes.
+  Sum sum = Sum::kFloat;
+  std::uint32_t sum_block =
+      0;  // kFixed: elements of a block, 16 to 848. 0: 350. Same on every rank
   // How long Leave() and the destructor wait for rounds in flight.
   std::chrono::milliseconds leave_timeout{5'000};
 };

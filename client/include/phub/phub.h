@@ -149,6 +149,7 @@ enum {
   PHUB_TRANSPORT_VERBS = 3
 };
 enum { PHUB_APPLY_CHUNK = 0, PHUB_APPLY_ITERATION = 1 };
+enum { PHUB_SUM_FLOAT = 0, PHUB_SUM_FIXED = 1 };
 
 /* phub/job_options.h explains each field. */
 typedef struct phub_job_options {
@@ -169,6 +170,8 @@ typedef struct phub_job_options {
   int64_t leave_timeout_ms; /* default: 5000 */
   const char* plan;         /* NULL or "": this rack only */
   int64_t join_timeout_ms;  /* 0: ranks may join at any time */
+  int32_t sum;              /* PHUB_SUM_* */
+  uint32_t sum_block;       /* PHUB_SUM_FIXED: elements of a block; 0: 350 */
 } phub_job_options;
 PHUB_API void phub_job_options_init(phub_job_options* options, size_t struct_size);
 

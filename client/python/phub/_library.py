@@ -46,6 +46,8 @@ class JobOptions(ctypes.Structure):
         ("leave_timeout_ms", ctypes.c_int64),
         ("plan", ctypes.c_char_p),
         ("join_timeout_ms", ctypes.c_int64),
+        ("sum", ctypes.c_int32),
+        ("sum_block", ctypes.c_uint32),
     ]
 
 

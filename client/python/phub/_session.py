@@ -19,6 +19,7 @@ _ON_LOSS = {"fail": 0, "wait": 1}
 _SCREENING = {"off": 0, "report": 1, "reject": 2}
 _APPLY = {"chunk": 0, "iteration": 1}
 _TRANSPORTS = {"auto": 0, "tcp": 1, "shm": 2, "verbs": 3}
+_SUMS = {"float": 0, "fixed": 1}
 
 _jobs: "weakref.WeakSet[Job]" = weakref.WeakSet()
 
@@ -91,6 +92,8 @@ class Session:
         transport: str = "auto",
         plan: str = "",
         join_timeout: float = 0.0,
+        sum: str = "float",
+        sum_block: int = 0,
         leave_timeout: float = 5.0,
     ) -> Job:
         """Joins a job; the first rank creates it. Does not wait for other ranks.
@@ -99,8 +102,8 @@ class Session:
         that names them.
 
         on_loss: "fail" or "wait"; screening: "off", "report" or "reject"; apply: "chunk" or
-        "iteration"; transport: "auto", "tcp", "shm" or "verbs". Timeouts are in seconds. The header
-        phub/job_options.h explains each option.
+        "iteration"; transport: "auto", "tcp", "shm" or "verbs"; sum: "float" or "fixed". Timeouts
+        are in seconds. The header phub/job_options.h explains each option.
         """
         if rank < 0 or world_size < 1:
             raise InvalidArgument(f"rank is {rank} and world_size is {world_size} (job {job})")
@@ -121,6 +124,8 @@ class Session:
         options.transport = _choice("transport", transport, _TRANSPORTS)
         options.plan = _text(plan)
         options.join_timeout_ms = _milliseconds(join_timeout)
+        options.sum = _choice("sum", sum, _SUMS)
+        options.sum_block = sum_block
         options.leave_timeout_ms = _milliseconds(leave_timeout)
 
         def call() -> int:

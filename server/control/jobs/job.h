@@ -59,6 +59,7 @@ struct JobSettings {
   bool apply_iteration = false;
   double clip_norm = 0.0;  // apply_iteration; 0: gradients are not clipped
   bool skip_nonfinite = false;
+  std::uint32_t sum_block = 0;              // sum=fixed: elements of a block; 0: sum=float
   std::vector<std::uint32_t> daemon_cores;  // core loops of each daemon of the rack
   // Only for jobs that span racks, otherwise empty and 0. In such a job world_size counts the ranks
   // of this rack, and control numbers them from 0.

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "common/base/printable.h"
+#include "server/control/jobs/sum_options.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -227,6 +228,9 @@ absl::StatusOr<JobSettings> Read(const v1::JoinRequest& request, const ControlOp
   if (absl::Status status = ReadApplyOptions(request.job(), options, settings); !status.ok()) {
     return status;
   }
+  if (absl::Status status = ReadSumOptions(request.job(), options, settings); !status.ok()) {
+    return status;
+  }
   return settings;
 }
 
@@ -331,7 +335,7 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
     return fmt::format("skip_nonfinite={}, but {} created it with skip_nonfinite={}",
                        theirs.skip_nonfinite, creator, ours.skip_nonfinite);
   }
-  return {};
+  return DifferenceInSums(theirs, ours, creator);
 }
 
 ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation) {
@@ -350,6 +354,7 @@ ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation
   config.screening = settings.screening;
   config.apply_iteration = settings.apply_iteration;
   config.norms = settings.clip_norm > 0.0;
+  config.sum_block = settings.sum_block;
   return config;
 }
 

@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/optimizer/message_fields.h"
 #include "common/optimizer/optimizer_table.h"
+#include "server/control/jobs/sum_options.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -228,6 +229,9 @@ absl::Status CheckKey(const KeyBuild& build, const v1::KeySpec& key, std::size_t
   if (absl::Status status = CheckTypes(key); !status.ok()) return status;
   if (absl::Status status = CheckMovement(build, key); !status.ok()) return status;
   if (absl::Status status = CheckCollective(build, key); !status.ok()) return status;
+  if (build.config.sum_block != 0) {
+    if (const std::string why = WhyNotSummedFixed(key); !why.empty()) return Wrong(key, why);
+  }
   return CheckHyperParameters(key);
 }
 

@@ -227,6 +227,7 @@ v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t ve
   response.set_encryption_required(context_.ledger.RequiresEncryption(job.account.tenant));
   response.set_created(created);
   response.set_apply(job.settings.apply_iteration ? v1::APPLY_ITERATION : v1::APPLY_CHUNK);
+  response.set_sum(job.settings.sum_block != 0 ? v1::SUM_FIXED : v1::SUM_FLOAT);
   for (std::size_t core = 0; core < context_.endpoints.size(); ++core) {
     v1::CoreEndpoint& endpoint = *response.add_cores();
     endpoint.set_core(static_cast<std::uint32_t>(core));
@@ -237,12 +238,20 @@ v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t ve
   return response;
 }
 
-absl::Status Joins::CheckTenant(const std::string& tenant) {
+absl::Status Joins::CheckTenant(const std::string& tenant, const JobSettings& settings) {
   if (!context_.ledger.HasTenant(tenant)) {
     return context_.Refuse(ControlCounter::joins_refused_tenant,
                            absl::NotFoundError(fmt::format(
                                "this daemon has no tenant {}; leave the tenant empty to use {}",
                                tenant, kDefaultTenant)));
+  }
+  if (settings.sum_block != 0 && context_.ledger.RequiresEncryption(tenant)) {
+    return context_.Refuse(
+        ControlCounter::joins_refused_tenant,
+        absl::FailedPreconditionError(fmt::format(
+            "tenant {} requires encryption, but sum=fixed is for sums in the network, whose "
+            "datagrams are not encrypted; use sum=float",
+            tenant)));
   }
   if (!context_.ledger.IsSuspended(tenant)) return absl::OkStatus();
   return context_.Refuse(
@@ -318,7 +327,7 @@ void Joins::JoinUntil(TimeNs deadline, const v1::JoinRequest& given, std::string
   v1::JoinRequest request = given;
   request.set_rank(given.rank() - settings->rank_base);
   const std::string& tenant = TenantOf(request);
-  if (absl::Status status = CheckTenant(tenant); !status.ok()) return refuse(status);
+  if (absl::Status status = CheckTenant(tenant, *settings); !status.ok()) return refuse(status);
   if (WaitsForUnusedRun(deadline, given, peer_address, answer)) return;
   const absl::StatusOr<Job*> run = local_rack_.FindRunToJoin(request, tenant);
   if (!run.ok()) return refuse(context_.Refuse(ControlCounter::joins_refused_rack, run.status()));

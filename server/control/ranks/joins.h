@@ -74,7 +74,7 @@ class Joins {
                          std::string_view peer_address, const Answer<v1::JoinResponse>& answer);
   std::uint64_t MemoryOfJob(const Job& job) const;
   absl::Status BuildShards(Job& job);
-  absl::Status CheckTenant(const std::string& tenant);
+  absl::Status CheckTenant(const std::string& tenant, const JobSettings& settings);
   absl::Status CheckPlace(const Job& job, const v1::JoinRequest& request,
                           const JobSettings& settings);
   v1::JoinResponse DescribeSeat(const Job& job, Rank rank, std::uint32_t version, bool created);

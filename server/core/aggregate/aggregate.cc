@@ -84,11 +84,39 @@ bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
                      TermsUpTo(chunk, end, scratch), chunk.element_count, chunk.accumulator);
 }
 
+// The gradients of ranks [0, end): copies and those that are staged.
+std::span<const std::byte* const> GradientsUpTo(const Chunk& chunk, std::uint32_t end,
+                                                TermList& scratch) {
+  for (std::uint32_t rank = 0; rank < end; ++rank) {
+    scratch[rank] = rank < chunk.folded_count ? chunk.CopyOf(Rank{rank}) : chunk.staged_data[rank];
+  }
+  return {scratch.data(), end};
+}
+
+// Copies ranks [chunk.folded_count, end), or sums all ranks if these are the last. True if there is
+// a sum, and it is not finite.
+bool CopyOrSum(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
+  const ShardKey& key = *chunk.key;
+  if (end == shard.config.world_size) {
+    TermList scratch;
+    return SumFixedInParts(shard.long_work, key.gradient_type, key.sum_block,
+                           GradientsUpTo(chunk, end, scratch), chunk.element_count,
+                           chunk.accumulator);
+  }
+  for (std::uint32_t rank = chunk.folded_count; rank < end; ++rank) {
+    std::memcpy(chunk.CopyOf(Rank{rank}), chunk.staged_data[rank], chunk.Bytes(key.gradient_type));
+  }
+  return false;
+}
+
 // Moves ranks [chunk.folded_count, prefix_end) to the accumulator. REQUIRES: all are staged.
 void FoldUpTo(JobShard& shard, Chunk& chunk, std::uint32_t prefix_end, FreedSlots& freed) {
+  const bool in_fixed_point =
+      chunk.key->sum_block != 0 && chunk.operation == RoundOperation::kReduce;
   // For min and max, the result of a prefix may be infinite although the final result is finite, so
   // each fold overwrites the flag.
-  chunk.sum_non_finite = AddToAccumulator(shard, chunk, prefix_end);
+  chunk.sum_non_finite = in_fixed_point ? CopyOrSum(shard, chunk, prefix_end)
+                                        : AddToAccumulator(shard, chunk, prefix_end);
   if (chunk.sum_non_finite) NoteNonFinite(shard, chunk, prefix_end);
   for (std::uint32_t rank = chunk.folded_count; rank < prefix_end; ++rank) {
     const SlotIndex slot = chunk.staged_slot[rank];
@@ -175,6 +203,14 @@ simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scr
   const std::uint32_t root = chunk.root.value;
   scratch[0] = root < chunk.folded_count ? chunk.accumulator : chunk.staged_data[root];
   return {nullptr, {scratch.data(), 1}};
+}
+
+std::span<const std::byte* const> GatherGradients(const JobShard& shard, const Chunk& chunk,
+                                                  TermList& scratch) {
+  PHUB_ON_CORE_LOOP();
+  PHUB_CHECK(chunk.arrived_count() == shard.config.world_size, "chunk={} arrived={}",
+             chunk.index.value, chunk.arrived_count());
+  return GradientsUpTo(chunk, shard.config.world_size, scratch);
 }
 
 void Finish(JobShard& shard, Chunk& chunk) {

@@ -11,6 +11,9 @@
 // folded_count+1, ... as far as they are staged. Folding computes the same left fold over ranks in
 // more steps, so the bits do not depend on whether or when it happens.
 //
+// With sum=fixed, the scale of a sum depends on all ranks. So folding copies the prefix's gradients
+// to memory of the chunk (Chunk::copies), and the sum is computed once all have arrived.
+//
 // A gradient in memory that worker and daemon share is staged in place: it holds no slot and needs
 // no credit. It is folded together with its prefix.
 //
@@ -106,6 +109,11 @@ bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed);
 // result refers to `scratch` and is valid until Finish.
 using TermList = std::array<const std::byte*, kRanksMax>;
 simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scratch);
+
+// The gradients of a whole round in rank order, for sums in fixed point. The result refers to
+// `scratch` and is valid until Finish. REQUIRES: kReduce, chunk.key->sum_block is not 0.
+std::span<const std::byte* const> GatherGradients(const JobShard& shard, const Chunk& chunk,
+                                                  TermList& scratch);
 
 // Resets the round: its slots are free, which the reply tells the workers, and nothing is folded.
 void Finish(JobShard& shard, Chunk& chunk);

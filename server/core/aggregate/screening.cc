@@ -5,9 +5,11 @@ namespace phub::server::aggregate {
 void NoteNonFinite(JobShard& shard, Chunk& chunk, std::uint32_t end) {
   if (shard.config.screening == Screening::kOff) return;
   Rank first = Rank::Max();
-  for (std::uint32_t rank = chunk.folded_count; rank < end; ++rank) {
-    const bool is_bad =
-        simd::HasNonFinite(chunk.key->gradient_type, chunk.staged_data[rank], chunk.element_count);
+  const bool in_fixed_point = chunk.key->sum_block != 0;
+  for (std::uint32_t rank = in_fixed_point ? 0 : chunk.folded_count; rank < end; ++rank) {
+    const std::byte* const gradient =
+        rank < chunk.folded_count ? chunk.CopyOf(Rank{rank}) : chunk.staged_data[rank];
+    const bool is_bad = simd::HasNonFinite(chunk.key->gradient_type, gradient, chunk.element_count);
     if (shard.long_work != nullptr) shard.long_work->Note(chunk.Bytes(chunk.key->gradient_type));
     if (!is_bad) continue;
     shard.metrics.nonfinite_gradients.Add();

@@ -13,7 +13,8 @@
 namespace phub::server::aggregate {
 
 // Call when ranks [chunk.folded_count, end) of a reduction were added to the accumulator and the
-// result is not finite. REQUIRES: they are still staged.
+// result is not finite. REQUIRES: they are still staged. Sums in fixed point are computed once for
+// all ranks, so the ranks that were copied before are examined too.
 void NoteNonFinite(JobShard& shard, Chunk& chunk, std::uint32_t end);
 
 }  // namespace phub::server::aggregate

@@ -25,17 +25,21 @@ optimizer::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
   return optimizer::ArgumentsOf(set.values, key.first_values, chunk.reductions + 1);
 }
 
-bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
-            std::uint32_t world_size, std::span<std::byte* const> own_replies, bool streams,
-            LongWork* work) {
+simd::Round RoundOf(const Chunk& chunk, simd::Reduction reduction, std::uint32_t world_size) {
   const ShardKey& key = *chunk.key;
-  const simd::Round round = {.wire = key.gradient_type,
-                             .type = key.type,
-                             .reply = key.parameter_type,
-                             .reduction = reduction,
-                             .optimizer = key.optimizer,
-                             .ranks = world_size,
-                             .arguments = ArgumentsOf(chunk)};
+  return {.wire = key.gradient_type,
+          .type = key.type,
+          .reply = key.parameter_type,
+          .reduction = reduction,
+          .optimizer = key.optimizer,
+          .ranks = world_size,
+          .arguments = ArgumentsOf(chunk)};
+}
+
+// Calls apply(memory) with the memory of the chunk's next version.
+template <typename Apply>
+bool WithMemoryOf(Chunk& chunk, std::span<std::byte* const> own_replies, bool streams,
+                  Apply&& apply) {
   // Masters are updated in place, and the parameters are one more copy of the result.
   std::array<std::byte*, kRanksMax + 1> replies;
   std::size_t reply_count = 0;
@@ -44,12 +48,20 @@ bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
   std::byte* const from =
       chunk.masters != nullptr ? chunk.masters : chunk.Parameters(chunk.applied);
   std::byte* const to = chunk.masters != nullptr ? chunk.masters : chunk.NextParameters();
-  return ApplyInParts(work, round, terms, chunk.element_count,
-                      {.parameters = from,
-                       .next_parameters = to,
-                       .state = chunk.state,
-                       .replies = {replies.data(), reply_count},
-                       .streams_results = streams});
+  return apply(simd::RoundMemory{.parameters = from,
+                                 .next_parameters = to,
+                                 .state = chunk.state,
+                                 .replies = {replies.data(), reply_count},
+                                 .streams_results = streams});
+}
+
+bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
+            std::uint32_t world_size, std::span<std::byte* const> own_replies, bool streams,
+            LongWork* work) {
+  const simd::Round round = RoundOf(chunk, reduction, world_size);
+  return WithMemoryOf(chunk, own_replies, streams, [&](const simd::RoundMemory& memory) {
+    return ApplyInParts(work, round, terms, chunk.element_count, memory);
+  });
 }
 
 // Reads the payload only once, because a worker may be writing to it.
@@ -93,6 +105,17 @@ void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scal
   const simd::Reduction reduction = is_gradient ? simd::Reduction::kSum : key.reduction;
   Reduce(chunk, reduction, {.folded = chunk.accumulator, .inputs = {}}, world_size, own_replies,
          streams, work);
+}
+
+bool ApplyFixed(Chunk& chunk, std::span<const std::byte* const> gradients,
+                std::span<std::byte* const> own_replies, bool streams, LongWork* work) {
+  PHUB_ON_CORE_LOOP();
+  const simd::Round round =
+      RoundOf(chunk, chunk.key->reduction, static_cast<std::uint32_t>(gradients.size()));
+  return WithMemoryOf(chunk, own_replies, streams, [&](const simd::RoundMemory& memory) {
+    return ApplyFixedInParts(work, round, chunk.key->sum_block, gradients, chunk.element_count,
+                             memory);
+  });
 }
 
 bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,

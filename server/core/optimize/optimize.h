@@ -26,6 +26,10 @@ bool StreamsResults(const JobShard& shard, std::size_t own_count);
 bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
                 std::span<std::byte* const> own_replies, bool streams, LongWork* work);
 
+// The same for a reduction in fixed point (sum=fixed) of the gradients of all ranks of the job.
+bool ApplyFixed(Chunk& chunk, std::span<const std::byte* const> gradients,
+                std::span<std::byte* const> own_replies, bool streams, LongWork* work);
+
 // For rounds that are summed and applied later (apply_iteration). Turns the sum in the chunk's
 // accumulator into the gradient for the optimizer: a mean is divided now. Returns the gradient's
 // squared norm, an f64 whose bits depend only on the chunk's elements; 0 for keys without an

@@ -16,8 +16,12 @@ TracedSpan SpanOf(const Chunk& chunk) {
 Made RoundStages::Optimize(JobShard& shard, Chunk& chunk, const simd::Terms& sum,
                            std::uint32_t ranks, std::span<std::byte* const> own_replies,
                            bool streams) {
-  if (!optimize::ApplyRound(chunk, sum, ranks, own_replies, streams, shard.long_work))
-    return Made::kVersion;
+  return Screen(shard, chunk,
+                optimize::ApplyRound(chunk, sum, ranks, own_replies, streams, shard.long_work));
+}
+
+Made RoundStages::Screen(JobShard& shard, Chunk& chunk, bool non_finite) {
+  if (!non_finite) return Made::kVersion;
   // In a job that spans racks no rank is named here, because the rank's own rack has reported it.
   aggregate::NoteNonFinite(shard, chunk, shard.config.world_size);
   outbox.ReportNonFinite(shard);

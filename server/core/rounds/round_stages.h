@@ -6,6 +6,7 @@
 //
 //   policy           how it makes the next version                               file
 //   kPlain           sum and update in one pass over the staged gradients        plain.h
+//   kFixedSums       the same, with sums in fixed point (sum=fixed)              fixed_sums.h
 //   kWholeIteration  sum now; update when all workers have decided               whole_iteration.h
 //   kAcrossRacks     sum now; add the peer racks' sums; update at the home       across_racks.h
 //
@@ -42,6 +43,8 @@ struct RoundStages {
   // see optimize.h. kNothing: the result is not finite, and the job rejects such results.
   Made Optimize(JobShard& shard, Chunk& chunk, const simd::Terms& terms, std::uint32_t ranks,
                 std::span<std::byte* const> own_replies, bool streams);
+  // Screens the round. `non_finite`: its result is not finite.
+  Made Screen(JobShard& shard, Chunk& chunk, bool non_finite);
   // Returns a staging slot to its worker. Reports a fault if the worker ignores credits.
   void Credit(JobShard& shard, const aggregate::FreedSlot& slot);
 

@@ -3,6 +3,7 @@
 #include "common/base/check.h"
 #include "server/core/checkpoint/shard_checkpoint.h"
 #include "server/core/rounds/across_racks.h"
+#include "server/core/rounds/fixed_sums.h"
 #include "server/core/rounds/plain.h"
 #include "server/core/rounds/whole_iteration.h"
 
@@ -15,8 +16,11 @@ Rounds::Rounds(LoopContext& loop, Outbox& outbox, Turns& turns, reply::ReplyStag
 RoundPolicy Rounds::PolicyFor(const JobShard& shard) {
   PHUB_CHECK(shard.exchange == nullptr || !shard.config.apply_iteration,
              "control refuses apply=iteration for jobs that span racks");
+  PHUB_CHECK(shard.exchange == nullptr || shard.config.sum_block == 0,
+             "control refuses sum=fixed for jobs that span racks");
   if (shard.exchange != nullptr) return RoundPolicy::kAcrossRacks;
-  return shard.config.apply_iteration ? RoundPolicy::kWholeIteration : RoundPolicy::kPlain;
+  if (shard.config.apply_iteration) return RoundPolicy::kWholeIteration;
+  return shard.config.sum_block != 0 ? RoundPolicy::kFixedSums : RoundPolicy::kPlain;
 }
 
 void Rounds::Finish(JobShard& shard, Chunk& chunk) {
@@ -58,8 +62,12 @@ Made Rounds::Make(JobShard& shard, Chunk& chunk) {
   switch (shard.round_policy) {
     case RoundPolicy::kAcrossRacks: return across_racks::Finish(stages_, shard, chunk);
     case RoundPolicy::kWholeIteration:
-      if (chunk.operation != wire::RoundOperation::kReduce || chunk.key->collective) break;
+      if (chunk.operation != wire::RoundOperation::kReduce || chunk.key->collective) {
+        return shard.config.sum_block != 0 ? fixed_sums::Finish(stages_, shard, chunk)
+                                           : plain::Finish(stages_, shard, chunk);
+      }
       return whole_iteration::Finish(stages_, shard, chunk);
+    case RoundPolicy::kFixedSums: return fixed_sums::Finish(stages_, shard, chunk);
     case RoundPolicy::kPlain: break;
   }
   return plain::Finish(stages_, shard, chunk);

@@ -156,6 +156,7 @@ def DistributedOptimizer(
     timeout: float = 1800.0,
     gradient_dtype: Any = None,
     parameter_dtype: Any = None,
+    sum: str = "float",
 ) -> Any:
     """Turns an optimizer of torch.optim into one that runs in the phub daemon, and returns it.
 
@@ -192,6 +193,8 @@ def DistributedOptimizer(
     sent; the daemon sums them in float32. None: the parameter's type.
     parameter_dtype: the same for new parameters, before they come back. The daemon keeps float32
     parameters, and so does state_dict().
+    sum: "fixed" sums gradients in fixed point, which gives the same bits in any order. float64
+    parameters are refused. phub/job_options.h explains it.
 
     Raises NotServed for what the daemon does not do, OptimizerError for errors of a step.
     """
@@ -207,6 +210,7 @@ def DistributedOptimizer(
         timeout=timeout,
         gradient_dtype=chosen("gradient_dtype", gradient_dtype),
         parameter_dtype=chosen("parameter_dtype", parameter_dtype),
+        sum=sum,
     )
     return wrap(
         optimizer,
@@ -339,6 +343,7 @@ def _join(group: Any, options: Optional[Options], settings: Settings) -> tuple[J
             apply="iteration" if settings.whole else "chunk",
             clip_norm=settings.clip_norm,
             skip_nonfinite=settings.skip_nonfinite,
+            sum=settings.sum,
         )
     return job, store
 

@@ -66,6 +66,7 @@ def DiLoCo(
     timeout: float = 1800.0,
     gradient_dtype: Any = None,
     parameter_dtype: Any = None,
+    sum: str = "float",
 ) -> Any:
     """Turns an optimizer of torch.optim into an outer optimizer, and returns it.
 
@@ -108,6 +109,7 @@ def DiLoCo(
         sync_every=sync_every,
         gradient_dtype=chosen("gradient_dtype", gradient_dtype),
         parameter_dtype=chosen("parameter_dtype", parameter_dtype),
+        sum=sum,
     )
     outer = wrap(
         optimizer, named_parameters, process_group, options, settings, _Outer, OuterUpdates

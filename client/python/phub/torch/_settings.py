@@ -9,6 +9,7 @@ _CHOICES = {
     "op": ("mean", "sum"),
     "push": ("backward", "step"),
     "apply": ("chunk", "iteration"),
+    "sum": ("float", "fixed"),
 }
 
 
@@ -28,6 +29,7 @@ class Settings:
     sync_every: int = 1  # DiLoCo() explains it
     gradient_dtype: Optional[str] = None  # see _wire.py
     parameter_dtype: Optional[str] = None
+    sum: str = "float"
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():

@@ -1,6 +1,8 @@
+#include <functional>
 #include <limits>
 
 #include "server/control/jobs/job_options.h"
+#include "server/control/jobs/sum_options.h"
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {
@@ -274,6 +276,49 @@ TEST_F(JoinTest, ARankThatLeftCannotComeBackIntoTheSameRun) {
   const auto call = Join(JoinOf(1, 2));
   EXPECT_EQ(call->code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(call->message(), AllOf(HasSubstr("rank 1"), HasSubstr("has left")));
+}
+
+TEST(SumOptions, OfJobsThatCannotSumInFixedPointAreRefusedWithAdvice) {
+  const auto refusal = [](const std::function<void(v1::JobOptions&, JobSettings&)>& change) {
+    v1::JobOptions options;
+    options.set_sum(v1::SUM_FIXED);
+    JobSettings settings;
+    change(options, settings);
+    return std::string(ReadSumOptions("digits", options, settings).message());
+  };
+  EXPECT_EQ(refusal([](auto& /*options*/, auto& settings) { settings.world_size = 254; }), "");
+  EXPECT_THAT(refusal([](auto& /*options*/, auto& settings) { settings.world_size = 255; }),
+              AllOf(HasSubstr("at most 254 ranks"), HasSubstr("world_size is 255")));
+  EXPECT_THAT(refusal([](auto& /*options*/, auto& settings) { settings.plan = "ring"; }),
+              AllOf(HasSubstr("span racks"), HasSubstr("use sum=float")));
+  for (const std::uint32_t block : {1u, 15u, 849u}) {
+    EXPECT_THAT(refusal([&](auto& options, auto& /*settings*/) { options.set_sum_block(block); }),
+                HasSubstr("it must be 16 to 848"));
+  }
+  EXPECT_THAT(refusal([](auto& options, auto& /*settings*/) {
+                options.set_sum(v1::SUM_FLOAT);
+                options.set_sum_block(350);
+              }),
+              HasSubstr("only sum=fixed has blocks"));
+  EXPECT_THAT(
+      refusal([](auto& options, auto& /*settings*/) { options.set_sum(static_cast<v1::Sum>(7)); }),
+      HasSubstr("unknown value 7"));
+  v1::JobOptions options;
+  options.set_sum(v1::SUM_FIXED);
+  JobSettings settings;
+  EXPECT_TRUE(ReadSumOptions("digits", options, settings).ok());
+  EXPECT_EQ(settings.sum_block, 350u);
+}
+
+TEST_F(JoinTest, ATenantThatRequiresEncryptionCannotSumInFixedPoint) {
+  control().tenants().SetTenant({.name = "default", .encryption_required = true});
+  v1::JoinRequest request = JoinOf(0, 1);
+  request.mutable_options()->set_sum(v1::SUM_FIXED);
+  const auto call = Join(request);
+  EXPECT_EQ(call->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(call->message(), AllOf(HasSubstr("requires encryption"), HasSubstr("sum=float")));
+  Enter(0, 1);
+  EXPECT_EQ(last_join.sum(), v1::SUM_FLOAT);
 }
 
 TEST(DifferenceInSettings, OfPlansInJsonIsTheirFirstDifference) {

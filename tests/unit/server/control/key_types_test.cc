@@ -26,7 +26,9 @@ class KeyTypesTest : public ControlTest {
   }
   // Adds the key to its own job. Returns the refusal, or an empty string if it was accepted.
   std::string Refusal(const v1::KeySpec& key) {
-    const std::string session = Enter(0, 1, "job-" + std::to_string(++jobs_));
+    v1::JoinRequest join = JoinOf(0, 1, "job-" + std::to_string(++jobs_));
+    if (sums_fixed_) join.mutable_options()->set_sum(v1::SUM_FIXED);
+    const std::string session = EnterAs(join);
     const auto call = AddKeys(Batch(session, 0, {key}));
     Settle();
     EXPECT_TRUE(call->ok() || call->code() == absl::StatusCode::kInvalidArgument);
@@ -40,6 +42,8 @@ class KeyTypesTest : public ControlTest {
   }
   const KeyBatch& LastBatch() { return *cores[0]->Executed(Command::Kind::kAddKeys).back().batch; }
 
+  bool sums_fixed_ = false;
+
  private:
   int jobs_ = 0;
 };
@@ -48,6 +52,40 @@ constexpr v1::ElementType kFloats[] = {v1::ELEMENT_TYPE_F32, v1::ELEMENT_TYPE_F1
                                        v1::ELEMENT_TYPE_BF16, v1::ELEMENT_TYPE_F64};
 constexpr v1::ElementType kIntegers[] = {v1::ELEMENT_TYPE_I32, v1::ELEMENT_TYPE_I64,
                                          v1::ELEMENT_TYPE_U8};
+
+TEST_F(KeyTypesTest, JobsWithFixedSumsTakeSumsAndMeansOfSomeTypes) {
+  sums_fixed_ = true;
+  for (const v1::ElementType type :
+       {v1::ELEMENT_TYPE_F32, v1::ELEMENT_TYPE_F16, v1::ELEMENT_TYPE_BF16}) {
+    EXPECT_EQ(Refusal(KeyOf(type, v1::OPERATION_SUM)), "");
+    EXPECT_EQ(Refusal(KeyOf(type, v1::OPERATION_MEAN)), "");
+    EXPECT_THAT(Refusal(KeyOf(type, v1::OPERATION_MAX)),
+                AllOf(HasSubstr("does not support operation max"), HasSubstr("sum=float")));
+  }
+  EXPECT_EQ(Refusal(KeyOf(v1::ELEMENT_TYPE_I32, v1::OPERATION_SUM)), "");
+  for (const auto& [type, name] : {std::pair{v1::ELEMENT_TYPE_F64, "f64"},
+                                   {v1::ELEMENT_TYPE_I64, "i64"},
+                                   {v1::ELEMENT_TYPE_U8, "u8"}}) {
+    EXPECT_THAT(Refusal(KeyOf(type, v1::OPERATION_SUM)),
+                AllOf(HasSubstr(std::string("does not support ") + name), HasSubstr("sum=float")));
+    v1::KeySpec moved = KeyOf(type, v1::OPERATION_SUM);
+    moved.set_movement(v1::MOVEMENT_GATHER);
+    EXPECT_EQ(Refusal(moved), "") << "bytes that move are not summed";
+  }
+}
+
+TEST_F(KeyTypesTest, CoreLoopsGetTheBlockOfFixedSums) {
+  v1::JoinRequest join = JoinOf(0, 1);
+  join.mutable_options()->set_sum(v1::SUM_FIXED);
+  join.mutable_options()->set_sum_block(64);
+  v1::KeySpec floats = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM);
+  v1::KeySpec integers = KeyOf(v1::ELEMENT_TYPE_I32, v1::OPERATION_SUM);
+  integers.set_name("counts");
+  AddKeys(Batch(EnterAs(join), 0, {floats, integers}));
+  Settle();
+  EXPECT_EQ(LastBatch().keys[0].sum_block, 64u);
+  EXPECT_EQ(LastBatch().keys[1].sum_block, 0u) << "integers are summed as always";
+}
 
 TEST_F(KeyTypesTest, EveryTypeAndOperationIsTakenButMeansOfIntegers) {
   for (int operation = v1::OPERATION_SUM; operation <= v1::OPERATION_PRODUCT; ++operation) {

@@ -65,6 +65,24 @@ TEST_F(KernelsInPartsTest, AFoldHasTheSameBits) {
   EXPECT_GE(work_.notices, 6);
 }
 
+TEST_F(KernelsInPartsTest, ASumInFixedPointHasTheSameBits) {
+  for (const std::uint32_t block : {350u, 848u, 37u}) {
+    std::vector<float> whole(kCount), parts(kCount), applied(kCount);
+    EXPECT_FALSE(simd::SumFixed(simd::ElementType::kF32, block, inputs_, kCount, Bytes(whole)));
+    work_.notices = 0;
+    EXPECT_FALSE(
+        SumFixedInParts(&work_, simd::ElementType::kF32, block, inputs_, kCount, Bytes(parts)));
+    EXPECT_GE(work_.notices, 6);
+    EXPECT_EQ(std::memcmp(whole.data(), parts.data(), kCount * sizeof(float)), 0);
+    simd::Round round;
+    round.ranks = kTerms;
+    simd::RoundMemory memory;
+    memory.next_parameters = Bytes(applied);
+    EXPECT_FALSE(ApplyFixedInParts(&work_, round, block, inputs_, kCount, memory));
+    EXPECT_EQ(std::memcmp(whole.data(), applied.data(), kCount * sizeof(float)), 0);
+  }
+}
+
 TEST_F(KernelsInPartsTest, AnUpdateHasTheSameBits) {
   simd::Round round;
   round.reduction = simd::Reduction::kMean;

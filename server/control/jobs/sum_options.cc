@@ -1,0 +1,98 @@
+#include "server/control/jobs/sum_options.h"
+
+#include "common/aggregation/fixed_point.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+const char* OperationName(v1::Operation operation) {
+  switch (operation) {
+    case v1::OPERATION_SUM: return "sum";
+    case v1::OPERATION_MEAN: return "mean";
+    case v1::OPERATION_MIN: return "min";
+    case v1::OPERATION_MAX: return "max";
+    case v1::OPERATION_PRODUCT: return "product";
+    default: return "unknown";
+  }
+}
+
+bool IsSummedFixed(v1::ElementType type) {
+  switch (type) {
+    case v1::ELEMENT_TYPE_F32:
+    case v1::ELEMENT_TYPE_F16:
+    case v1::ELEMENT_TYPE_BF16:
+    case v1::ELEMENT_TYPE_I32: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+absl::Status ReadSumOptions(const std::string& job, const v1::JobOptions& options,
+                            JobSettings& settings) {
+  const auto refuse = [&](const std::string& what) {
+    return absl::InvalidArgumentError(fmt::format("job {}: {}", job, what));
+  };
+  if (options.sum() < v1::SUM_UNSPECIFIED || options.sum() > v1::SUM_FIXED) {
+    return refuse(fmt::format("sum has the unknown value {}; this daemon supports float and fixed",
+                              static_cast<int>(options.sum())));
+  }
+  if (options.sum() != v1::SUM_FIXED) {
+    if (options.sum_block() == 0) return absl::OkStatus();
+    return refuse(fmt::format("sum_block is {}, but only sum=fixed has blocks; leave sum_block 0",
+                              options.sum_block()));
+  }
+  using aggregation::kFixedBlockMax, aggregation::kFixedBlockMin, aggregation::kFixedRanksMax;
+  const std::uint32_t block =
+      options.sum_block() == 0 ? aggregation::kFixedBlockDefault : options.sum_block();
+  if (block < kFixedBlockMin || block > kFixedBlockMax) {
+    return refuse(fmt::format("sum_block is {}; it must be {} to {}, or 0 for {}", block,
+                              kFixedBlockMin, kFixedBlockMax, aggregation::kFixedBlockDefault));
+  }
+  if (!settings.plan.empty()) {
+    return refuse(
+        "sum=fixed is not supported in jobs that span racks; leave `plan` empty, or use "
+        "sum=float");
+  }
+  if (settings.world_size > kFixedRanksMax) {
+    return refuse(
+        fmt::format("sum=fixed supports at most {} ranks, but world_size is {}; use "
+                    "sum=float",
+                    kFixedRanksMax, settings.world_size));
+  }
+  settings.sum_block = block;
+  return absl::OkStatus();
+}
+
+const char* SumName(const JobSettings& settings) {
+  return settings.sum_block == 0 ? "float" : "fixed";
+}
+
+std::string DifferenceInSums(const JobSettings& theirs, const JobSettings& ours,
+                             const std::string& creator) {
+  if (theirs.sum_block == ours.sum_block) return {};
+  if (theirs.sum_block == 0 || ours.sum_block == 0) {
+    return fmt::format("sum {}, but {} created it with {}", SumName(theirs), creator,
+                       SumName(ours));
+  }
+  return fmt::format("sum_block {}, but {} created it with {}", theirs.sum_block, creator,
+                     ours.sum_block);
+}
+
+std::string WhyNotSummedFixed(const v1::KeySpec& key) {
+  if (MovesBytes(static_cast<KeyMovement>(key.movement()))) return {};
+  if (!IsSummedFixed(key.type())) {
+    return fmt::format(
+        "the job has sum=fixed, which does not support {}, only f32, f16, bf16 and "
+        "i32; add this key to a job with sum=float",
+        numeric::ToString(static_cast<ElementType>(key.type())));
+  }
+  if (key.operation() == v1::OPERATION_SUM || key.operation() == v1::OPERATION_MEAN) return {};
+  return fmt::format(
+      "the job has sum=fixed, which does not support operation {}, only sum and "
+      "mean; add this key to a job with sum=float",
+      OperationName(key.operation()));
+}
+
+}  // namespace phub::server
