@@ -114,7 +114,6 @@ def case_all_reduce_of_unusual_tensors(rank: int, size: int) -> None:
         part = (whole + 0).t()
         dist.all_reduce(part)
         same(part, total.t())
-    refused(lambda: dist.all_reduce(torch.eye(3).to_sparse()), "sparse", "to_dense")
 
 
 def case_asynchronous(rank: int, size: int) -> None:

@@ -69,6 +69,9 @@ class Collectives(TorchTest):
         self.check(2, "unusual_cases")
         self.check(3, "unusual_cases", "tcp")
 
+    def test_sparse_tensors(self) -> None:
+        self.check(3, "sparse_cases", "tcp")
+
     def test_training(self) -> None:
         self.check(2, "training_cases")
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-from . import _cuda
+from . import _cuda, _sparse
 from ._buffers import Buffer, readable
 from ._operation import Call, Operation
 from ._submitter import SMALL_BYTES_MAX, Submitter, sizes_of
@@ -124,6 +124,8 @@ class Reductions(Submitter):
         takes_result: bool = False,
     ) -> Operation:
         """takes_result: the caller uses the result of the future, or waits for the Work."""
+        if name == "all_reduce" and len(tensors) == 1 and _sparse.is_sparse(tensors[0]):
+            return _sparse.all_reduce(self, name, tensors[0], op, timeout)
         call = Call(name, timeout, result=list(tensors))
         text = ""
         try:
