@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "server/config/control_store_setting.h"
-#include "server/etcd/etcd_store.h"
 #include "server/tenant/sqlite_store.h"
 
 namespace phub::server {
@@ -28,23 +27,29 @@ absl::StatusOr<std::unique_ptr<ControlStore>> AsStore(
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ControlStore>> OpenStore(const Settings& settings, Random& random,
-                                                        const std::function<void()>& waiting) {
-  const std::string endpoints = EtcdEndpointsOf(settings);
-  if (endpoints.empty()) return AsStore(SqliteStore::Open(settings.state_dir, random));
-  auto parsed = etcd::ParseEndpoints(endpoints);
-  if (!parsed.ok()) return parsed.status();
+absl::StatusOr<etcd::StoreOptions> EtcdOptions(const Settings& settings) {
+  auto endpoints = etcd::ParseEndpoints(EtcdEndpointsOf(settings));
+  if (!endpoints.ok()) return endpoints.status();
   etcd::StoreOptions options;
-  options.client = {*std::move(parsed), settings.etcd_ca, settings.etcd_certificate,
+  options.client = {*std::move(endpoints), settings.etcd_ca, settings.etcd_certificate,
                     settings.etcd_key};
   options.prefix = settings.etcd_prefix;
   options.token_key_path = settings.token_key;
   options.stale_max = settings.control_store_stale_max;
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<ControlStore>> OpenStore(const Settings& settings, Random& random,
+                                                        const std::function<void()>& waiting) {
+  if (EtcdEndpointsOf(settings).empty())
+    return AsStore(SqliteStore::Open(settings.state_dir, random));
+  const auto options = EtcdOptions(settings);
+  if (!options.ok()) return options.status();
   const auto stopped = [&waiting] {
     waiting();
     return IsAskedToStop();
   };
-  return AsStore(etcd::EtcdStore::Open(options, random, stopped));
+  return AsStore(etcd::EtcdStore::Open(*options, random, stopped));
 }
 
 }  // namespace phub::server

@@ -7,9 +7,13 @@
 #include "absl/status/statusor.h"
 #include "common/base/random.h"
 #include "server/config/settings.h"
+#include "server/etcd/etcd_store.h"
 #include "server/tenant/control_store.h"
 
 namespace phub::server {
+
+// The options of control_store = "etcd:...".
+absl::StatusOr<etcd::StoreOptions> EtcdOptions(const Settings& settings);
 
 // In memory without state_dir and control_store. Waits for etcd, and calls `waiting` at least every
 // few seconds meanwhile. CANCELLED: SIGTERM or SIGINT is pending. `random` must outlive the store.

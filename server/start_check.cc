@@ -1,6 +1,7 @@
 #include "server/start_check.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <optional>
 #include <utility>
@@ -8,8 +9,10 @@
 #include "common/base/random.h"
 #include "common/base/status_text.h"
 #include "common/net/listen.h"
+#include "server/config/control_store_setting.h"
 #include "server/core_plan.h"
 #include "server/daemon_options.h"
+#include "server/open_store.h"
 #include "server/path_check.h"
 #include "server/peer_racks.h"
 #include "server/port_owner.h"
@@ -67,6 +70,7 @@ class StartCheck {
       Note(fmt::format("state_dir = \"{}\"", settings_.state_dir),
            CheckStatePath(settings_.state_dir, instance_));
     }
+    if (!EtcdEndpointsOf(settings_).empty()) CheckEtcd();
     if (const std::string socket = ControlSocketPath(settings_); !socket.empty()) {
       Note(fmt::format("control_socket = \"{}\"", socket), CheckSocketPath(socket, instance_));
     }
@@ -74,6 +78,16 @@ class StartCheck {
       Note(fmt::format("port_file = \"{}\"", settings_.port_file),
            CheckFilePath(settings_.port_file));
     }
+  }
+
+  // Only what is on this host: phubd waits for an etcd that does not answer.
+  void CheckEtcd() {
+    const auto options = EtcdOptions(settings_);
+    const absl::Status status = options.ok() ? etcd::CheckFiles(*options) : options.status();
+    Note("control_store", status);
+    // The first daemon of a cluster creates it.
+    if (status.ok() && access(settings_.token_key.c_str(), F_OK) != 0)
+      Note("token_key", CheckFilePath(settings_.token_key));
   }
 
   void CheckPorts() {

@@ -9,7 +9,6 @@
 #include <chrono>
 
 #include "common/base/check.h"
-#include "common/base/secret_file.h"
 
 namespace phub::server::etcd {
 namespace {
@@ -24,18 +23,10 @@ std::string AddressOf(const std::string& url) {
   return url.substr(url.starts_with(kPlain) ? kPlain.size() : kEncrypted.size());
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const ClientOptions& files) {
+std::shared_ptr<grpc::ChannelCredentials> Credentials(const ClientOptions& files) {
   if (files.ca.empty() && files.certificate.empty()) return grpc::SslCredentials({});
-  // Read here only to report errors in the files.
-  if (!files.ca.empty()) {
-    if (auto authority = ReadPublicFile(files.ca); !authority.ok()) return authority.status();
-  }
   grpc::experimental::TlsChannelCredentialsOptions options;
-  if (!files.certificate.empty()) {
-    if (auto chain = ReadPublicFile(files.certificate); !chain.ok()) return chain.status();
-    if (auto key = ReadSecretFile(files.key); !key.ok()) return key.status();
-    options.watch_identity_key_cert_pairs();
-  }
+  if (!files.certificate.empty()) options.watch_identity_key_cert_pairs();
   options.set_certificate_provider(
       std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
           files.key, files.certificate, files.ca, kRefreshSeconds));
@@ -84,17 +75,13 @@ bool WatchStream::Next(pb::WatchResponse& response) { return stream_->Read(&resp
 
 absl::Status WatchStream::status() { return FromGrpc(endpoint_, stream_->Finish()); }
 
-absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ClientOptions& options) {
-  auto client = std::make_unique<Client>();
+Client::Client(const ClientOptions& options) {
+  PHUB_CHECK(!options.endpoints.empty());
   std::shared_ptr<grpc::ChannelCredentials> encrypted;
   for (const std::string& url : options.endpoints) {
     std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
     if (url.starts_with(kEncrypted)) {
-      if (encrypted == nullptr) {
-        auto made = Credentials(options);
-        if (!made.ok()) return made.status();
-        encrypted = *std::move(made);
-      }
+      if (encrypted == nullptr) encrypted = Credentials(options);
       credentials = encrypted;
     }
     grpc::ChannelArguments arguments;
@@ -105,10 +92,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ClientOptions& opti
     arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     const auto channel = grpc::CreateCustomChannel(AddressOf(url), credentials, arguments);
-    client->endpoints_.push_back({url, pb::KV::NewStub(channel), pb::Watch::NewStub(channel)});
+    endpoints_.push_back({url, pb::KV::NewStub(channel), pb::Watch::NewStub(channel)});
   }
-  PHUB_CHECK(!client->endpoints_.empty());
-  return client;
 }
 
 template <typename Response, typename Ask>

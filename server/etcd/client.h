@@ -53,8 +53,8 @@ class WatchStream {
 
 class Client {
  public:
-  // Fails if a file of the options cannot be read.
-  static absl::StatusOr<std::unique_ptr<Client>> Create(const ClientOptions& options);
+  // REQUIRES: an endpoint, and files that CheckFiles accepts (etcd_store.h).
+  explicit Client(const ClientOptions& options);
 
   // UNAVAILABLE: no endpoint has answered; the message has the reason of each. A transaction that
   // fails may have been made.

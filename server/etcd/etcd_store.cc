@@ -11,7 +11,9 @@
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "server/etcd/cluster.h"
+#include "server/etcd/token_key_file.h"
 #include "server/tenant/audit_chain.h"
+#include "server/tenant/certificate.h"
 #include "server/tenant/token.h"
 
 namespace phub::server::etcd {
@@ -50,23 +52,35 @@ EtcdStore::EtcdStore(const StoreOptions& options, Random& random, std::unique_pt
       mirror_(records_),
       loop_(*client_, mirror_, prefix_, options.stale_max) {}
 
+absl::Status CheckFiles(const StoreOptions& options) {
+  const ClientOptions& client = options.client;
+  if (!client.certificate.empty()) {
+    const absl::Status tls = CheckTlsFiles({client.certificate, client.key, client.ca});
+    if (!tls.ok()) return tls;
+  } else if (!client.ca.empty()) {
+    if (absl::Status authority = CheckAuthorityFile(client.ca); !authority.ok()) return authority;
+  }
+  const absl::Status key = ReadTokenKeyFile(options.token_key_path).status();
+  return absl::IsNotFound(key) ? absl::OkStatus() : key;
+}
+
 absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(const StoreOptions& options,
                                                            Random& random,
                                                            const std::function<bool()>& stopped) {
-  auto client = Client::Create(options.client);
-  if (!client.ok()) return client.status();
+  if (absl::Status status = CheckFiles(options); !status.ok()) return status;
+  auto client = std::make_unique<Client>(options.client);
   const SystemClock clock;
   TimeNs logged_at = 0;
   for (;;) {
     absl::StatusOr<Cluster> cluster =
-        FindCluster(**client, options.prefix, options.token_key_path, random);
+        FindCluster(*client, options.prefix, options.token_key_path, random);
     absl::Status status = cluster.status();
     if (status.ok()) {
       std::int64_t revision = 0;
-      const auto items = ReadAll(**client, options.prefix, revision);
+      const auto items = ReadAll(*client, options.prefix, revision);
       status = items.status();
       if (status.ok()) {
-        std::unique_ptr<EtcdStore> store(new EtcdStore(options, random, *std::move(client),
+        std::unique_ptr<EtcdStore> store(new EtcdStore(options, random, std::move(client),
                                                        cluster->token_key, cluster->id,
                                                        cluster->revision));
         store->mirror_.Replace(*items, revision, false);

@@ -34,6 +34,9 @@ struct StoreOptions {
   DurationNs stale_max = 0;    // control_store_stale_max
 };
 
+// Whether phubd can use the files of the options: certificates, and the token key if it exists.
+absl::Status CheckFiles(const StoreOptions& options);
+
 class EtcdStore final : public ControlStore {
  public:
   // Reads everything. Waits while etcd does not answer, and logs that; `stopped` is called

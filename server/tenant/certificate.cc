@@ -45,6 +45,13 @@ std::optional<WallTimeNs> CertificateEnd(std::string_view pem) {
   return WallTimeNs{timegm(&end)} * kSecond;
 }
 
+absl::Status CheckAuthorityFile(const std::string& path) {
+  const absl::StatusOr<std::string> authority = ReadPublicFile(path);
+  if (!authority.ok()) return authority.status();
+  if (ReadCertificate(*authority) != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(path + " does not begin with a certificate (PEM)");
+}
+
 absl::Status CheckTlsFiles(const TlsFiles& files) {
   const auto bad = [](const std::string& path, std::string_view what) {
     return absl::FailedPreconditionError(fmt::format("{} {}", path, what));
@@ -69,13 +76,7 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
   const bool match = X509_check_private_key(certificate.get(), key.get()) == 1;
   ERR_clear_error();
   if (!match) return bad(files.key, fmt::format("is not the private key of {}", files.certificate));
-  if (files.client_ca.empty()) return absl::OkStatus();
-  const absl::StatusOr<std::string> authority = ReadPublicFile(files.client_ca);
-  if (!authority.ok()) return authority.status();
-  if (ReadCertificate(*authority) == nullptr) {
-    return bad(files.client_ca, "does not begin with a certificate (PEM)");
-  }
-  return absl::OkStatus();
+  return files.client_ca.empty() ? absl::OkStatus() : CheckAuthorityFile(files.client_ca);
 }
 
 }  // namespace phub::server

@@ -22,5 +22,7 @@ struct TlsFiles {
 // Checks, before a server is started with the files, that they can be read, match each other and
 // have not expired. The error names the file and the fix.
 absl::Status CheckTlsFiles(const TlsFiles& files);
+// The same for a file of authorities.
+absl::Status CheckAuthorityFile(const std::string& path);
 
 }  // namespace phub::server

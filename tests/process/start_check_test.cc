@@ -67,6 +67,35 @@ class StartCheckTest : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
+TEST_F(StartCheckTest, FilesOfTheControlStoreInEtcd) {
+  const auto store = [&](const std::string& key, const Arguments& more) {
+    return Joined({"--control-store", "etcd:https://127.0.0.1:9", "--token-key", At(key),
+                   "--control-socket", At("control.sock")},
+                  more);
+  };
+  const Arguments certificate = {"--etcd-certificate", At("pki/server-n.crt")};
+  const Arguments key = {"--etcd-key", At("pki/server-n.key")};
+  // phubd would create the key, and waits for an etcd that does not answer.
+  const Arguments right = Joined(Joined(certificate, key), {"--etcd-ca", At("pki/ca.crt")});
+  EXPECT_EQ(Check(Joined(store("token.key", right), Tls())).exit, Exit::WithCode(0));
+  std::ofstream(At("short.key")) << "short";
+  ASSERT_EQ(chmod(At("short.key").c_str(), 0600), 0);
+  ExpectBothRefuse(Joined(store("short.key", {}), Tls()), "has 5 bytes instead of 32");
+  ASSERT_EQ(chmod(At("short.key").c_str(), 0644), 0);
+  ExpectBothRefuse(Joined(store("short.key", {}), Tls()), "short.key");
+  ExpectBothRefuse(Joined(store("token.key", {"--etcd-ca", "/nonexistent"}), Tls()),
+                   "/nonexistent");
+  std::ofstream(At("bad.crt")) << "nonsense\n";
+  ExpectBothRefuse(Joined(store("token.key", {"--etcd-ca", At("bad.crt")}), Tls()),
+                   "bad.crt does not begin with a certificate");
+  const Arguments another = {"--etcd-key", At("pki/server-m.key")};
+  ExpectBothRefuse(Joined(store("token.key", Joined(certificate, another)), Tls()),
+                   "server-m.key is not the private key of");
+  const Finished absent = Check(Joined(store("nowhere/token.key", {}), Tls()));
+  EXPECT_EQ(absent.exit, Exit::WithCode(1));
+  EXPECT_THAT(absent.error, HasSubstr("nowhere: No such file or directory"));
+}
+
 TEST_F(StartCheckTest, Certificates) {
   ExpectBothRefuse({"--tls-certificate", "/nonexistent", "--tls-key", At("pki/server-n.key")},
                    "/nonexistent");
