@@ -115,12 +115,16 @@ bool WatchLoop::Read() {
     restored = restored_ || revision < newest;
   }
   mirror_.Replace(*items, revision, restored);
+  bool answers_again = false;
   {
     const std::lock_guard lock(mutex_);
     newest_ = revision;
     restored_ = false;
     behind_since_ = 0;
+    answers_again = !reachable_.ok();
+    reachable_ = absl::OkStatus();
   }
+  if (answers_again) LogInfo("event=control_store_answers");
   if (restored) {
     LogError(
         "event=control_store_went_back revision={} reason=\"etcd has lost changes, probably a "

@@ -172,6 +172,8 @@ class Sharing(ClusterTest):
             first.ask("tenant", "create", name)
         self.says(second, "theta", "tenant", "list")
         self.etcd.stop()
+        for daemon in first, second:
+            daemon.wait_for("event=control_store_unreachable")
         self.etcd.restore(self.folder / "backup")
         self.etcd.start()
         for daemon in first, second:
@@ -195,7 +197,7 @@ class WrongValues(ClusterTest):
         for daemon in first, second:
             self.says(daemon, "suspended", "tenant", "get", "acme")
             self.says(daemon, "is not valid", "whoami", token=token)
-            self.assertIn("event=control_store_record_unreadable", daemon.log())
+            daemon.wait_for("event=control_store_record_unreadable")
             self.assertIn("cannot be changed", daemon.ask("tenant", "resume", "acme"))
         # A daemon that starts now says the same, and the administrator can delete the tenant.
         second.close()

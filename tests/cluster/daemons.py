@@ -58,6 +58,7 @@ class Daemon:
 
     def health(self, path: str) -> int:
         """The code of the answer at its health_listen."""
+        self.wait_for("event=health_serving")
         found = re.search(r"event=health_serving health=http://([^/ ]+)", self.log())
         assert found is not None
         connection = http.client.HTTPConnection(found[1], timeout=PATIENCE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import time
 from typing import Callable
@@ -19,10 +20,16 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody uses now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
+    """Ports of 127.0.0.1 that nobody uses now. They are below Linux's ephemeral range, so that no
+    connection of another test gets one of them before it is used, or between two uses."""
+    sockets: list[socket.socket] = []
+    while len(sockets) < count:
+        each = socket.socket()
+        try:
+            each.bind(("127.0.0.1", random.randrange(10_000, 32_000)))
+            sockets.append(each)
+        except OSError:
+            each.close()
     ports = [int(each.getsockname()[1]) for each in sockets]
     for each in sockets:
         each.close()
