@@ -4,7 +4,7 @@
 option(PHUB_WERROR "Treat compiler warnings as errors" ON)
 option(PHUB_TESTS "Build the tests" ON)
 option(PHUB_BENCH "Build the bench, with drivers for other systems that are installed" OFF)
-option(PHUB_LONG_TESTS "Under sanitizers, run also what only computes, and more seeds" OFF)
+option(PHUB_LONG_TESTS "Add the tests that only tests/run --long runs" OFF)
 option(PHUB_TESTS_ONCE "Leave out, without sanitizers, tests that tests/run runs with them" OFF)
 set(PHUB_SANITIZE "" CACHE STRING "Sanitizers, the value of -fsanitize= (address,undefined | thread)")
 

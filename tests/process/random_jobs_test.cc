@@ -1,6 +1,6 @@
 // Random jobs over real daemons: libphub's workers as threads, racks of one to three phubd, all
 // types, operations and optimizers, lanes over shared memory and tcp, pushes in random orders.
-// After every round the bits must match the serial oracle (random_job.h). Runs 300 jobs, or
+// After every round the bits must match the serial oracle (random_job.h). Runs 150 jobs, or
 // 10,000 with PHUB_TEST_LONG=1, or PHUB_JOBS_COUNT=n. PHUB_JOBS_SEED=n runs one.
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ TEST_F(RandomJobs, HaveTheBitsOfTheSerialOracle) {
     EXPECT_EQ(Run(std::strtoull(one, nullptr, 10)), "");
     return;
   }
-  std::uint64_t count = std::getenv("PHUB_TEST_LONG") != nullptr ? 10'000 : 300;
+  std::uint64_t count = std::getenv("PHUB_TEST_LONG") != nullptr ? 10'000 : 150;
   if (const char* text = std::getenv("PHUB_JOBS_COUNT")) count = std::strtoull(text, nullptr, 10);
   for (std::uint64_t seed = 0; seed < count; ++seed) {
     ASSERT_EQ(Run(seed), "") << "reproduce with: PHUB_JOBS_SEED=" << seed;

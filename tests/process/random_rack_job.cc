@@ -19,7 +19,7 @@ std::uint64_t RackJobsPerPlanner() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return 2;
 #else
-  return 6;
+  return 4;
 #endif
 }
 

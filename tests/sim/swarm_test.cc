@@ -1,7 +1,7 @@
 // Runs many seeds. A failing seed prints everything that it drew, and how to run it alone:
 //   PHUB_SIM_SEED=4711 ./swarm_test --gtest_filter=NAME
 //
-// Runs 6,000 seeds of one rack and 1,000 of several; PHUB_SIM_SEEDS=n of each; or 100,000 and
+// Runs 3,000 seeds of one rack and 700 of several; PHUB_SIM_SEEDS=n of each; or 100,000 and
 // 20,000 with PHUB_TEST_LONG=1. PHUB_SIM_SHARD=i/n runs every n-th seed, from PHUB_SIM_FIRST.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@
 namespace phub::sim {
 namespace {
 
-constexpr std::uint64_t kSeeds = 6'000;
+constexpr std::uint64_t kSeeds = 3'000;
 constexpr std::uint64_t kSeedsLong = 100'000;
-constexpr std::uint64_t kRackSeeds = 1'000;
+constexpr std::uint64_t kRackSeeds = 700;
 constexpr std::uint64_t kRackSeedsLong = 20'000;
 constexpr std::uint64_t kSeedsAtMost = 3;  // times as many, if an event is missing
 constexpr std::uint64_t kTwiceEvery = 20;  // 5 % of the seeds run twice and must agree
