@@ -173,24 +173,24 @@ def memory(endpoint: str) -> None:
     import phub
 
     def one() -> None:
-        kept: list[int] = []
+        kept: dict[int, int] = {}
         for attempt in itertools.count():
             with contextlib.suppress(phub.Error), phub.connect(endpoint) as session:
                 job = session.join(f"memory-{attempt}", rank=0, world_size=1)
                 job.add_key("large", (KEPT_BYTES,), dtype="uint8").push_pull().wait()
-                kept += copies_of_shared_memory()
+                keep_shared_memory(kept)
                 job.leave()
 
     start(one)
 
 
-def copies_of_shared_memory() -> list[int]:
-    copies = []
+def keep_shared_memory(kept: dict[int, int]) -> None:
+    """Duplicates the descriptor of each memfd that is not kept yet. kept: by inode."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            if "memfd:" in os.readlink(f"/proc/self/fd/{name}"):
-                copies.append(os.dup(int(name)))
-    return copies
+            inode = os.stat(f"/proc/self/fd/{name}").st_ino
+            if inode not in kept and "memfd:" in os.readlink(f"/proc/self/fd/{name}"):
+                kept[inode] = os.dup(int(name))
 
 
 def evictions(endpoint: str) -> None:

@@ -93,8 +93,8 @@ struct JobOptions {
   // for a copy of every rank's gradients but one; it is used only if ranks drift apart by more than
   // staging_bytes.
   Sum sum = Sum::kFloat;
-  std::uint32_t sum_block =
-      0;  // kFixed: elements of a block, 16 to 848. 0: 350. Same on every rank
+  // kFixed: elements of a block, from 16 to 848; 0: 350. Same on every rank.
+  std::uint32_t sum_block = 0;
   // How long Leave() and the destructor wait for rounds in flight.
   std::chrono::milliseconds leave_timeout{5'000};
 };

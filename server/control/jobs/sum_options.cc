@@ -6,25 +6,8 @@
 namespace phub::server {
 namespace {
 
-const char* OperationName(v1::Operation operation) {
-  switch (operation) {
-    case v1::OPERATION_SUM: return "sum";
-    case v1::OPERATION_MEAN: return "mean";
-    case v1::OPERATION_MIN: return "min";
-    case v1::OPERATION_MAX: return "max";
-    case v1::OPERATION_PRODUCT: return "product";
-    default: return "unknown";
-  }
-}
-
-bool IsSummedFixed(v1::ElementType type) {
-  switch (type) {
-    case v1::ELEMENT_TYPE_F32:
-    case v1::ELEMENT_TYPE_F16:
-    case v1::ELEMENT_TYPE_BF16:
-    case v1::ELEMENT_TYPE_I32: return true;
-    default: return false;
-  }
+bool IsSummedFixed(ElementType type) {
+  return (numeric::IsFloating(type) && type != ElementType::kF64) || type == ElementType::kI32;
 }
 
 }  // namespace
@@ -47,8 +30,9 @@ absl::Status ReadSumOptions(const std::string& job, const v1::JobOptions& option
   const std::uint32_t block =
       options.sum_block() == 0 ? aggregation::kFixedBlockDefault : options.sum_block();
   if (block < kFixedBlockMin || block > kFixedBlockMax) {
-    return refuse(fmt::format("sum_block is {}; it must be {} to {}, or 0 for {}", block,
-                              kFixedBlockMin, kFixedBlockMax, aggregation::kFixedBlockDefault));
+    return refuse(fmt::format("sum_block is {}; it must be {} to {}, or 0 for the default, {}",
+                              block, kFixedBlockMin, kFixedBlockMax,
+                              aggregation::kFixedBlockDefault));
   }
   if (!settings.plan.empty()) {
     return refuse(
@@ -80,19 +64,19 @@ std::string DifferenceInSums(const JobSettings& theirs, const JobSettings& ours,
                      ours.sum_block);
 }
 
-std::string WhyNotSummedFixed(const v1::KeySpec& key) {
-  if (MovesBytes(static_cast<KeyMovement>(key.movement()))) return {};
-  if (!IsSummedFixed(key.type())) {
+std::string WhyNotSummedFixed(ElementType type, KeyMovement movement, simd::Reduction operation) {
+  if (MovesBytes(movement)) return {};
+  if (!IsSummedFixed(type)) {
     return fmt::format(
-        "the job has sum=fixed, which does not support {}, only f32, f16, bf16 and "
-        "i32; add this key to a job with sum=float",
-        numeric::ToString(static_cast<ElementType>(key.type())));
+        "the job has sum=fixed, which does not support {}, only f32, f16, bf16 and i32; add this "
+        "key to a job with sum=float",
+        numeric::ToString(type));
   }
-  if (key.operation() == v1::OPERATION_SUM || key.operation() == v1::OPERATION_MEAN) return {};
+  if (operation == simd::Reduction::kSum || operation == simd::Reduction::kMean) return {};
   return fmt::format(
-      "the job has sum=fixed, which does not support operation {}, only sum and "
-      "mean; add this key to a job with sum=float",
-      OperationName(key.operation()));
+      "the job has sum=fixed, which does not support operation {}, only sum and mean; add this key "
+      "to a job with sum=float",
+      simd::ToString(operation));
 }
 
 }  // namespace phub::server

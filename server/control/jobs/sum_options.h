@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "phub/v1/keys.pb.h"
+#include "common/simd/kernels.h"
 #include "phub/v1/session.pb.h"
 #include "server/control/jobs/job.h"
 
@@ -18,8 +18,7 @@ const char* SumName(const JobSettings& settings);  // "float", "fixed"
 std::string DifferenceInSums(const JobSettings& theirs, const JobSettings& ours,
                              const std::string& creator);
 
-// What is wrong with a key in a job with sum=fixed; empty: nothing. REQUIRES: its types and its
-// operation are valid.
-std::string WhyNotSummedFixed(const v1::KeySpec& key);
+// What is wrong with a key in a job with sum=fixed; empty: nothing.
+std::string WhyNotSummedFixed(ElementType type, KeyMovement movement, simd::Reduction operation);
 
 }  // namespace phub::server

@@ -230,7 +230,9 @@ absl::Status CheckKey(const KeyBuild& build, const v1::KeySpec& key, std::size_t
   if (absl::Status status = CheckMovement(build, key); !status.ok()) return status;
   if (absl::Status status = CheckCollective(build, key); !status.ok()) return status;
   if (build.config.sum_block != 0) {
-    if (const std::string why = WhyNotSummedFixed(key); !why.empty()) return Wrong(key, why);
+    const std::string why =
+        WhyNotSummedFixed(TypeOf(key.type()), MovementOf(key), ReductionOf(key.operation()));
+    if (!why.empty()) return Wrong(key, why);
   }
   return CheckHyperParameters(key);
 }

@@ -62,9 +62,9 @@ Made Rounds::Make(JobShard& shard, Chunk& chunk) {
   switch (shard.round_policy) {
     case RoundPolicy::kAcrossRacks: return across_racks::Finish(stages_, shard, chunk);
     case RoundPolicy::kWholeIteration:
+      // Outside iterations, rounds are plain unless they are summed in fixed point.
       if (chunk.operation != wire::RoundOperation::kReduce || chunk.key->collective) {
-        return shard.config.sum_block != 0 ? fixed_sums::Finish(stages_, shard, chunk)
-                                           : plain::Finish(stages_, shard, chunk);
+        return fixed_sums::Finish(stages_, shard, chunk);
       }
       return whole_iteration::Finish(stages_, shard, chunk);
     case RoundPolicy::kFixedSums: return fixed_sums::Finish(stages_, shard, chunk);
