@@ -15,6 +15,7 @@ namespace {
 LaneKey LaneKeyFor(const KeyPlan& plan, const ChunkPlace& place) {
   return {.key = plan.layout.key.value,
           .first = place.chunk.value,
+          .priority = plan.priority,
           .sends = place.sender == kEveryRank || place.sender == plan.rank,
           .receives = place.receiver == kEveryRank || place.receiver == plan.rank};
 }
@@ -50,7 +51,7 @@ void Engine::Impl::GrowLane(Lane& lane, std::size_t chunks_added, std::size_t ke
   if (chunks_added == 0) return;
   lane.chunks.reserve(lane.chunks.size() + chunks_added);
   lane.keys.reserve(lane.keys.size() + keys_added);
-  for (std::vector<std::uint32_t>& heap : lane.ready) heap.reserve(lane.keys.capacity());
+  for (std::vector<ReadyKey>& heap : lane.ready) heap.reserve(lane.keys.capacity());
   std::vector<transport::LandingSlot> landing(lane.landing);
   landing.resize(lane.landing.size() + chunks_added);
   lane.landing.swap(landing);
@@ -62,7 +63,6 @@ void Engine::Impl::AddKey(const KeyPlan& plan) {
   PHUB_CHECK(plan.layout.key.value == keys.size(), "key={}", plan.layout.key.value);
   auto added = std::make_unique<EngineKey>();
   added->index = plan.layout.key;
-  added->priority = plan.priority;
   added->collective = plan.collective;
   added->gradient_type = plan.gradient_type;
   added->parameter_type = plan.parameter_type;
@@ -227,7 +227,7 @@ void Engine::Impl::Cancel(const Command& command) {
     for (const EngineKey::Part& part : pushed.parts) {
       Lane& lane = lanes[part.lane];
       const LaneKey& lane_key = lane.keys[part.lane_key];
-      RemoveLaneKey(lane, keys, part.lane_key);
+      RemoveLaneKey(lane, part.lane_key);
       for (std::uint32_t c = lane_key.first; c < lane_key.end(); ++c)
         lane.chunks[c].phase = LaneChunk::Phase::kIdle;
     }

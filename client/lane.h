@@ -38,7 +38,6 @@ struct EngineKey {
     std::uint32_t lane_key = 0;  // index into Lane::keys
   };
   KeyIndex index{};
-  std::int32_t priority = 0;
   bool collective = false;  // outside iterations
   std::uint32_t chunk_count = 0;
   numeric::ElementType gradient_type = numeric::ElementType::kF32;
@@ -95,11 +94,25 @@ inline constexpr std::size_t kSendWays = 3;
 // limits the requests that it must remember, and is large enough to fill that window.
 inline constexpr std::uint32_t kPullsPerLaneMax = 64;
 
+// A lane key in a heap of Lane::ready. Heaps compare nothing else, since a model has thousands of
+// keys and looking at each costs a cache miss.
+struct ReadyKey {
+  std::int32_t priority = 0;
+  std::uint32_t lane_key = 0;  // in the order in which keys were added
+
+  // Whether `left` is sent later: std:: heaps have the greatest element first.
+  friend bool operator<(const ReadyKey& left, const ReadyKey& right) {
+    if (left.priority != right.priority) return left.priority < right.priority;
+    return left.lane_key > right.lane_key;
+  }
+};
+
 // Chunks of one key on one lane: [first, first + count), in order of offset.
 struct LaneKey {
   std::uint32_t key = 0;  // index into the engine's keys
   std::uint32_t first = 0;
   std::uint32_t count = 0;
+  std::int32_t priority = 0;  // the key's
   std::uint32_t cursor = 0;   // chunks before it are not kReady
   bool sends = true;          // this rank sends its chunks' payload
   bool receives = true;       // this rank receives its chunks' payload
@@ -172,7 +185,7 @@ struct Lane {
   std::uint32_t chunks_sent = 0;      // chunks in phase kSent
   std::uint32_t pulls_under_way = 0;
   // Heaps of lane keys; see push/ready_queue.h.
-  std::array<std::vector<std::uint32_t>, kSendWays> ready;
+  std::array<std::vector<ReadyKey>, kSendWays> ready;
   // For apply_iteration: decisions for this lane, and whether the last one must still be sent on
   // the present connection.
   std::uint64_t decisions = 0;

@@ -31,11 +31,19 @@ def commit(phubd: Path) -> str:
     return found[1] if found else "unknown"
 
 
+def scheduling() -> str:
+    """How the kernel divides cores: among sessions first (sched(7), autogroups), or not."""
+    setting = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    grouped = setting.is_file() and setting.read_text().strip() == "1"
+    return "by session" if grouped else "by thread"
+
+
 def description(phubd: Path) -> dict[str, str]:
     return {
         "host": platform.node(),
         "cpu": f"{core_count()} x {cpu_model()}",
         "kernel": platform.release(),
+        "scheduling": scheduling(),
         "commit": commit(phubd),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }

@@ -41,13 +41,14 @@ def clean_environment() -> dict[str, str]:
 
 
 def start(command: Command) -> subprocess.Popen[bytes]:
-    # A process group of its own, so that its children are stopped with it.
+    # A process group of its own, so that its children are stopped with it. Not its own session:
+    # many kernels divide cores among sessions and not among threads (bench/NOTES.md).
     environment = clean_environment() | command.environment
     with command.log.open("ab") as log:
         try:
             return subprocess.Popen(command.arguments, stdin=subprocess.DEVNULL, stdout=log,
                                     stderr=subprocess.STDOUT, env=environment,
-                                    start_new_session=True)
+                                    process_group=0)
         except OSError as error:
             raise BenchFailure(f"cannot start {command.arguments[0]}: {error.strerror}") from error
 

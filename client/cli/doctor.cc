@@ -1,4 +1,5 @@
-// phubctl doctor: checks whether lanes over RDMA work on this host, and suggests fixes.
+// phubctl doctor: checks whether lanes over RDMA work on this host, and how its kernel shares
+// cores, and suggests fixes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/output.h"
+#include "client/cli/scheduling.h"
 #include "common/base/printable.h"
 #include "common/base/units.h"
 #include "common/net/host_port.h"
@@ -60,6 +62,8 @@ int Doctor(const DoctorArguments& arguments, const Options& options) {
     findings.insert(findings.end(), one.findings.begin(), one.findings.end());
     usable += one.usable_devices;
   }
+  const Findings scheduling = SchedulingFindings();
+  findings.insert(findings.end(), scheduling.begin(), scheduling.end());
   fmt::print("{}", options.output == Output::kJson ? FindingsJson(findings, usable)
                                                    : FindingsText(findings));
   const bool bad = std::any_of(findings.begin(), findings.end(), [](const LaneFinding& finding) {
@@ -76,7 +80,7 @@ int Doctor(const DoctorArguments& arguments, const Options& options) {
 
 void AddDoctor(Subcommand parent, const Options& options, Command& command) {
   const Subcommand doctor = parent.AddSubcommand(
-      "doctor", "Check whether lanes over RDMA work on this host, and suggest fixes");
+      "doctor", "Check lanes over RDMA and the sharing of cores on this host, and suggest fixes");
   const auto arguments = std::make_shared<DoctorArguments>();
   doctor
       .AddOption("--pin", arguments->pinned_text,
@@ -98,8 +102,9 @@ void AddDoctor(Subcommand parent, const Options& options, Command& command) {
   doctor.AddFlag("--required", arguments->required, "Fail only if no device is usable");
   doctor.SetFooter(
       "Checks devices and their files, ports, addresses (GIDs), MTU, the limit of pinned memory\n"
-      "and huge pages, with the permissions of this user. Contacts no daemon. A host without RDMA\n"
-      "devices is not an error: lanes use tcp or shared memory.\n"
+      "and huge pages, with the permissions of this user, and how the kernel divides cores among\n"
+      "phubd and workers. Contacts no daemon. A host without RDMA devices is not an error: lanes\n"
+      "use tcp or shared memory.\n"
       "\nExit codes: 0 no finding is BAD; 1 a finding is BAD. With --required: 0 a device is\n"
       "usable, 1 no device is usable.\n"
       "\nExamples:\n"

@@ -4,20 +4,18 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "client/lane.h"
 
 namespace phub::client {
 
 // Queues a lane key for its way. Does nothing if it is already queued.
-void QueueLaneKey(Lane& lane, std::span<const EngineKey* const> keys, std::uint32_t lane_key);
+void QueueLaneKey(Lane& lane, std::uint32_t lane_key);
 // Finds the first lane key that can be sent now (a free slot, or a pull). False if no key can.
-[[nodiscard]] bool FirstLaneKey(const Lane& lane, std::span<const EngineKey* const> keys,
-                                std::uint32_t& lane_key);
+[[nodiscard]] bool FirstLaneKey(const Lane& lane, std::uint32_t& lane_key);
 // Removes the lane key that FirstLaneKey() returned.
-void PopLaneKey(Lane& lane, std::span<const EngineKey* const> keys, std::uint32_t lane_key);
+void PopLaneKey(Lane& lane, std::uint32_t lane_key);
 // Removes any lane key, in linear time. For withdrawals.
-void RemoveLaneKey(Lane& lane, std::span<const EngineKey* const> keys, std::uint32_t lane_key);
+void RemoveLaneKey(Lane& lane, std::uint32_t lane_key);
 
 }  // namespace phub::client

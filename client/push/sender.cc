@@ -90,7 +90,7 @@ void ResetLane(Lane& lane, std::uint32_t slot_count) {
     if (chunk.phase == LaneChunk::Phase::kSent) chunk.phase = LaneChunk::Phase::kReady;
   }
   for (transport::LandingSlot& slot : lane.landing) slot = {};
-  for (std::vector<std::uint32_t>& heap : lane.ready) heap.clear();
+  for (std::vector<ReadyKey>& heap : lane.ready) heap.clear();
   for (LaneKey& lane_key : lane.keys) {
     lane_key.announced = HyperVersion{1};
     lane_key.queued = false;
@@ -103,7 +103,7 @@ void QueueUnsent(Lane& lane, std::span<EngineKey* const> keys, std::uint32_t ind
   lane_key.cursor = NextReady(lane, lane_key, lane_key.first);
   if (lane_key.cursor == lane_key.end()) return;
   lane_key.way = WayOf(lane, *keys[lane_key.key], lane_key, transport);
-  QueueLaneKey(lane, keys, index);
+  QueueLaneKey(lane, index);
 }
 
 Sender::Sender(const EngineConfig& config, EngineCounters& counters)
@@ -114,7 +114,7 @@ bool Sender::Send(Lane& lane, std::span<EngineKey* const> keys, transport::Trans
   while (const std::size_t count = Gather(lane, keys, transport)) {
     const std::size_t taken = transport.Post({requests_.data(), count});
     Account(lane, keys, taken);
-    Undo(lane, keys, taken, count);
+    Undo(lane, taken, count);
     sent = sent || taken > 0;
     if (taken < count) break;  // the transport is full: poll first
   }
@@ -125,7 +125,7 @@ std::size_t Sender::Gather(Lane& lane, std::span<EngineKey* const> keys,
                            const transport::Transport& transport) {
   std::size_t count = 0;
   std::uint32_t index = 0;
-  while (count < kBurst && FirstLaneKey(lane, keys, index)) {
+  while (count < kBurst && FirstLaneKey(lane, index)) {
     LaneKey& lane_key = lane.keys[index];
     const EngineKey& key = *keys[lane_key.key];
     if (!key.pulling && lane_key.announced < key.hyper_version) {
@@ -133,7 +133,7 @@ std::size_t Sender::Gather(Lane& lane, std::span<EngineKey* const> keys,
       continue;
     }
     GatherChunk(lane, key, index, count++, transport);
-    if (lane_key.cursor == lane_key.end()) PopLaneKey(lane, keys, index);
+    if (lane_key.cursor == lane_key.end()) PopLaneKey(lane, index);
   }
   return count;
 }
@@ -228,8 +228,7 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
   request.payload = {slot, request.payload.size()};
 }
 
-void Sender::Undo(Lane& lane, std::span<EngineKey* const> keys, std::size_t taken,
-                  std::size_t count) {
+void Sender::Undo(Lane& lane, std::size_t taken, std::size_t count) {
   for (std::size_t at = count; at > taken; --at) {
     const Entry& entry = entries_[at - 1];
     LaneKey& lane_key = lane.keys[entry.lane_key];
@@ -245,7 +244,7 @@ void Sender::Undo(Lane& lane, std::span<EngineKey* const> keys, std::size_t take
     chunk.inflight = kNoSlot;
     chunk.phase = LaneChunk::Phase::kReady;
     lane_key.cursor = entry.chunk;
-    QueueLaneKey(lane, keys, entry.lane_key);
+    QueueLaneKey(lane, entry.lane_key);
   }
 }
 

@@ -58,7 +58,7 @@ class Sender {
                    const transport::Transport& transport);
   void FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, std::size_t at,
                     const transport::Transport& transport);
-  void Undo(Lane& lane, std::span<EngineKey* const> keys, std::size_t taken, std::size_t count);
+  void Undo(Lane& lane, std::size_t taken, std::size_t count);
   void ReportSent(const Lane& lane, std::span<EngineKey* const> keys, std::size_t taken) const;
   void Account(const Lane& lane, std::span<EngineKey* const> keys, std::size_t taken);
 

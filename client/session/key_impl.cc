@@ -31,10 +31,10 @@ const char* OperationText(const Command& command) {
 KeyImpl::KeyImpl(std::shared_ptr<KeyOwner> job_in, KeyIndex index_in, KeyDefinition definition_in)
     : job(std::move(job_in)),
       index(index_in),
-      definition(std::move(definition_in)),
-      first_push(definition),
-      job_iteration_(definition.first_iteration),
-      job_iteration_after_(definition.first_iteration) {}
+      job_iteration_(definition_in.first_iteration),
+      job_iteration_after_(definition_in.first_iteration),
+      first_push(definition_in),
+      definition(std::move(definition_in)) {}
 
 std::string KeyImpl::Place() const {
   return fmt::format("key {} of job {}, rank {}", definition.name, job->name(), job->rank());
@@ -211,6 +211,7 @@ Status KeyImpl::Wait(std::uint64_t ticket, const Deadline& deadline) {
 
 Status KeyImpl::Outcome(std::uint64_t ticket) {
   if (Done(ticket)) {
+    if (withdrawn_count_.load(std::memory_order_relaxed) == 0) return Status();
     const std::lock_guard lock(mutex_);
     if (!Withdrawn(ticket)) return Status();
     return Status(StatusCode::kCancelled, fmt::format("{}: the push was withdrawn", Place()));
@@ -340,7 +341,8 @@ void KeyImpl::OnCancelAnswered(std::uint64_t ticket, bool withdrawn) {
     const std::lock_guard lock(mutex_);
     ++cancels_answered_;
     if (withdrawn) {
-      withdrawn_[withdrawn_count_++ % kWithdrawnRemembered] = ticket;
+      const std::uint64_t before = withdrawn_count_.fetch_add(1, std::memory_order_relaxed);
+      withdrawn_[before % kWithdrawnRemembered] = ticket;
       pushed_ticket_ = pushed_ticket_before_;
       job_iteration_after_ = job_iteration_.load(std::memory_order_relaxed);
       done_ticket_.store(ticket, std::memory_order_seq_cst);

@@ -107,10 +107,23 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
 
   const std::shared_ptr<KeyOwner> job;  // owns this key, too, until the rank leaves
   const KeyIndex index;
-  const KeyDefinition definition;
+
+ private:
+  // What the engine's thread accesses at the end of a round, side by side: a model has thousands of
+  // keys, and each cache line costs a miss.
+  std::atomic<int> waiting_{0};
+  std::atomic<std::uint64_t> done_ticket_{0};  // rounds up to this one are complete or withdrawn
+  std::atomic<std::uint64_t> job_iteration_;
+  // job_iteration_ after the round in flight. Written only before the round starts, when it is
+  // withdrawn, or by the engine's thread, which reads it without the lock.
+  std::uint64_t job_iteration_after_;
+  std::atomic<std::uint64_t> withdrawn_count_{0};  // written before done_ticket_, holding mutex_
+
+ public:
   std::atomic<std::uint64_t> iteration{0};
-  FirstPush first_push;
   KeyTrace trace;
+  FirstPush first_push;
+  const KeyDefinition definition;
 
  private:
   static constexpr std::size_t kWithdrawnRemembered = 64;
@@ -130,13 +143,7 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::atomic<int> waiting_{0};
-  std::atomic<std::uint64_t> done_ticket_{0};  // rounds up to this one are complete or withdrawn
   std::atomic<bool> has_values_{false};
-  std::atomic<std::uint64_t> job_iteration_;
-  // job_iteration_ after the round in flight. Written only before the round starts, when it is
-  // withdrawn, or by the engine's thread, which reads it without the lock.
-  std::uint64_t job_iteration_after_;
   bool removed_ = false;         // BeginRemoval() was called
   bool engine_removed_ = false;  // the engine does not have the key any more
   std::uint64_t last_ticket_ = 0;
@@ -147,8 +154,7 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   std::uint64_t cancels_asked_ = 0;
   std::uint64_t cancels_answered_ = 0;
   std::array<std::uint64_t, kWithdrawnRemembered> withdrawn_{};  // a ring
-  std::size_t withdrawn_count_ = 0;
-  WatchedRounds watched_;  // each counts in waiting_
+  WatchedRounds watched_;                                        // each counts in waiting_
 };
 
 }  // namespace phub::client
