@@ -5,7 +5,7 @@ from __future__ import annotations
 import unittest
 from typing import Any
 
-from ranks import CONTEXT, PATIENCE_S, TorchTest, all_cases, initialize
+from ranks import CONTEXT, Failed, PATIENCE_S, TorchTest, all_cases, initialize
 
 
 def train_until_error(rank: int, size: int, started: Any) -> str:
@@ -31,6 +31,19 @@ def train_until_error(rank: int, size: int, started: Any) -> str:
     return "no error"
 
 
+def write_a_shared_parameter(rank: int, size: int) -> None:
+    import torch
+
+    from optimizer_reference import adam, wrapped
+    from training_cases import network
+
+    initialize()
+    model = network()
+    wrapped(model, adam, share_parameters=model)
+    with torch.no_grad():
+        model[3].bias.add_(1.0)
+
+
 def cases(rank: int, size: int, module: str) -> list[str]:
     return all_cases(module, rank, size)
 
@@ -48,6 +61,15 @@ class Optimizer(TorchTest):
 
     def test_waiting_in_the_forward_pass(self) -> None:
         self.check(2, "optimizer_forward_cases")
+
+    def test_parameters_in_shared_memory(self) -> None:
+        self.check(2, "optimizer_shared_cases")
+
+    def test_a_write_to_a_shared_parameter_is_named(self) -> None:
+        with self.assertRaisesRegex(
+            Failed, r"ended with -11:\n(.*\n)*phub: this process wrote to parameter 3\.bias"
+        ):
+            self.run_ranks(1, write_a_shared_parameter)
 
     def test_outer_optimizers(self) -> None:
         self.check(2, "outer_cases")

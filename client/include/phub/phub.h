@@ -115,6 +115,15 @@ typedef void (*phub_log_callback)(void* context, int32_t level, const char* line
  * calls of the previous callback have ended. */
 PHUB_API void phub_set_log_callback(phub_log_callback callback, void* context);
 
+/* ---- Memory -------------------------------------------------------------------------------- */
+
+/* Names memory that this process can only read, such as shared parameters. A write to it ends the
+ * process with SIGSEGV, but a line on standard error says first which memory it was. `name` is
+ * copied; NULL or "": removes the names of this memory. The first name installs a handler, which
+ * passes the signal on to the previous one. Any thread. */
+PHUB_API phub_result phub_name_read_only(const void* data, uint64_t bytes, const char* name,
+                                         phub_error** error);
+
 /* ---- Sessions ------------------------------------------------------------------------------ */
 
 /* Texts that are NULL mean the default. */

@@ -73,6 +73,11 @@ class Key:
         return int(lib.phub_key_iteration(self._pointer))
 
     @property
+    def parameters_shared(self) -> bool:
+        """Whether workers of this host have one copy of ``parameters``, read-only for them."""
+        return self._mutable is None
+
+    @property
     def mutable_parameters(self) -> Array:
         """``parameters``, writable between rounds; only with copy=True or without an optimizer."""
         if self._mutable is None:

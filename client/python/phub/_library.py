@@ -140,6 +140,10 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "phub_error_own_rank": (ctypes.c_int64, [_OBJECT]),
     "phub_error_free": (None, [_OBJECT]),
     "phub_set_log_level": (_RESULT, [ctypes.c_int32, _ERROR]),
+    "phub_name_read_only": (
+        _RESULT,
+        [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p, _ERROR],
+    ),
     "phub_set_log_callback": (None, [LOG_CALLBACK, ctypes.c_void_p]),
     "phub_connect_options_init": (None, [ctypes.POINTER(ConnectOptions), ctypes.c_size_t]),
     "phub_connect": (_RESULT, [_TEXT, ctypes.POINTER(ConnectOptions), _OUT, _ERROR]),

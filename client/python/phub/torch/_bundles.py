@@ -32,7 +32,7 @@ class Slot:
 
     __slots__ = (
         "name", "parameter", "group", "bundle", "shape", "dtype", "gradient", "values",
-        "version", "passes", "seen", "seen_version", "pushed", "turn",
+        "version", "passes", "seen", "seen_version", "pushed", "turn", "shared", "inside",
     )
 
     def __init__(self, name: str, parameter: Any, group: int) -> None:
@@ -50,16 +50,35 @@ class Slot:
         self.seen_version = 0
         self.pushed = False  # `seen` is in phub's memory
         self.turn = 0  # the place of its gradient among those of the last backward passes
+        self.shared = False  # the parameter belongs in phub's memory (_shared.py)
+        self.inside = False  # it is there
 
     @property
     def bytes(self) -> int:
         return int(self.parameter.numel() * self.parameter.element_size())
 
     def store(self) -> None:
-        """Copies the new parameters from phub's memory. REQUIRES: the round is complete."""
-        with torch.no_grad():
-            self.parameter.copy_(self.values)
+        """Gives the parameter its new values. REQUIRES: the round is complete."""
+        if self.inside:
+            torch.autograd.graph.increment_version(self.parameter)
+        elif self.shared:
+            self.parameter.data = self.values
+            self.inside = True
+        else:
+            with torch.no_grad():
+                self.parameter.copy_(self.values)
         self.version = self.parameter._version
+
+    @property
+    def moved(self) -> bool:
+        """The program has taken the parameter out of phub's memory."""
+        return self.inside and bool(self.parameter.data_ptr() != self.values.data_ptr())
+
+    def leave(self) -> None:
+        """Copies the parameter out of phub's memory, where it could not be written."""
+        if self.inside:
+            self.inside = False
+            self.parameter.data = self.parameter.detach().clone()
 
     def forget(self) -> None:
         """A new step begins."""

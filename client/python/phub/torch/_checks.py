@@ -32,6 +32,12 @@ def changed_parameter(slot: Slot) -> Optional[str]:
         )
     if parameter.device.type != "cpu":
         return f"parameter {slot.name} was moved to {parameter.device}"
+    if slot.moved:
+        return (
+            f"parameter {slot.name} does not lie in phub's memory any more: .to(), an assignment "
+            "to its .data or the like replaced it, so steps do not reach it. Do that before the "
+            "optimizer is wrapped, or leave out share_parameters"
+        )
     return None
 
 

@@ -20,6 +20,7 @@ from ._options import Options
 from ._replicate import register
 from ._rules import check_class, has_stepped
 from ._settings import Settings
+from ._shared import SharedParameters
 from ._updates import Updates
 from ._wire import chosen
 
@@ -153,6 +154,7 @@ def DistributedOptimizer(
     apply: str = "chunk",
     skip_unused: bool = False,
     wait_in_forward: Optional[torch.nn.Module] = None,
+    share_parameters: Optional[torch.nn.Module] = None,
     timeout: float = 1800.0,
     gradient_dtype: Any = None,
     parameter_dtype: Any = None,
@@ -173,6 +175,13 @@ def DistributedOptimizer(
     wait_in_forward: the model. step() returns without waiting for new parameters; each module waits
     for its own before its forward pass. Until then the parameters have old values: call
     wait_for_parameters() before they are used in another way. state_dict() of the model waits.
+
+    share_parameters: the model. Its parameters of this optimizer then lie in phub's memory, one
+    copy for all ranks of the host, and step() copies nothing. They change between the first push
+    and step(), so use them only in forward and backward passes. The process can only read them: a
+    write ends it, with a line that names the parameter. model.load_state_dict() works: it moves
+    parameters to private memory until broadcast_parameters(). So does leave(). Not with
+    parameter_dtype.
 
     The other settings are the same on all ranks:
     backward_passes_per_step: a gradient is pushed after this number of backward passes. The passes
@@ -212,6 +221,12 @@ def DistributedOptimizer(
         parameter_dtype=chosen("parameter_dtype", parameter_dtype),
         sum=sum,
     )
+    if share_parameters is not None and settings.parameter_dtype is not None:
+        raise ValueError(
+            f"share_parameters cannot be combined with parameter_dtype={parameter_dtype}: the "
+            "model's parameters have another type than those that the daemon sends"
+        )
+    shared = None if share_parameters is None else SharedParameters(share_parameters)
     return wrap(
         optimizer,
         named_parameters,
@@ -221,6 +236,7 @@ def DistributedOptimizer(
         _Distributed,
         Updates,
         wait_in_forward,
+        shared,
     )
 
 
@@ -233,6 +249,7 @@ def wrap(
     methods: Any,
     updates_class: Any,
     model: Any = None,
+    shared: Optional[SharedParameters] = None,
 ) -> Any:
     """Joins a job for the optimizer and gives it the methods of a class."""
     check_class(optimizer)
@@ -245,7 +262,8 @@ def wrap(
     job, store = _join(group, options, settings)
     notes = Notes(store, job.rank, job.world_size)
     try:
-        updates = updates_class(kind, optimizer.param_groups, names, job, notes, settings, model)
+        groups = optimizer.param_groups
+        updates = updates_class(kind, groups, names, job, notes, settings, model, shared)
         if job.rank == 0:
             store.set("state", "1" if has_stepped(optimizer) else "0")
         if bytes(store.get("state")) == b"1":

@@ -44,6 +44,7 @@ from ._reports import Reports
 from ._rules import check_parameters, rule_of
 from ._saved_state import fetch, store
 from ._settings import Settings
+from ._shared import SharedParameters
 
 
 class Updates:
@@ -58,8 +59,10 @@ class Updates:
         notes: Notes,
         settings: Settings,
         model: Any = None,
+        shared: Optional[SharedParameters] = None,
     ) -> None:
-        """model: modules of it wait for new parameters. None: step() waits."""
+        """model: modules of it wait for new parameters. None: step() waits. shared: has parameters
+        in phub's memory."""
         self.job = job
         self._kind = kind
         self.groups = groups
@@ -79,6 +82,7 @@ class Updates:
         self._factor = 1.0
         self._passes = 0  # gradients that hooks have seen
         self._late_lock = threading.Lock()
+        self._shared = shared
         self._forward: Optional[ForwardWaits] = None
         if model is not None:
             self._forward = ForwardWaits(model, self.wait_for_late, self.wait_for_all)
@@ -106,6 +110,8 @@ class Updates:
                     slots.append(Slot(self.name_of(parameter), parameter, index))
                 else:
                     self._frozen.append(parameter)
+        if self._shared is not None:
+            self._shared.add(slots)
         rules = [self._rule(index) for index in range(len(self.groups))]
         bundles = list(bundles_of(slots, rules, alone=self._settings.skip_unused))
         if bundles:
@@ -113,6 +119,8 @@ class Updates:
                 if self._agreement is not None:
                     self._agreement.add(self._slots + slots)
                 add_keys(self.job, bundles, len(self._bundles), self._settings)
+            if self._shared is not None:
+                self._shared.bind(bundles)
             self.replicate(bundles, 0)
         self._slots += slots
         self._bundles += bundles
@@ -141,6 +149,8 @@ class Updates:
         self._hooks.clear()
         if self._forward is not None:
             self._forward.remove()
+        if self._shared is not None:
+            self._shared.remove()
         self.job._leave_quietly()  # if the job has failed, the step's error said so
 
     def fetch_state(self) -> dict[Any, dict[str, Any]]:
@@ -170,9 +180,7 @@ class Updates:
 
     def bundles_with(self, address: int) -> list[Bundle]:
         """The bundles with the parameter whose memory is at `address`: one or none."""
-        return [
-            slot.bundle for slot in self._slots if slot.parameter.data_ptr() == address
-        ]
+        return [slot.bundle for slot in self._slots if slot.parameter.data_ptr() == address]
 
     def _rule(self, index: int) -> Any:
         rule = rule_of(self._kind, self.groups[index], f"parameter group {index}")
