@@ -1,7 +1,6 @@
 #include "common/aggregation/core_stream.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "common/aggregation/slot.h"
 #include "common/base/check.h"
@@ -13,19 +12,30 @@ constexpr std::uint64_t RankBit(std::uint32_t rank) { return std::uint64_t{1} <<
 
 }  // namespace
 
-CoreStream::CoreStream(const Geometry& geometry, std::uint32_t ranks,
-                       std::vector<std::uint32_t> blocks, Iteration first)
+CoreStream::CoreStream(const Geometry& geometry, std::uint32_t ranks)
     : geometry_(geometry),
       ranks_(ranks),
       every_rank_(phub_every_worker_bit(ranks)),
-      blocks_(std::move(blocks)),
-      chunks_(blocks_.size(), Chunk{.iteration = first}),
       places_(geometry.positions) {
   PHUB_CHECK(geometry.positions > 0);
   PHUB_CHECK(ranks > 0 && ranks <= PHUB_WORKERS_MAX, "ranks={}", ranks);
-  for (const std::uint32_t count : blocks_)
-    PHUB_CHECK(count > 0 && count <= geometry.blocks, "blocks={}", count);
   for (Place& place : places_) place.folded.resize(geometry.blocks);
+}
+
+void CoreStream::AddChunk(std::uint32_t blocks, Iteration first) {
+  PHUB_CHECK(blocks <= geometry_.blocks, "blocks={}", blocks);
+  chunks_.push_back({.blocks = blocks, .iteration = first});
+}
+
+void CoreStream::RemoveChunks(ChunkIndex first) {
+  for (std::size_t i = first.value; i < chunks_.size(); ++i)
+    PHUB_CHECK(IsIdle(ChunkIndex{static_cast<std::uint32_t>(i)}), "chunk={}", i);
+  if (first.value < chunks_.size()) chunks_.resize(first.value);
+}
+
+bool CoreStream::IsIdle(ChunkIndex chunk) const {
+  const Chunk& asked = chunks_[chunk.value];
+  return asked.state == State::kWaiting && asked.announced == 0 && asked.pushed == 0;
 }
 
 void CoreStream::TellStream(Rank rank, CoreActions& actions) const {
@@ -101,6 +111,7 @@ bool CoreStream::Announce(Rank rank, LeaseNumber lease, ChunkIndex chunk, Iterat
                           CoreActions& actions) {
   if (const auto done = AnswerOld(rank, chunk, iteration, actions)) return *done;
   Chunk& announced = chunks_[chunk.value];
+  if (announced.blocks == 0) return false;
   // For an old stream. The rank will push the chunk once it learns that the stream has ended.
   if (lease == kNoLease || lease != lease_) return true;
   if ((announced.announced & RankBit(rank.value)) != 0) return true;  // again, on a new lane
@@ -154,6 +165,7 @@ void CoreStream::Assign(ChunkIndex chunk, CoreActions& actions) {
   place.state = Place::State::kOpen;
   place.position = next_;
   place.chunk = chunk;
+  place.blocks = chunks_[chunk.value].blocks;
   place.folded_count = 0;
   place.folded.assign(place.folded.size(), false);
   ++next_.value;
@@ -169,7 +181,7 @@ SumVerdict CoreStream::Sum(const phub_packet& packet, CoreActions& actions) {
   Place& place = places_[index];
   if (place.state == Place::State::kUnused) return SumVerdict::kOld;
   if (packet.phase != geometry_.PhaseOf(place.position)) return SumVerdict::kOld;
-  if (block >= blocks_[place.chunk.value]) return SumVerdict::kWrong;
+  if (block >= place.blocks) return SumVerdict::kWrong;
   if (place.state == Place::State::kTaken) {  // a worker has not received TAKEN
     CoreAction again{.kind = CoreAction::Kind::kTaken, .chunk = place.chunk, .lease = lease_};
     again.position = place.position;
@@ -183,7 +195,7 @@ SumVerdict CoreStream::Sum(const phub_packet& packet, CoreActions& actions) {
   fold.position = place.position;
   fold.block = block;
   actions.push_back(fold);
-  if (place.folded_count == blocks_[place.chunk.value]) MarkTaken(place, actions);
+  if (place.folded_count == place.blocks) MarkTaken(place, actions);
   return SumVerdict::kFolded;
 }
 

@@ -12,6 +12,10 @@
 // is taken, and all workers are notified, once all its blocks have been folded. From then on a
 // repeated sum of it is answered TAKEN; a sum of any other position that is not open is dropped.
 //
+// Chunks come and go with the keys of the job, and have the numbers of the shard's chunks. A chunk
+// with 0 blocks is never summed in the network: every rank pushes it over tcp. So is a round that
+// is not a sum, such as a broadcast, of any chunk.
+//
 // If the stream closes, nothing that is not taken is kept: what was folded of open positions is
 // cleared, and every rank pushes those chunks over tcp.
 #pragma once
@@ -64,12 +68,16 @@ enum class SumVerdict : std::uint8_t {
 
 class CoreStream {
  public:
-  // `blocks[c]`: the number of blocks of chunk c, from 1 to geometry.blocks. At most
-  // PHUB_WORKERS_MAX ranks. `first`: the iteration that every chunk starts with.
-  CoreStream(const Geometry& geometry, std::uint32_t ranks, std::vector<std::uint32_t> blocks,
-             Iteration first);
+  // At most PHUB_WORKERS_MAX ranks.
+  CoreStream(const Geometry& geometry, std::uint32_t ranks);
 
   // --- From control.
+  // Adds the chunk with the next number. `blocks`: at most geometry.blocks; 0: only over tcp.
+  // `first`: its first iteration. Ranks may announce or push it from now on.
+  void AddChunk(std::uint32_t blocks, Iteration first);
+  // Removes the chunks from `first` on. A later chunk may have their numbers.
+  // REQUIRES: every rank has the parameters of all that it announced or pushed of them; IsIdle().
+  void RemoveChunks(ChunkIndex first);
   // REQUIRES: no stream is open; this lease was never opened before.
   void Open(LeaseNumber lease, CoreActions& actions);
   // The aggregator is lost or a worker's process was replaced. Nothing happens if none is open.
@@ -93,6 +101,8 @@ class CoreStream {
   SumVerdict Sum(const phub_packet& packet, CoreActions& actions);
 
   LeaseNumber lease() const { return lease_; }
+  // No rank has announced or pushed the chunk's present iteration.
+  bool IsIdle(ChunkIndex chunk) const;
   // The iteration of the chunk that is summed next.
   Iteration iteration(ChunkIndex chunk) const { return chunks_[chunk.value].iteration; }
 
@@ -103,6 +113,7 @@ class CoreStream {
   enum class State : std::uint8_t { kWaiting, kReady, kOpen };
   struct Chunk {
     State state = State::kWaiting;
+    std::uint32_t blocks = 0;
     Iteration iteration{};
     std::uint64_t announced = 0;  // a bit per rank, under the present lease
     std::uint64_t pushed = 0;     // a bit per rank, over tcp
@@ -111,7 +122,8 @@ class CoreStream {
     enum class State : std::uint8_t { kUnused, kOpen, kTaken };
     State state = State::kUnused;
     Position position{};
-    ChunkIndex chunk{};
+    ChunkIndex chunk{};        // once taken, it may have been removed
+    std::uint32_t blocks = 0;  // of the chunk
     std::uint32_t folded_count = 0;
     std::vector<bool> folded;  // by block
   };
@@ -132,7 +144,6 @@ class CoreStream {
   Geometry geometry_;
   std::uint32_t ranks_;
   std::uint64_t every_rank_;
-  std::vector<std::uint32_t> blocks_;
   LeaseNumber lease_ = kNoLease;
   Position next_{};
   std::vector<Chunk> chunks_;

@@ -1,29 +1,43 @@
 #include "common/aggregation/worker_stream.h"
 
-#include <utility>
-
 #include "common/base/check.h"
 
 namespace phub::aggregation {
 
-WorkerStream::WorkerStream(const Geometry& geometry, std::vector<std::uint32_t> blocks)
-    : geometry_(geometry),
-      blocks_(std::move(blocks)),
-      chunks_(blocks_.size()),
-      places_(geometry.positions) {
+WorkerStream::WorkerStream(const Geometry& geometry)
+    : geometry_(geometry), places_(geometry.positions) {
   PHUB_CHECK(geometry.positions > 0);
-  for (const std::uint32_t count : blocks_)
-    PHUB_CHECK(count > 0 && count <= geometry.blocks, "blocks={}", count);
 }
 
-void WorkerStream::Push(ChunkIndex chunk, Iteration iteration, WorkerActions& actions) {
+void WorkerStream::AddChunk(std::uint32_t blocks) {
+  PHUB_CHECK(blocks <= geometry_.blocks, "blocks={}", blocks);
+  chunks_.push_back({.blocks = blocks});
+}
+
+void WorkerStream::RemoveChunks(ChunkIndex first) {
+  for (std::size_t i = first.value; i < chunks_.size(); ++i)
+    PHUB_CHECK(chunks_[i].state == State::kIdle, "chunk={} is pushed", i);
+  if (first.value < chunks_.size()) chunks_.resize(first.value);
+}
+
+void WorkerStream::Begin(ChunkIndex chunk, Iteration iteration) {
   PHUB_CHECK(chunk.value < chunks_.size(), "chunk={}", chunk.value);
   Chunk& pushed = chunks_[chunk.value];
   PHUB_CHECK(pushed.state == State::kIdle, "chunk={} is pushed already", chunk.value);
   pushed.iteration = iteration;
-  if (lease_ == kNoLease) return PushTcp(chunk, actions);
+}
+
+void WorkerStream::Push(ChunkIndex chunk, Iteration iteration, WorkerActions& actions) {
+  Begin(chunk, iteration);
+  Chunk& pushed = chunks_[chunk.value];
+  if (lease_ == kNoLease || pushed.blocks == 0) return PushTcp(chunk, actions);
   pushed.state = State::kAnnounced;
   Announce(chunk, actions);
+}
+
+void WorkerStream::PushOverTcp(ChunkIndex chunk, Iteration iteration, WorkerActions& actions) {
+  Begin(chunk, iteration);
+  PushTcp(chunk, actions);
 }
 
 void WorkerStream::Announce(ChunkIndex chunk, WorkerActions& actions) const {
@@ -84,7 +98,7 @@ bool WorkerStream::Assign(LeaseNumber lease, Position position, ChunkIndex chunk
   MarkTaken(place);
   place = {.open = true, .position = position, .chunk = chunk};
   assigned.state = State::kAssigned;
-  for (std::uint32_t block = 0; block < blocks_[chunk.value]; ++block)
+  for (std::uint32_t block = 0; block < assigned.blocks; ++block)
     actions.push_back(About(WorkerAction::Kind::kSendPayload, place, block));
   return true;
 }
@@ -132,7 +146,7 @@ void WorkerStream::Receive(const phub_packet& packet, WorkerActions& actions) {
   Place& place = places_[packet.slot / geometry_.blocks];
   const std::uint32_t block = packet.slot % geometry_.blocks;
   if (packet.kind == PHUB_PACKET_TAKEN) return MarkTaken(place);
-  if (packet.kind == PHUB_PACKET_MISSING && block < blocks_[place.chunk.value])
+  if (packet.kind == PHUB_PACKET_MISSING && block < chunks_[place.chunk.value].blocks)
     actions.push_back(About(WorkerAction::Kind::kSendPayload, place, block));
 }
 
@@ -143,7 +157,7 @@ void WorkerStream::Probe(std::uint32_t place, std::uint32_t block, WorkerActions
 
 bool WorkerStream::IsOutstanding(std::uint32_t place, std::uint32_t block) const {
   return place < places_.size() && places_[place].open &&
-         block < blocks_[places_[place].chunk.value];
+         block < chunks_[places_[place].chunk.value].blocks;
 }
 
 void WorkerStream::AppendState(std::vector<std::uint64_t>& words) const {

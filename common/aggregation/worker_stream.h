@@ -45,12 +45,21 @@ using WorkerActions = std::vector<WorkerAction>;
 
 class WorkerStream {
  public:
-  // `blocks[c]`: the number of blocks of chunk c, from 1 to geometry.blocks.
-  WorkerStream(const Geometry& geometry, std::vector<std::uint32_t> blocks);
+  explicit WorkerStream(const Geometry& geometry);
 
   // --- From the program.
+  // Adds the chunk with the next number, which the core loop has already. `blocks`: as there; 0:
+  // Push() never announces it.
+  void AddChunk(std::uint32_t blocks);
+  // Removes the chunks from `first` on; the core loop still has them, and a later chunk may have
+  // their numbers.
+  // REQUIRES: the parameters of every Push() of them have arrived.
+  void RemoveChunks(ChunkIndex first);
   // REQUIRES: the parameters of the previous Push() of this chunk have arrived.
   void Push(ChunkIndex chunk, Iteration iteration, WorkerActions& actions);
+  // A round that is not a sum, such as a broadcast: it goes over tcp even if there is a stream.
+  // REQUIRES: as Push().
+  void PushOverTcp(ChunkIndex chunk, Iteration iteration, WorkerActions& actions);
 
   // --- From the core loop, over tcp, in the order in which it sent them. False: the message is
   // impossible, and the lane must be closed.
@@ -84,6 +93,7 @@ class WorkerStream {
  private:
   enum class State : std::uint8_t { kIdle, kAnnounced, kAssigned, kTaken, kTcp };
   struct Chunk {
+    std::uint32_t blocks = 0;
     State state = State::kIdle;
     Iteration iteration{};
   };
@@ -94,12 +104,12 @@ class WorkerStream {
   };
 
   void Announce(ChunkIndex chunk, WorkerActions& actions) const;
+  void Begin(ChunkIndex chunk, Iteration iteration);
   void PushTcp(ChunkIndex chunk, WorkerActions& actions);
   WorkerAction About(WorkerAction::Kind kind, const Place& place, std::uint32_t block) const;
   void MarkTaken(Place& place);
 
   Geometry geometry_;
-  std::vector<std::uint32_t> blocks_;
   LeaseNumber lease_ = kNoLease;
   std::vector<Chunk> chunks_;
   std::vector<Place> places_;

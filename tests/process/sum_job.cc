@@ -37,15 +37,17 @@ SumJob::SumJob(const SumShape& shape, AggregatorProcess& aggregator)
     : shape_(shape),
       aggregator_(aggregator),
       core_relay_(shape.trouble, shape.seed * 1000),
-      core_(shape.geometry, shape.ranks, shape.blocks, Iteration{0}),
+      core_(shape.geometry, shape.ranks),
       core_port_(shape.geometry, core_, core_socket_),
       chunks_(shape.blocks.size()) {
+  for (const std::uint32_t blocks : shape.blocks) core_.AddChunk(blocks, Iteration{0});
   core_relay_.Connect(core_socket_.endpoint(), aggregator_.endpoint());
   for (std::uint32_t rank = 0; rank < shape_.ranks; ++rank) {
     auto& worker = *workers_.emplace_back(std::make_unique<Worker>());
     worker.relay = std::make_unique<LossyRelay>(shape.trouble, shape.seed * 1000 + rank + 1);
     worker.relay->Connect(worker.socket.endpoint(), aggregator_.endpoint());
-    worker.stream = std::make_unique<aggregation::WorkerStream>(shape.geometry, shape.blocks);
+    worker.stream = std::make_unique<aggregation::WorkerStream>(shape.geometry);
+    for (const std::uint32_t blocks : shape.blocks) worker.stream->AddChunk(blocks);
     const auto payload_of = [this, rank, &worker](ChunkIndex chunk, Iteration iteration,
                                                   std::uint32_t block) {
       const std::vector<float> values = Gradient(rank, chunk.value, iteration.value, block);

@@ -35,6 +35,8 @@ bool IsCalm(Event::Kind kind) {
     case Event::Kind::kAssign:
     case Event::Kind::kProbe:
     case Event::Kind::kNotice:
+    case Event::Kind::kAddAtCore:
+    case Event::Kind::kAddAtWorker:
     case Event::Kind::kGrant: return true;
     default: return false;
   }
@@ -53,7 +55,8 @@ std::string World::Message::Text() const {
   return "?";
 }
 
-World::Worker::Worker(const Shape& shape) : stream(shape.geometry, shape.Blocks()) {
+World::Worker::Worker(const Shape& shape) : stream(shape.geometry) {
+  for (std::uint32_t i = 0; i < shape.FirstChunks(); ++i) stream.AddChunk(shape.Blocks()[i]);
   program.gradient.resize(shape.chunks);
   program.iterations.resize(shape.chunks);
 }
@@ -61,7 +64,7 @@ World::Worker::Worker(const Shape& shape) : stream(shape.geometry, shape.Blocks(
 World::World(const Shape& shape)
     : shape_(shape),
       prompt_lanes_(shape.lost_lanes + shape.replacements + shape.restarts == 0),
-      core_(shape.geometry, shape.workers, shape.Blocks(), Iteration{0}) {
+      core_(shape.geometry, shape.workers) {
   StartJob();
   Grant();
   for (std::uint32_t worker = 0; worker < shape_.workers; ++worker) ReceiveFromCore(worker);
@@ -101,6 +104,7 @@ void World::RunProgram(std::uint32_t index) {
     const std::uint32_t nth = program.pushes % shape_.chunks;
     const std::uint32_t chunk = index % 2 == 0 ? nth : shape_.chunks - 1 - nth;
     if (iteration >= shape_.iterations || program.iterations[chunk] != iteration) return;
+    if (chunk >= shape_.FirstChunks() && worker.lives <= iteration) return;
     ++program.pushes;
     program.gradient[chunk] = iteration;
     WorkerActions actions;
@@ -253,12 +257,12 @@ void World::AppendState(std::vector<std::uint64_t>& words) const {
                   (shape_.lost_lanes << 12) | (shape_.replacements << 16) |
                   (shape_.restarts << 20) | (shape_.endings << 24) |
                   (error_.empty() ? 0 : 1u << 28));
-  words.push_back((std::uint64_t{job_} << 32) | (leases_ << 8) |
+  words.push_back((std::uint64_t{lives_} << 48) | (std::uint64_t{job_} << 32) | (leases_ << 8) |
                   static_cast<std::uint64_t>(control_));
   core_.AppendState(words);
   for (const Worker& worker : workers_) {
     worker.stream.AppendState(words);
-    words.push_back((std::uint64_t{worker.process} << 48) |
+    words.push_back((std::uint64_t{worker.process} << 48) | (std::uint64_t{worker.lives} << 56) |
                     (std::uint64_t{worker.program.first} << 40) |
                     (std::uint64_t{worker.program.pushes} << 8) | (worker.connected ? 1 : 0));
     for (const std::uint32_t iterations : worker.program.iterations) words.push_back(iterations);

@@ -55,12 +55,15 @@ struct Shape {
   bool grants_again = true;        // after a restart or a replacement there is a new lease
   Mistake mistake = Mistake::kNone;
   bool last_chunk_is_short = false;  // it has one block, so it does not use all slots of a place
+  bool last_chunk_is_late = false;   // it is added, and removed after each of its iterations
 
   std::vector<std::uint32_t> Blocks() const {
     std::vector<std::uint32_t> blocks(chunks, geometry.blocks);
     if (last_chunk_is_short) blocks.back() = 1;
     return blocks;
   }
+  // The chunks that exist from the beginning.
+  std::uint32_t FirstChunks() const { return last_chunk_is_late ? chunks - 1 : chunks; }
 };
 
 struct Event {
@@ -79,6 +82,8 @@ struct Event {
     kRestart,
     kNotice,  // control notices the restart
     kGrant,
+    kAddAtCore,    // the late chunk, which loses its last life
+    kAddAtWorker,  // worker a
     kEndJob,
   };
   Kind kind = Kind::kDeliver;
@@ -144,7 +149,8 @@ class World {
     WorkerStream stream;
     Program program;
     std::uint32_t process = 0;
-    bool connected = false;  // it knows whether there is a stream
+    bool connected = false;   // it knows whether there is a stream
+    std::uint32_t lives = 0;  // how often the late chunk was added
     std::vector<Message> to_core, from_core;
   };
   // SwitchML's slot: two sets.
@@ -182,6 +188,10 @@ class World {
   void DeliverToPublished(const Datagram& datagram);
   void SendSum(const phub_packet& packet, std::uint32_t value);
 
+  bool CanAddAtCore() const;
+  void AddAtCore();
+  void AddAtWorker(std::uint32_t worker);
+
   void AppendCalmEvents(std::vector<Event>& events) const;
   void AppendTroubles(std::vector<Event>& events) const;
   void AppendProbes(Event::Kind kind, std::vector<Event>& events) const;
@@ -200,6 +210,7 @@ class World {
   Aggregator aggregator_;
   Control control_ = Control::kMustGrant;
   std::uint32_t job_ = 0;
+  std::uint32_t lives_ = 0;  // how often the late chunk was added at the core loop
   std::uint32_t leases_ = 0;
   std::vector<Datagram> flying_, late_;
   std::vector<std::uint32_t> accumulators_;         // by chunk, then block

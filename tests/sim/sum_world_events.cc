@@ -196,8 +196,38 @@ void World::AppendCalmEvents(std::vector<Event>& events) const {
   for (std::uint8_t i = 0; i < shape_.chunks; ++i) {
     if (core_.CanAssign(ChunkIndex{i})) events.push_back({.kind = Event::Kind::kAssign, .a = i});
   }
+  if (CanAddAtCore()) events.push_back({.kind = Event::Kind::kAddAtCore});
+  for (std::uint8_t i = 0; i < shape_.workers; ++i) {
+    if (workers_[i].lives < lives_) events.push_back({.kind = Event::Kind::kAddAtWorker, .a = i});
+  }
   if (control_ == Control::kUnaware) events.push_back({.kind = Event::Kind::kNotice});
   if (control_ == Control::kMustGrant) events.push_back({.kind = Event::Kind::kGrant});
+}
+
+// As in the product, the core loop removes a chunk once every rank has its parameters and does not
+// push it any more, and is the first to have the chunk that gets the number next.
+bool World::CanAddAtCore() const {
+  if (!shape_.last_chunk_is_late || lives_ == shape_.iterations) return false;
+  return std::ranges::all_of(workers_, [&](const Worker& worker) {
+    return worker.lives == lives_ && worker.program.iterations.back() == lives_;
+  });
+}
+
+void World::AddAtCore() {
+  if (log_ != nullptr) Log("the core loop has a new last chunk");
+  const ChunkIndex last{shape_.FirstChunks()};
+  core_.RemoveChunks(last);
+  core_.AddChunk(shape_.Blocks().back(), Iteration{lives_});
+  ++lives_;
+}
+
+void World::AddAtWorker(std::uint32_t index) {
+  if (log_ != nullptr) Log(fmt::format("worker {} has a new last chunk", index));
+  Worker& worker = workers_[index];
+  worker.stream.RemoveChunks(ChunkIndex{shape_.FirstChunks()});
+  worker.stream.AddChunk(shape_.Blocks().back());
+  ++worker.lives;
+  RunProgram(index);
 }
 
 void World::AppendProbes(Event::Kind kind, std::vector<Event>& events) const {
@@ -262,6 +292,8 @@ void World::Apply(const Event& event, std::string* log) {
       break;
     }
     case Event::Kind::kGrant: Grant(); break;
+    case Event::Kind::kAddAtCore: AddAtCore(); break;
+    case Event::Kind::kAddAtWorker: AddAtWorker(event.a); break;
     default: ApplyTrouble(event);
   }
   for (std::uint32_t i = 0; prompt_lanes_ && i < shape_.workers; ++i) {

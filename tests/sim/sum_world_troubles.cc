@@ -102,11 +102,14 @@ void World::Grant() {
 
 void World::EndJob() {
   ++job_;
-  core_ = CoreStream(shape_.geometry, shape_.workers, shape_.Blocks(), Iteration{0});
+  core_ = CoreStream(shape_.geometry, shape_.workers);
   StartJob();
 }
 
 void World::StartJob() {
+  for (std::uint32_t i = 0; i < shape_.FirstChunks(); ++i)
+    core_.AddChunk(shape_.Blocks()[i], Iteration{0});
+  lives_ = 0;
   workers_.assign(shape_.workers, Worker(shape_));
   const std::size_t blocks = shape_.chunks * shape_.geometry.blocks;
   accumulators_.assign(blocks, 0);

@@ -12,6 +12,8 @@ namespace {
 class SumCore : public ::testing::Test {
  protected:
   SumCore() {
+    core_.AddChunk(2, Iteration{7});
+    core_.AddChunk(1, Iteration{7});
     core_.Open(LeaseNumber{5}, actions_);
     Actions();
   }
@@ -67,7 +69,7 @@ class SumCore : public ::testing::Test {
   }
 
   CoreActions actions_;
-  CoreStream core_{{.positions = 2, .blocks = 2}, 2, {2, 1}, Iteration{7}};
+  CoreStream core_{{.positions = 2, .blocks = 2}, 2};
 };
 
 TEST_F(SumCore, AssignsAChunkOnceAllRanksHaveAnnouncedIt) {
@@ -185,6 +187,54 @@ TEST_F(SumCore, AReplacedRankPushesAgain) {
   EXPECT_EQ(Actions(), "");
   EXPECT_TRUE(Push(1, 1));
   EXPECT_EQ(Actions(), "fold pushed 1, complete 1");
+}
+
+TEST_F(SumCore, SumsAChunkThatIsAddedWhileAStreamIsOpen) {
+  Open(0);
+  core_.AddChunk(2, Iteration{1});
+  EXPECT_TRUE(Announce(0, 2, 1));
+  EXPECT_TRUE(Announce(1, 2, 1));
+  core_.Assign(ChunkIndex{2}, actions_);
+  EXPECT_EQ(Actions(), "ready 2, assign 2 at 1");
+  Sum(2, 0);
+  Sum(3, 0);
+  EXPECT_EQ(Actions(), "fold 2.0, fold 2.1, taken 1, complete 2");
+  EXPECT_EQ(core_.iteration(ChunkIndex{2}), Iteration{2});
+}
+
+TEST_F(SumCore, ARemovedChunksNumberIsUsedAgain) {
+  core_.AddChunk(2, Iteration{1});
+  EXPECT_TRUE(Announce(0, 2, 1));
+  EXPECT_FALSE(core_.IsIdle(ChunkIndex{2}));
+  EXPECT_TRUE(Announce(1, 2, 1));
+  core_.Assign(ChunkIndex{2}, actions_);
+  EXPECT_FALSE(core_.IsIdle(ChunkIndex{2}));
+  Sum(0, 0);
+  Sum(1, 0);
+  Actions();
+  EXPECT_TRUE(core_.IsIdle(ChunkIndex{2}));
+  core_.RemoveChunks(ChunkIndex{2});
+  EXPECT_EQ(Sum(1, 0), SumVerdict::kRepeated) << "its position is the last taken at its place";
+  EXPECT_EQ(Actions(), "taken 0");
+  EXPECT_FALSE(Announce(0, 2, 2));
+  core_.AddChunk(1, Iteration{1});
+  EXPECT_EQ(Sum(1, 0), SumVerdict::kRepeated) << "the position had two blocks";
+  EXPECT_EQ(Actions(), "taken 0");
+  EXPECT_TRUE(Announce(0, 2, 1));
+  EXPECT_TRUE(Announce(1, 2, 1));
+  core_.Assign(ChunkIndex{2}, actions_);
+  Actions();
+  EXPECT_EQ(Sum(3, 0), SumVerdict::kWrong);
+  EXPECT_EQ(Sum(2, 0), SumVerdict::kFolded);
+  EXPECT_EQ(Actions(), "fold 2.0, taken 1, complete 2");
+}
+
+TEST_F(SumCore, AChunkWithoutBlocksIsOnlyPushed) {
+  core_.AddChunk(0, Iteration{7});
+  EXPECT_FALSE(Announce(0, 2));
+  EXPECT_TRUE(Push(0, 2));
+  EXPECT_TRUE(Push(1, 2));
+  EXPECT_EQ(Actions(), "fold pushed 2, complete 2");
 }
 
 TEST_F(SumCore, FindsFaultWithImpossibleMessages) {

@@ -12,7 +12,11 @@ namespace {
 // Two positions of two blocks. Chunk 0 has two blocks, chunk 1 has one.
 class SumWorker : public ::testing::Test {
  protected:
-  SumWorker() { worker_.StreamIs(LeaseNumber{5}, actions_); }
+  SumWorker() {
+    worker_.AddChunk(2);
+    worker_.AddChunk(1);
+    worker_.StreamIs(LeaseNumber{5}, actions_);
+  }
 
   // The actions since the last call, as text: "announce 0", "payload 0 at 3.1".
   std::string Actions() {
@@ -51,8 +55,44 @@ class SumWorker : public ::testing::Test {
   }
 
   WorkerActions actions_;
-  WorkerStream worker_{{.positions = 2, .blocks = 2}, {2, 1}};
+  WorkerStream worker_{{.positions = 2, .blocks = 2}};
 };
+
+TEST_F(SumWorker, AnnouncesAChunkThatIsAddedWhileAStreamIsOpen) {
+  EXPECT_FALSE(Assign(0, 2, 1)) << "there is no such chunk yet";
+  worker_.AddChunk(2);
+  Push(2, 1);
+  EXPECT_TRUE(Assign(0, 2, 1));
+  EXPECT_EQ(Actions(), "announce 2, payload 2 at 0.0, payload 2 at 0.1");
+}
+
+TEST_F(SumWorker, ARemovedChunksNumberIsUsedAgain) {
+  worker_.AddChunk(2);
+  Push(2, 9);
+  EXPECT_TRUE(Assign(0, 2, 9));
+  EXPECT_TRUE(worker_.Parameters(ChunkIndex{2}, Iteration{9}));
+  worker_.RemoveChunks(ChunkIndex{2});
+  EXPECT_FALSE(worker_.IsOutstanding(0, 0));
+  Actions();
+  worker_.AddChunk(1);
+  Push(2, 1);
+  EXPECT_TRUE(Assign(1, 2, 1)) << "the chunk before had later iterations";
+  EXPECT_EQ(Actions(), "announce 2, payload 2 at 1.0");
+}
+
+TEST_F(SumWorker, PushesOverTcpWhatIsNotSummedInTheNetwork) {
+  worker_.AddChunk(0);
+  Push(2, 1);
+  EXPECT_EQ(Actions(), "push 2") << "the chunk has no blocks";
+  worker_.PushOverTcp(ChunkIndex{0}, Iteration{1}, actions_);
+  EXPECT_EQ(Actions(), "push 0") << "the round is not a sum";
+  EXPECT_FALSE(Assign(0, 0, 1));
+  worker_.LaneReopened(actions_);
+  EXPECT_EQ(Actions(), "push 0, push 2");
+  EXPECT_TRUE(worker_.Parameters(ChunkIndex{0}, Iteration{1}));
+  Push(0, 2);
+  EXPECT_EQ(Actions(), "announce 0");
+}
 
 TEST_F(SumWorker, SendsEveryBlockOnceAssigned) {
   Push(0, 0);
