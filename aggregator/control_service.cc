@@ -9,9 +9,9 @@
 #include <thread>
 #include <utility>
 
-#include "aggregator/endpoint_text.h"
 #include "aggregator/lease_numbers.h"
 #include "aggregator/metric_list.h"
+#include "common/aggregation/endpoint_text.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/base/status_text.h"
@@ -43,11 +43,11 @@ absl::StatusOr<LeaseRequest> Read(const v1::GrantLeaseRequest& request) {
   if (read.lease.worker_count > PHUB_WORKERS_MAX)
     return absl::InvalidArgumentError(
         fmt::format("{} workers: a lease has 1 to {}", request.workers_size(), PHUB_WORKERS_MAX));
-  auto core_loop = ParseEndpoint(request.core_loop());
+  auto core_loop = aggregation::ParseEndpoint(request.core_loop());
   if (!core_loop.ok()) return core_loop.status();
   read.lease.core_loop = *core_loop;
   for (int i = 0; i < request.workers_size(); ++i) {
-    auto worker = ParseEndpoint(request.workers(i));
+    auto worker = aggregation::ParseEndpoint(request.workers(i));
     if (!worker.ok()) return worker.status();
     read.lease.workers[i] = *worker;
   }

@@ -14,10 +14,10 @@
 #include <utility>
 
 #include "aggregator/control_service.h"
-#include "aggregator/endpoint_text.h"
 #include "aggregator/engine.h"
 #include "aggregator/metrics_page.h"
 #include "common/aggregation/datagram_socket.h"
+#include "common/aggregation/endpoint_text.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/standard_streams.h"
@@ -47,7 +47,7 @@ struct Options {
 };
 
 struct Settings {
-  ParsedAddress listen;
+  aggregation::ParsedAddress listen;
   Limits limits;
 };
 
@@ -85,7 +85,7 @@ void AddOptions(CLI::App& app, Options& options) {
 
 absl::StatusOr<Settings> Check(const Options& options) {
   Settings settings;
-  const auto listen = ParseAddress(options.listen);
+  const auto listen = aggregation::ParseAddress(options.listen);
   if (!listen.ok())
     return absl::InvalidArgumentError(fmt::format("--listen: {}", MessageOf(listen.status())));
   settings.listen = *listen;
@@ -162,7 +162,7 @@ int Run(const Options& options) {
   Engine engine(settings->limits, socket->endpoint(),
                 [&](const phub_endpoint& to, std::span<const std::uint8_t> header,
                     std::span<const std::uint8_t> payload) { socket->Queue(to, header, payload); });
-  const std::string address = TextOf(socket->endpoint());
+  const std::string address = aggregation::TextOf(socket->endpoint());
   auto control = ControlServer::Create(options.control, address, engine, mutex, clock);
   if (!control.ok()) {
     const bool usage = absl::IsInvalidArgument(control.status());

@@ -123,7 +123,7 @@ class CoreStream {
     State state = State::kUnused;
     Position position{};
     ChunkIndex chunk{};        // once taken, it may have been removed
-    std::uint32_t blocks = 0;  // of the chunk
+    std::uint32_t blocks = 0;  // the chunk's
     std::uint32_t folded_count = 0;
     std::vector<bool> folded;  // by block
   };

@@ -116,7 +116,9 @@ void WorkerPort::Probe(TimeNs now) {
 }
 
 CorePort::CorePort(const Geometry& geometry, CoreStream& stream, DatagramSocket& socket)
-    : geometry_(geometry), stream_(stream), socket_(socket) {}
+    : geometry_(geometry), stream_(stream), socket_(socket) {
+  actions_.reserve(3);  // a datagram leads to that many at most: fold, taken, complete
+}
 
 bool CorePort::Receive(const OnSum& on_sum) {
   const std::size_t count =
@@ -134,14 +136,14 @@ void CorePort::Handle(std::span<const std::uint8_t> datagram, const phub_endpoin
                                              static_cast<__u32>(datagram.size()), &source, &packet);
   ++checks_[check];
   if (check != PHUB_CHECK_GOOD) return;
-  CoreActions actions;
-  ++sums_[static_cast<std::size_t>(stream_.Sum(packet, actions))];
-  for (const CoreAction& action : actions) {
+  actions_.clear();
+  ++sums_[static_cast<std::size_t>(stream_.Sum(packet, actions_))];
+  for (const CoreAction& action : actions_) {
     if (action.kind == CoreAction::Kind::kTaken) SendTaken(action.position);
   }
   std::array<std::int32_t, PHUB_PACKET_COUNT_MAX> integers;
   std::memcpy(integers.data(), datagram.data() + PHUB_PACKET_BYTES, 4u * packet.count);
-  on_sum(actions, std::span(integers).first(packet.count), packet.exponent);
+  on_sum(actions_, std::span(integers).first(packet.count), packet.exponent);
 }
 
 void CorePort::SendTaken(Position position) {

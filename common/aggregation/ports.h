@@ -93,6 +93,7 @@ class CorePort {
   CoreStream& stream_;
   DatagramSocket& socket_;
   phub_lease lease_{};
+  CoreActions actions_;  // what the present datagram leads to
   CheckCounts checks_{};
   std::array<std::uint64_t, 4> sums_{};  // by SumVerdict
 };

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "aggregator/endpoint_text.h"
+#include "common/aggregation/endpoint_text.h"
 #include "common/base/check.h"
 #include "tests/process/daemon_process.h"
 
@@ -44,7 +44,7 @@ void AggregatorProcess::Start(const std::string& listen) {
   PHUB_CHECK(process_->WaitForOutput("event=serving", kStartPatience), "{}", process_->Outputs());
   const std::string log = process_->StandardError();
   listen_ = Field(log, "listen");
-  endpoint_ = *aggregator::ParseEndpoint(listen_);
+  endpoint_ = *aggregation::ParseEndpoint(listen_);
   const std::string metrics = Field(log, "metrics");
   metrics_port_ = static_cast<std::uint16_t>(std::stoul(metrics.substr(metrics.rfind(':') + 1)));
   stub_ = v1::Aggregator::NewStub(

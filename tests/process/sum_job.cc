@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "aggregator/endpoint_text.h"
+#include "common/aggregation/endpoint_text.h"
 #include "common/aggregation/fixed_point.h"
 #include "common/base/check.h"
 
@@ -103,9 +103,9 @@ void SumJob::Open() {
   request.set_slot_count(shape_.geometry.positions * shape_.geometry.blocks);
   request.set_count_max(shape_.integers);
   request.set_keep_alive_ms(600'000);
-  request.set_core_loop(aggregator::TextOf(core_relay_.peer_as_seen()));
+  request.set_core_loop(aggregation::TextOf(core_relay_.peer_as_seen()));
   for (const auto& worker : workers_)
-    request.add_workers(aggregator::TextOf(worker->relay->peer_as_seen()));
+    request.add_workers(aggregation::TextOf(worker->relay->peer_as_seen()));
   v1::GrantLeaseResponse response;
   const grpc::Status status = aggregator_.Grant(request, response);
   if (!status.ok()) return Problem("no lease: " + status.error_message());

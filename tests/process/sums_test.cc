@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "aggregator/endpoint_text.h"
+#include "common/aggregation/endpoint_text.h"
 #include "tests/process/aggregator_process.h"
 #include "tests/process/daemon_process.h"
 #include "tests/process/sum_job.h"

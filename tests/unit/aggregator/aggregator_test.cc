@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/endpoint_text.h"
 #include "aggregator/engine.h"
 #include "aggregator/lease_numbers.h"
+#include "common/aggregation/endpoint_text.h"
 
 namespace phub::aggregator {
 namespace {
@@ -38,13 +38,13 @@ TEST(LeaseNumbers, OnlyFastGrantsWaitLong) {
 
 TEST(EndpointText, ParsesWhatItWrites) {
   for (const char* text : {"10.0.0.1:7701", "[fd00::1]:1", "0.0.0.0:65535"}) {
-    const auto parsed = ParseEndpoint(text);
+    const auto parsed = aggregation::ParseEndpoint(text);
     ASSERT_TRUE(parsed.ok()) << text;
-    EXPECT_EQ(TextOf(*parsed), text);
+    EXPECT_EQ(aggregation::TextOf(*parsed), text);
   }
   for (const char* text : {"", ":", "10.0.0.1", "10.0.0.1:", "10.0.0.1:65536", "10.0.0.1:-1",
                            "10.0.0.1:1 ", "[fd00::1:1", "fd00::1:1", "host:1", "[]:1"})
-    EXPECT_FALSE(ParseEndpoint(text).ok()) << text;
+    EXPECT_FALSE(aggregation::ParseEndpoint(text).ok()) << text;
 }
 
 TEST(Engine, ForwardsTakenOnlyWhileItsSumIsInTheSlot) {

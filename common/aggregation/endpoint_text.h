@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/aggregation/packet.h"
 
-namespace phub::aggregator {
+namespace phub::aggregation {
 
 struct ParsedAddress {
   sockaddr_storage storage{};
@@ -21,4 +21,4 @@ absl::StatusOr<ParsedAddress> ParseAddress(std::string_view text);
 absl::StatusOr<phub_endpoint> ParseEndpoint(std::string_view text);
 std::string TextOf(const phub_endpoint& endpoint);
 
-}  // namespace phub::aggregator
+}  // namespace phub::aggregation

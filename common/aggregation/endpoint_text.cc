@@ -1,4 +1,4 @@
-#include "aggregator/endpoint_text.h"
+#include "common/aggregation/endpoint_text.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 #include "common/aggregation/datagram_socket.h"
 
-namespace phub::aggregator {
+namespace phub::aggregation {
 
 absl::StatusOr<ParsedAddress> ParseAddress(std::string_view text) {
   const auto invalid = [&] {
@@ -61,4 +61,4 @@ std::string TextOf(const phub_endpoint& endpoint) {
   return fmt::format("[{}]:{}", text.data(), ntohs(endpoint.port));
 }
 
-}  // namespace phub::aggregator
+}  // namespace phub::aggregation
