@@ -24,7 +24,8 @@ CoreStream::CoreStream(const Geometry& geometry, std::uint32_t ranks)
 
 void CoreStream::AddChunk(std::uint32_t blocks, Iteration first) {
   PHUB_CHECK(blocks <= geometry_.blocks, "blocks={}", blocks);
-  chunks_.push_back({.blocks = blocks, .iteration = first});
+  chunks_.push_back(
+      {.blocks = blocks, .iteration = first, .exponents = std::vector<std::uint8_t>(blocks)});
 }
 
 void CoreStream::RemoveChunks(ChunkIndex first) {
@@ -107,11 +108,17 @@ std::optional<bool> CoreStream::AnswerOld(Rank rank, ChunkIndex chunk, Iteration
   return true;
 }
 
+std::span<const std::uint8_t> CoreStream::Exponents(ChunkIndex chunk) const {
+  const Chunk& asked = chunks_[chunk.value];
+  PHUB_CHECK(asked.state != State::kWaiting, "chunk={}", chunk.value);
+  return asked.exponents;
+}
+
 bool CoreStream::Announce(Rank rank, LeaseNumber lease, ChunkIndex chunk, Iteration iteration,
-                          CoreActions& actions) {
+                          std::span<const std::uint8_t> exponents, CoreActions& actions) {
   if (const auto done = AnswerOld(rank, chunk, iteration, actions)) return *done;
   Chunk& announced = chunks_[chunk.value];
-  if (announced.blocks == 0) return false;
+  if (announced.blocks == 0 || exponents.size() != announced.blocks) return false;
   // For an old stream. The rank will push the chunk once it learns that the stream has ended.
   if (lease == kNoLease || lease != lease_) return true;
   if ((announced.announced & RankBit(rank.value)) != 0) return true;  // again, on a new lane
@@ -121,6 +128,9 @@ bool CoreStream::Announce(Rank rank, LeaseNumber lease, ChunkIndex chunk, Iterat
     actions.push_back(action);
     return true;
   }
+  if (announced.announced == 0) std::ranges::fill(announced.exponents, std::uint8_t{0});
+  for (std::uint32_t block = 0; block < announced.blocks; ++block)
+    announced.exponents[block] = std::max(announced.exponents[block], exponents[block]);
   announced.announced |= RankBit(rank.value);
   if (announced.announced == every_rank_) {
     announced.state = State::kReady;
@@ -188,6 +198,8 @@ SumVerdict CoreStream::Sum(const phub_packet& packet, CoreActions& actions) {
     actions.push_back(again);
     return SumVerdict::kRepeated;
   }
+  // The aggregator adds only contributions with equal exponents.
+  if (packet.exponent != chunks_[place.chunk.value].exponents[block]) return SumVerdict::kWrong;
   if (place.folded[block]) return SumVerdict::kRepeated;
   place.folded[block] = true;
   ++place.folded_count;
@@ -223,6 +235,7 @@ void CoreStream::AppendState(std::vector<std::uint64_t>& words) const {
     words.push_back(chunk.iteration.value);
     words.push_back(chunk.announced);
     words.push_back(chunk.pushed);
+    words.insert(words.end(), chunk.exponents.begin(), chunk.exponents.end());
   }
   for (const Place& place : places_) {
     words.push_back(static_cast<std::uint64_t>(place.state));

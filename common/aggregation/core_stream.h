@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "common/aggregation/packet.h"
@@ -63,7 +64,7 @@ enum class SumVerdict : std::uint8_t {
   kFolded,
   kRepeated,  // its block is folded already, or its position is the last taken at its place
   kOld,       // it has another lease or another position
-  kWrong,     // a slot that the chunk or the stream does not have
+  kWrong,     // a slot that the chunk or the stream does not have, or another exponent
 };
 
 class CoreStream {
@@ -88,8 +89,9 @@ class CoreStream {
   void LaneReopened(Rank rank, CoreActions& actions);
 
   // --- From a rank, over tcp. False: an honest rank never sends this; the rank is at fault.
+  // `exponents`: those of the rank's gradient, by block (fixed_point.h).
   [[nodiscard]] bool Announce(Rank rank, LeaseNumber lease, ChunkIndex chunk, Iteration iteration,
-                              CoreActions& actions);
+                              std::span<const std::uint8_t> exponents, CoreActions& actions);
   [[nodiscard]] bool Push(Rank rank, ChunkIndex chunk, Iteration iteration, CoreActions& actions);
 
   // --- From the scheduler. Chunks that are ready may be assigned in any order.
@@ -101,6 +103,8 @@ class CoreStream {
   SumVerdict Sum(const phub_packet& packet, CoreActions& actions);
 
   LeaseNumber lease() const { return lease_; }
+  // The greatest exponents of all ranks, by block. REQUIRES: the chunk is ready or has a position.
+  std::span<const std::uint8_t> Exponents(ChunkIndex chunk) const;
   // No rank has announced or pushed the chunk's present iteration.
   bool IsIdle(ChunkIndex chunk) const;
   // The iteration of the chunk that is summed next.
@@ -115,8 +119,9 @@ class CoreStream {
     State state = State::kWaiting;
     std::uint32_t blocks = 0;
     Iteration iteration{};
-    std::uint64_t announced = 0;  // a bit per rank, under the present lease
-    std::uint64_t pushed = 0;     // a bit per rank, over tcp
+    std::uint64_t announced = 0;          // a bit per rank, under the present lease
+    std::uint64_t pushed = 0;             // a bit per rank, over tcp
+    std::vector<std::uint8_t> exponents;  // by block: the greatest of the ranks that announced
   };
   struct Place {
     enum class State : std::uint8_t { kUnused, kOpen, kTaken };

@@ -48,10 +48,11 @@ SumJob::SumJob(const SumShape& shape, AggregatorProcess& aggregator)
     worker.relay->Connect(worker.socket.endpoint(), aggregator_.endpoint());
     worker.stream = std::make_unique<aggregation::WorkerStream>(shape.geometry);
     for (const std::uint32_t blocks : shape.blocks) worker.stream->AddChunk(blocks);
+    worker.exponents.resize(shape.blocks.size());
     const auto payload_of = [this, rank, &worker](ChunkIndex chunk, Iteration iteration,
                                                   std::uint32_t block) {
       const std::vector<float> values = Gradient(rank, chunk.value, iteration.value, block);
-      const std::uint8_t exponent = chunks_[chunk.value].exponents[block];
+      const std::uint8_t exponent = worker.exponents[chunk.value][block];
       worker.fixed.resize(values.size());
       aggregation::ToFixed(values, exponent, RankCount(), worker.fixed);
       return aggregation::WorkerPort::Payload{worker.fixed, exponent};
@@ -136,17 +137,15 @@ void SumJob::FromWorker(std::uint32_t rank, const WorkerActions& actions) {
   workers_[rank]->port->Perform(actions, clock_.Now(), over_tcp);
   for (const WorkerAction& action : over_tcp) {
     CoreActions answers;
-    Chunk& chunk = chunks_[action.chunk.value];
     bool possible = true;
     if (action.kind == WorkerAction::Kind::kAnnounce) {
-      // An announcement has the exponents of the rank's blocks, as an assignment has those of all.
-      chunk.exponents.resize(shape_.blocks[action.chunk.value]);
-      for (std::uint32_t block = 0; block < chunk.exponents.size(); ++block) {
-        const std::vector<float> values =
-            Gradient(rank, action.chunk.value, action.iteration.value, block);
-        chunk.exponents[block] = std::max(chunk.exponents[block], aggregation::ExponentOf(values));
+      std::vector<std::uint8_t> exponents;
+      for (std::uint32_t block = 0; block < shape_.blocks[action.chunk.value]; ++block) {
+        exponents.push_back(aggregation::ExponentOf(
+            Gradient(rank, action.chunk.value, action.iteration.value, block)));
       }
-      possible = core_.Announce(Rank{rank}, action.lease, action.chunk, action.iteration, answers);
+      possible = core_.Announce(Rank{rank}, action.lease, action.chunk, action.iteration, exponents,
+                                answers);
     } else {
       possible = core_.Push(Rank{rank}, action.chunk, action.iteration, answers);
     }
@@ -161,10 +160,13 @@ void SumJob::ToRank(std::uint32_t rank, const CoreAction& action) {
   bool possible = true;
   switch (action.kind) {
     case CoreAction::Kind::kStreamIs: stream.StreamIs(action.lease, actions); break;
-    case CoreAction::Kind::kAssign:
+    case CoreAction::Kind::kAssign: {
+      const auto exponents = core_.Exponents(action.chunk);
+      workers_[rank]->exponents[action.chunk.value].assign(exponents.begin(), exponents.end());
       possible =
           stream.Assign(action.lease, action.position, action.chunk, action.iteration, actions);
       break;
+    }
     case CoreAction::Kind::kUseTcp:
       possible = stream.UseTcp(action.chunk, action.iteration, actions);
       break;

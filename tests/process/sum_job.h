@@ -60,10 +60,10 @@ class SumJob {
     std::unique_ptr<LossyRelay> relay;
     std::unique_ptr<aggregation::WorkerStream> stream;
     std::unique_ptr<aggregation::WorkerPort> port;
-    std::vector<std::int32_t> fixed;  // what the last payload had
+    std::vector<std::vector<std::uint8_t>> exponents;  // by chunk, then block: as assigned
+    std::vector<std::int32_t> fixed;                   // what the last payload had
   };
   struct Chunk {
-    std::vector<std::uint8_t> exponents;                 // by block, of all ranks
     std::map<std::uint32_t, std::vector<float>> folded;  // by block
     std::uint64_t pushed = 0;                            // iterations that all ranks have pushed
   };

@@ -181,7 +181,9 @@ void World::ReceiveAtCore(std::uint32_t index) {
     }
     good = core_.Push(Rank{index}, message.chunk, message.iteration, actions);
   } else {
-    good = core_.Announce(Rank{index}, message.lease, message.chunk, message.iteration, actions);
+    const std::vector<std::uint8_t> exponents(shape_.Blocks()[message.chunk.value]);
+    good = core_.Announce(Rank{index}, message.lease, message.chunk, message.iteration, exponents,
+                          actions);
   }
   if (!good) Fail(fmt::format("the core loop rejects a message of worker {}", index));
   Perform(actions);

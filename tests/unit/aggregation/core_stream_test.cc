@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace phub::aggregation {
 namespace {
@@ -12,8 +13,8 @@ namespace {
 class SumCore : public ::testing::Test {
  protected:
   SumCore() {
-    core_.AddChunk(2, Iteration{7});
-    core_.AddChunk(1, Iteration{7});
+    AddChunk(2, Iteration{7});
+    AddChunk(1, Iteration{7});
     core_.Open(LeaseNumber{5}, actions_);
     Actions();
   }
@@ -46,8 +47,22 @@ class SumCore : public ::testing::Test {
   }
   bool Announce(std::uint32_t rank, std::uint32_t chunk, std::uint64_t iteration = 7,
                 std::uint32_t lease = 5) {
+    const std::vector<std::uint8_t> exponents(chunk < blocks_.size() ? blocks_[chunk] : 0);
     return core_.Announce(Rank{rank}, LeaseNumber{lease}, ChunkIndex{chunk}, Iteration{iteration},
+                          exponents, actions_);
+  }
+  bool AnnounceWith(std::uint32_t rank, std::vector<std::uint8_t> exponents,
+                    std::uint32_t lease = 5) {
+    return core_.Announce(Rank{rank}, LeaseNumber{lease}, ChunkIndex{0}, Iteration{7}, exponents,
                           actions_);
+  }
+  std::vector<std::uint8_t> Exponents() {
+    const auto exponents = core_.Exponents(ChunkIndex{0});
+    return {exponents.begin(), exponents.end()};
+  }
+  void AddChunk(std::uint32_t blocks, Iteration first) {
+    core_.AddChunk(blocks, first);
+    blocks_.push_back(blocks);
   }
   bool Push(std::uint32_t rank, std::uint32_t chunk, std::uint64_t iteration = 7) {
     return core_.Push(Rank{rank}, ChunkIndex{chunk}, Iteration{iteration}, actions_);
@@ -59,8 +74,10 @@ class SumCore : public ::testing::Test {
     core_.Assign(ChunkIndex{chunk}, actions_);
     Actions();
   }
-  SumVerdict Sum(std::uint16_t slot, std::uint32_t phase, std::uint32_t lease = 5) {
+  SumVerdict Sum(std::uint16_t slot, std::uint32_t phase, std::uint32_t lease = 5,
+                 std::uint8_t exponent = 0) {
     phub_packet packet{};
+    packet.exponent = exponent;
     packet.kind = PHUB_PACKET_SUM;
     packet.lease = lease;
     packet.slot = slot;
@@ -69,6 +86,7 @@ class SumCore : public ::testing::Test {
   }
 
   CoreActions actions_;
+  std::vector<std::uint32_t> blocks_;  // by chunk
   CoreStream core_{{.positions = 2, .blocks = 2}, 2};
 };
 
@@ -191,7 +209,7 @@ TEST_F(SumCore, AReplacedRankPushesAgain) {
 
 TEST_F(SumCore, SumsAChunkThatIsAddedWhileAStreamIsOpen) {
   Open(0);
-  core_.AddChunk(2, Iteration{1});
+  AddChunk(2, Iteration{1});
   EXPECT_TRUE(Announce(0, 2, 1));
   EXPECT_TRUE(Announce(1, 2, 1));
   core_.Assign(ChunkIndex{2}, actions_);
@@ -203,7 +221,7 @@ TEST_F(SumCore, SumsAChunkThatIsAddedWhileAStreamIsOpen) {
 }
 
 TEST_F(SumCore, ARemovedChunksNumberIsUsedAgain) {
-  core_.AddChunk(2, Iteration{1});
+  AddChunk(2, Iteration{1});
   EXPECT_TRUE(Announce(0, 2, 1));
   EXPECT_FALSE(core_.IsIdle(ChunkIndex{2}));
   EXPECT_TRUE(Announce(1, 2, 1));
@@ -214,10 +232,11 @@ TEST_F(SumCore, ARemovedChunksNumberIsUsedAgain) {
   Actions();
   EXPECT_TRUE(core_.IsIdle(ChunkIndex{2}));
   core_.RemoveChunks(ChunkIndex{2});
+  blocks_.resize(2);
   EXPECT_EQ(Sum(1, 0), SumVerdict::kRepeated) << "its position is the last taken at its place";
   EXPECT_EQ(Actions(), "taken 0");
   EXPECT_FALSE(Announce(0, 2, 2));
-  core_.AddChunk(1, Iteration{1});
+  AddChunk(1, Iteration{1});
   EXPECT_EQ(Sum(1, 0), SumVerdict::kRepeated) << "the position had two blocks";
   EXPECT_EQ(Actions(), "taken 0");
   EXPECT_TRUE(Announce(0, 2, 1));
@@ -229,8 +248,27 @@ TEST_F(SumCore, ARemovedChunksNumberIsUsedAgain) {
   EXPECT_EQ(Actions(), "fold 2.0, taken 1, complete 2");
 }
 
+TEST_F(SumCore, KnowsTheGreatestExponentsOfAllRanks) {
+  EXPECT_FALSE(AnnounceWith(0, {100})) << "the chunk has two blocks";
+  EXPECT_TRUE(AnnounceWith(0, {130, 120}));
+  EXPECT_TRUE(AnnounceWith(1, {125, 127}));
+  EXPECT_EQ(Exponents(), (std::vector<std::uint8_t>{130, 127}));
+  core_.Assign(ChunkIndex{0}, actions_);
+  Actions();
+  EXPECT_EQ(Sum(0, 0, 5, 125), SumVerdict::kWrong);
+  EXPECT_EQ(Sum(1, 0, 5, 130), SumVerdict::kWrong);
+  EXPECT_EQ(Actions(), "");
+  EXPECT_EQ(Sum(0, 0, 5, 130), SumVerdict::kFolded);
+  // Another process may be rank 0 on the next stream, with a smaller gradient.
+  core_.Close(actions_);
+  core_.Open(LeaseNumber{6}, actions_);
+  EXPECT_TRUE(AnnounceWith(0, {110, 111}, 6));
+  EXPECT_TRUE(AnnounceWith(1, {125, 80}, 6));
+  EXPECT_EQ(Exponents(), (std::vector<std::uint8_t>{125, 111}));
+}
+
 TEST_F(SumCore, AChunkWithoutBlocksIsOnlyPushed) {
-  core_.AddChunk(0, Iteration{7});
+  AddChunk(0, Iteration{7});
   EXPECT_FALSE(Announce(0, 2));
   EXPECT_TRUE(Push(0, 2));
   EXPECT_TRUE(Push(1, 2));
