@@ -26,12 +26,15 @@ struct Combination {
   Reduction reduction;
   double divisor;
   bool narrows = false;
+  const Encoded* encoded = nullptr;  // the inputs are encoded f32: sums and means, never narrowed
 };
 bool FoldRange(const Combination& combination, const Terms& terms, Range range, std::byte* output);
 bool FoldFloatRange(const Combination& combination, const Terms& terms, Range range,
                     std::byte* output);
 bool FoldHalfRange(const Combination& combination, const Terms& terms, Range range,
                    std::byte* output);
+bool FoldEncodedRange(const Combination& combination, const Terms& terms, Range range,
+                      std::byte* output);
 bool FoldIntegerRange(const Combination& combination, const Terms& terms, Range range,
                       std::byte* output);
 
@@ -54,7 +57,8 @@ void StreamCopy(const std::byte* input, std::byte* output, std::size_t bytes);
 void FinishStreaming();
 
 // A round in a single loop over any range, without intermediate results. CanFoldAndUpdate() returns
-// whether such a loop exists for the round; clipping and replies in the parameters' type have none.
+// whether such a loop exists for the round; clipping, encoded gradients and replies in the
+// parameters' type have none.
 // FoldAndUpdate() returns true if a sum is NaN or infinite.
 bool CanFoldAndUpdate(const Round& round, const RoundMemory& memory);
 bool FoldAndUpdate(const Combination& combination, Optimizer optimizer,

@@ -127,7 +127,8 @@ bool IsAligned(const std::byte* array) {
 }  // namespace
 
 bool CanFoldToAll(const Round& round, const RoundMemory& memory) {
-  const bool keeps_type = round.wire == round.type && round.reply == round.type;
+  const bool keeps_type =
+      round.wire == round.type && round.reply == round.type && round.encoded.encoding.none();
   const bool adds = round.reduction == Reduction::kSum || round.reduction == Reduction::kMean;
   const bool clips = round.arguments.clip_value > 0.0 && numeric::IsFloating(round.type);
   if (!keeps_type || !adds || clips || round.optimizer != Optimizer::kNone) return false;

@@ -107,6 +107,7 @@ bool CanFoldAndUpdate(const Round& round, const RoundMemory& memory) {
                       !memory.streams_results;
   const bool adds = round.reduction == Reduction::kSum || round.reduction == Reduction::kMean;
   const bool clips = round.arguments.clip_value > 0.0;
+  if (!round.encoded.encoding.none()) return false;
   // The answer is the same for every instruction set.
   const bool updates =
       HWY_STATIC_DISPATCH(HasFusedUpdate)(round.optimizer, round.arguments.step == 1);

@@ -36,6 +36,10 @@ void CheckRound(const Round& round, const Terms& terms, const RoundMemory& memor
   }
 }
 
+const Encoded* EncodedIn(const Round& round) {
+  return round.encoded.encoding.none() ? nullptr : &round.encoded;
+}
+
 // Runs a round block by block. Intermediate results of a block stay in the L1 cache, and every
 // array is read from memory only once.
 class BlockwiseRound {
@@ -51,7 +55,7 @@ class BlockwiseRound {
         stores_to_all_(CanFoldToAll(round, memory)),
         clips_(round.arguments.clip_value > 0.0 && numeric::IsFloating(round.type)),
         combination_{round.wire, round.reduction, static_cast<double>(round.ranks),
-                     !updates_ && !clips_ && numeric::IsHalf(round.type)} {
+                     !updates_ && !clips_ && numeric::IsHalf(round.type), EncodedIn(round)} {
     if (updates_) coefficients_ = optimizer::CoefficientsOf(round.optimizer, round.arguments);
   }
 
@@ -183,11 +187,18 @@ bool IsSupported(const Round& round) {
       !numeric::IsWireTypeOf(round.reply, round.type) || round.ranks == 0) {
     return false;
   }
+  if (!round.encoded.encoding.none()) {
+    const bool adds = round.reduction == Reduction::kSum || round.reduction == Reduction::kMean;
+    if (!adds || round.type != ElementType::kF32 || round.wire != ElementType::kF32) return false;
+  }
   return numeric::IsFloating(round.type) ||
          (round.reduction != Reduction::kMean && round.optimizer == Optimizer::kNone);
 }
 
 bool FoldRange(const Combination& combination, const Terms& terms, Range range, std::byte* output) {
+  if (combination.encoded != nullptr && !terms.inputs.empty()) {
+    return FoldEncodedRange(combination, terms, range, output);
+  }
   if (numeric::IsHalf(combination.wire)) {
     return FoldHalfRange(combination, terms, range, output);
   }
@@ -197,20 +208,27 @@ bool FoldRange(const Combination& combination, const Terms& terms, Range range, 
 }
 
 bool Fold(ElementType wire, Reduction reduction, const Terms& terms, std::size_t count,
-          std::byte* accumulator) {
+          std::byte* accumulator, const Encoded& encoded) {
   CheckTerms(terms);
   const Reduction undivided = reduction == Reduction::kMean ? Reduction::kSum : reduction;
-  return FoldRange({.wire = wire, .reduction = undivided, .divisor = 1.0}, terms, {0, count},
-                   accumulator);
+  return FoldRange({.wire = wire,
+                    .reduction = undivided,
+                    .divisor = 1.0,
+                    .encoded = encoded.encoding.none() ? nullptr : &encoded},
+                   terms, {0, count}, accumulator);
 }
 
-bool HasNonFinite(ElementType type, const std::byte* array, std::size_t count) {
+bool HasNonFinite(ElementType type, const std::byte* array, std::size_t count,
+                  const Encoded& encoded) {
   alignas(64) std::byte values[kRoundBlockBytes];
   const std::size_t block = kRoundBlockBytes / ElementBytes(numeric::AccumulationType(type));
   const Terms terms{nullptr, {&array, 1}};
   for (std::size_t begin = 0; begin < count; begin += block) {
     const Range range{begin, std::min(count, begin + block)};
-    const Combination combination{.wire = type, .reduction = Reduction::kSum, .divisor = 1.0};
+    const Combination combination{.wire = type,
+                                  .reduction = Reduction::kSum,
+                                  .divisor = 1.0,
+                                  .encoded = encoded.encoding.none() ? nullptr : &encoded};
     if (FoldRange(combination, terms, range, values)) return true;
   }
   return false;

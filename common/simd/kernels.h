@@ -25,9 +25,9 @@
 // negligible (bench/NOTES.md).
 //
 // Memory. Every array has `count` elements of its type, aligned to one element. Another process may
-// write to terms during a call: each of their elements is loaded exactly once (but see SumFixed).
-// No other process may write to the other arrays, except replies, which are only written. Arrays
-// must not overlap unless documented.
+// write to terms during a call: each of their elements is loaded exactly once (but see SumFixed,
+// and fold_encoded.cc). No other process may write to the other arrays, except replies, which are
+// only written. Arrays must not overlap unless documented.
 #pragma once
 
 #include <array>
@@ -37,6 +37,7 @@
 #include <vector>
 
 #include "common/base/element_type.h"
+#include "common/base/encoding.h"
 #include "common/optimizer/optimizer_table.h"
 
 namespace phub::simd {
@@ -60,11 +61,20 @@ struct Terms {
   std::span<const std::byte* const> inputs;
 };
 
+// The inputs of a fold are payloads of chunks of `count` elements in an encoding. The fold combines
+// elements from `first` on; everything else than the inputs is addressed from there.
+// REQUIRES: f32; a sum or mean.
+struct Encoded {
+  numeric::GradientEncoding encoding = {};
+  std::size_t count = 0;
+  std::size_t first = 0;
+};
+
 // Sets `accumulator` to the left fold of the terms, before a mean's division. It may be
 // terms.folded. Folding any prefix of the terms first gives the same bits. Returns true if the
 // accumulator contains a NaN or an infinity.
 bool Fold(ElementType wire, Reduction reduction, const Terms& terms, std::size_t count,
-          std::byte* accumulator);
+          std::byte* accumulator, const Encoded& encoded = {});
 
 // Sets `sum`, an array of f32, to the sum of all ranks' gradients in fixed point, before a mean's
 // division: see common/aggregation/fixed_point.h. Every `block` elements have an exponent of their
@@ -83,9 +93,11 @@ struct Round {
   Optimizer optimizer = Optimizer::kNone;
   std::uint32_t ranks = 1;  // the divisor of a mean
   OptimizerArguments arguments;
+  Encoded encoded = {};  // how the inputs are encoded; by default not at all
 };
 // False if an integer round has a mean or an optimizer, if wire or reply are not wire types of the
-// parameters' type (numeric::IsWireTypeOf), or if ranks is 0. Integers are never clipped.
+// parameters' type (numeric::IsWireTypeOf), if encoded inputs are not f32 or not added, or if ranks
+// is 0. Integers are never clipped.
 bool IsSupported(const Round& round);
 
 struct RoundMemory {
@@ -116,8 +128,10 @@ double DivideAndSquare(ElementType accumulation, std::uint32_t divisor, std::byt
 // Multiplies every element by `factor`, which is first rounded to the element's type.
 void Scale(ElementType accumulation, double factor, std::byte* array, std::size_t count);
 
-// Whether an array contains a NaN or an infinity. Used to find the rank that sent one.
-bool HasNonFinite(ElementType type, const std::byte* array, std::size_t count);
+// Whether an array, or an encoded chunk, contains a NaN or an infinity. Used to find the rank that
+// sent one.
+bool HasNonFinite(ElementType type, const std::byte* array, std::size_t count,
+                  const Encoded& encoded = {});
 
 // Copies to the same type (the same bits), or converts between f32, f16 and bf16. Widening is
 // exact and keeps NaN payloads. Narrowing rounds to nearest even.
