@@ -8,6 +8,7 @@
 
 #include "client/layout.h"
 #include "common/base/clock.h"
+#include "common/base/encoding.h"
 #include "common/base/ids.h"
 #include "common/transport/transport.h"
 #include "common/wire/message.h"
@@ -38,6 +39,7 @@ struct KeyPlan {
   numeric::ElementType type = numeric::ElementType::kF32;
   numeric::ElementType gradient_type = numeric::ElementType::kF32;
   numeric::ElementType parameter_type = numeric::ElementType::kF32;
+  numeric::GradientEncoding encoding = {};   // reductions push payloads of all chunks (encoding.h)
   Rank rank{};                               // this rank
   std::uint64_t first_iteration = 0;         // the job's iteration when the key was added
   std::int32_t priority = 0;                 // higher first; ties go to the key added first

@@ -66,6 +66,8 @@ void Engine::Impl::AddKey(const KeyPlan& plan) {
   added->collective = plan.collective;
   added->gradient_type = plan.gradient_type;
   added->parameter_type = plan.parameter_type;
+  added->encoding = plan.encoding;
+  added->chunk_elements = plan.layout.chunks.front().element_count;
   added->first_iteration = plan.first_iteration;
   added->listener = plan.listener;
   added->chunk_count = static_cast<std::uint32_t>(plan.layout.chunks.size());

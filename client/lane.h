@@ -42,6 +42,8 @@ struct EngineKey {
   std::uint32_t chunk_count = 0;
   numeric::ElementType gradient_type = numeric::ElementType::kF32;
   numeric::ElementType parameter_type = numeric::ElementType::kF32;
+  numeric::GradientEncoding encoding = {};
+  std::uint32_t chunk_elements = 0;  // except in the last chunk; with an encoding
   RoundListener* listener = nullptr;
   // The lanes with chunks of this key. A lane has one part for each run of chunks that this rank
   // sends and receives alike.
@@ -70,6 +72,9 @@ struct EngineKey {
   std::byte* parameters = nullptr;
   bool parameters_shared = false;
   bool skip = false;  // requests that the iteration be skipped
+
+  // Whether the round's gradients are encoded.
+  bool encodes() const { return !encoding.none() && operation == wire::RoundOperation::kReduce; }
 
   // Version and values of the hyper-parameters that the round names; the previous ones, to restore
   // if the round is withdrawn; and the values that the caller set last. The next push makes a new
@@ -151,7 +156,15 @@ struct LaneChunk {
 // Where the chunk's gradient is in the caller's memory, and where its parameters go. REQUIRES: the
 // rank sends it, or receives it.
 inline std::uint64_t GradientOffset(const EngineKey& key, const LaneChunk& chunk) {
+  if (key.encodes()) {
+    return chunk.sent_offset / key.chunk_elements *
+           numeric::EncodedStride(key.encoding, key.chunk_elements);
+  }
   return chunk.sent_offset * numeric::ElementBytes(key.payload_type);
+}
+inline std::size_t GradientBytes(const EngineKey& key, const LaneChunk& chunk) {
+  return key.encodes() ? numeric::EncodedBytes(key.encoding, chunk.element_count)
+                       : chunk.Bytes(key.payload_type);
 }
 inline std::uint64_t ParameterOffset(const EngineKey& key, const LaneChunk& chunk) {
   return chunk.received_offset * numeric::ElementBytes(key.parameter_type);

@@ -48,7 +48,9 @@ Status CheckKeySpec(const phub_key_spec& spec) {
        {CheckType("type", spec.type, false), CheckType("gradient_type", spec.gradient_type, true),
         CheckType("parameter_type", spec.parameter_type, true),
         CheckChoice("operation", spec.operation, PHUB_PRODUCT),
-        CheckChoice("movement", spec.movement, PHUB_GATHER_TO_ONE)})
+        CheckChoice("movement", spec.movement, PHUB_GATHER_TO_ONE),
+        CheckChoice("compression", spec.compression, PHUB_COMPRESSION_RANDOMK),
+        CheckChoice("error_feedback", spec.error_feedback, PHUB_FEEDBACK_OFF)})
     if (!status.ok()) return Invalid(fmt::format("key {}: {}", spec.name, status.message()));
   return Status();
 }
@@ -74,6 +76,10 @@ Status ReadKeySpec(const void* given, const Job& job, KeySpec& spec) {
   options.movement = static_cast<Movement>(values.movement);
   options.root = values.root;
   options.collective = values.collective != 0;
+  options.compression.kind = static_cast<Compression::Kind>(values.compression);
+  options.compression.kept = values.kept;
+  if (values.error_feedback != PHUB_FEEDBACK_DEFAULT)
+    options.compression.error_feedback = values.error_feedback == PHUB_FEEDBACK_ON;
   const KeyParts parts{static_cast<KeyMovement>(values.movement), job.world_size(),
                        Rank{values.root}};
   const Rank rank{job.rank()};

@@ -37,7 +37,7 @@ SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
     return SendWay::kSlot;
   const LaneChunk& last = lane.chunks[lane_key.end() - 1];
   const std::uint64_t begin = GradientOffset(key, lane.chunks[lane_key.first]);
-  const std::uint64_t end = GradientOffset(key, last) + last.Bytes(key.payload_type);
+  const std::uint64_t end = GradientOffset(key, last) + GradientBytes(key, last);
   const SharedAddress address =
       transport.AddressOf(lane.connection, key.gradients + begin, end - begin);
   if (address == SharedAddress{}) return SendWay::kSlot;
@@ -213,7 +213,7 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
   const bool is_other =
       key.operation == wire::RoundOperation::kMove && !lane.keys[entry.lane_key].sends;
   if (key.gradients == nullptr || is_other) return;
-  request.payload = {key.gradients + GradientOffset(key, chunk), chunk.Bytes(key.payload_type)};
+  request.payload = {key.gradients + GradientOffset(key, chunk), GradientBytes(key, chunk)};
   request.header.payload_bytes = static_cast<std::uint32_t>(request.payload.size());
   entry.in_place = chunk.inflight == kNoSlot;
   if (entry.in_place) return;

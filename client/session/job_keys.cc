@@ -64,9 +64,22 @@ Status CheckCollectiveSupported(const KeyDefinition& key, const DaemonLinks& lin
   return Status();
 }
 
+Status CheckEncodingSupported(const KeyDefinition& key, const DaemonLinks& links) {
+  const auto encoding = static_cast<std::uint32_t>(key.encoding.kind);
+  for (const std::unique_ptr<DaemonLink>& link : links)
+    if (encoding > link->joined.encoding_max())
+      return Status(StatusCode::kFailedPrecondition,
+                    fmt::format("daemon {} has version {}, which does not support compression {} "
+                                "of key {}: upgrade it",
+                                link->endpoint.ToString(), link->joined.daemon_version(),
+                                ToString(key.encoding.kind), key.name));
+  return Status();
+}
+
 // The oldest daemons would take such a key for an ordinary one.
 Status CheckSupported(const KeyDefinition& key, const DaemonLinks& links) {
   if (Status status = CheckCollectiveSupported(key, links); !status.ok()) return status;
+  if (Status status = CheckEncodingSupported(key, links); !status.ok()) return status;
   if (key.parts.movement == KeyMovement::kAllReduce) return Status();
   const auto movement = static_cast<std::uint32_t>(key.parts.movement);
   for (const std::unique_ptr<DaemonLink>& link : links)
@@ -83,8 +96,9 @@ Status CheckSupported(const KeyDefinition& key, const DaemonLinks& links) {
 
 Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> specs) const {
   // The limit of chunk numbers on all lanes. The daemons check their memory themselves.
-  const std::uint64_t bytes_max = std::uint64_t{kChunksPerShardMax} * layout_->lane_count() *
-                                  calls_.links().front()->joined.chunk_bytes();
+  const std::uint32_t chunk_bytes = calls_.links().front()->joined.chunk_bytes();
+  const std::uint64_t bytes_max =
+      std::uint64_t{kChunksPerShardMax} * layout_->lane_count() * chunk_bytes;
   if (specs.size() > kKeysPerJobMax - layout_->key_count())
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("job {} may have at most {} keys", name(), kKeysPerJobMax));
@@ -109,7 +123,9 @@ Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> 
                                                 {.rank = Rank{rank()},
                                                  .world_size = world_size(),
                                                  .restart = settings_.options.restart,
-                                                 .spans_racks = !settings_.options.plan.empty()});
+                                                 .spans_racks = !settings_.options.plan.empty(),
+                                                 .sums_fixed = settings_.options.sum == Sum::kFixed,
+                                                 .chunk_bytes = chunk_bytes});
     if (!definition.ok()) return definition.status();
     if (Status status = CheckSupported(*definition, calls_.links()); !status.ok()) return status;
     if (!definition->collective) definition->first_iteration = pushed.value_or(resume_.iteration);
@@ -220,7 +236,9 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefi
                                added.response.placements(static_cast<int>(i)).shared_offset());
     if (!status.ok()) return status;
     using Use = transport::ClientLanes::MemoryUse;
-    if (definition.gradient_count() > 0)
+    if (definition.encoded != nullptr)
+      ways_->Register(definition.encoded, definition.encoded_bytes(), Use::kSend);
+    else if (definition.gradient_count() > 0)
       ways_->Register(definition.gradients.data, definition.gradients_bytes(), Use::kSend);
     if (!definition.parameters_shared && definition.parameter_count() > 0)
       ways_->Register(definition.parameters.data, definition.parameters_bytes(), Use::kReceive);
@@ -228,6 +246,7 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefi
                            .type = definition.type,
                            .gradient_type = definition.gradient_type,
                            .parameter_type = definition.parameter_type,
+                           .encoding = definition.encoding,
                            .rank = definition.rank,
                            .first_iteration = definition.first_iteration,
                            .priority = definition.priority,

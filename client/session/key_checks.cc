@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -144,6 +145,56 @@ Status CheckCollective(const KeySpec& spec, const Membership& member, KeyDefinit
   return Invalid(fmt::format("key {}: collective keys do not allow an optimizer", spec.name));
 }
 
+constexpr numeric::Encoding Internal(Compression::Kind kind) {
+  return static_cast<numeric::Encoding>(kind);
+}
+static_assert(Internal(Compression::Kind::kInt8) == numeric::Encoding::kInt8);
+static_assert(Internal(Compression::Kind::kTopK) == numeric::Encoding::kTopK);
+static_assert(Internal(Compression::Kind::kRandomK) == numeric::Encoding::kRandomK);
+
+// REQUIRES: types, operation and movement are set.
+std::string WhyNotCompressed(const KeyDefinition& key, const Membership& member, bool feedback) {
+  if (key.type != numeric::ElementType::kF32 || key.gradient_type != key.type)
+    return "needs type f32, and no other gradient_type";
+  if (key.operation != Operation::kSum && key.operation != Operation::kMean)
+    return "needs operation kSum or kMean";
+  if (key.parts.movement != KeyMovement::kAllReduce) return "needs movement all_reduce";
+  if (member.sums_fixed) return "does not work with sum=kFixed";
+  if (!member.restart) return {};
+  if (!feedback && key.encoding.kind == numeric::Encoding::kInt8) return {};
+  return "does not work with restart=true: what a rank has not sent yet is lost with its process";
+}
+
+Status CheckCompression(const KeySpec& spec, const Membership& member, KeyDefinition& key) {
+  const Compression& given = spec.options.compression;
+  if (static_cast<std::uint8_t>(given.kind) > numeric::kEncodingMax)
+    return Invalid(fmt::format("key {}: {} is not a kind of compression", spec.name,
+                               static_cast<unsigned>(given.kind)));
+  key.chunk_elements = member.chunk_bytes / numeric::ElementBytes(key.type);
+  const numeric::Encoding kind = Internal(given.kind);
+  const bool sparse = numeric::IsSparse(kind);
+  constexpr double kMillion = numeric::kMillion;
+  if (!sparse && given.kept != 0.0)
+    return Invalid(fmt::format("key {}: kept is {}, but compression {} has no such share",
+                               spec.name, given.kept, ToString(kind)));
+  constexpr double kMost = numeric::kKeptMax / kMillion;
+  if (sparse && !(given.kept * kMillion >= 0.5 && given.kept <= kMost))  // also for NaN
+    return Invalid(
+        fmt::format("key {}: kept is {}; compression {} needs a share from 0.000001 to "
+                    "{}",
+                    spec.name, given.kept, ToString(kind), kMost));
+  const bool feedback = given.error_feedback.value_or(sparse);
+  if (kind == numeric::Encoding::kNone) {
+    if (!feedback) return Status();
+    return Invalid(fmt::format("key {}: error_feedback needs a compression", spec.name));
+  }
+  key.encoding = {kind, static_cast<std::uint32_t>(std::lround(given.kept * kMillion))};
+  key.error_feedback = feedback;
+  const std::string why = WhyNotCompressed(key, member, feedback);
+  if (why.empty()) return Status();
+  return Invalid(fmt::format("key {}: compression {} {}", spec.name, ToString(kind), why));
+}
+
 // Memory that is not given stays a null pointer until phub allocates it.
 Status CheckGiven(const KeySpec& spec, const char* what, const Elements& given,
                   numeric::ElementType type, std::uint64_t element_count, Elements& memory) {
@@ -183,6 +234,7 @@ Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
   if (Status status = CheckArithmetic(spec, key); !status.ok()) return status;
   if (Status status = CheckMovement(spec, count_max, key); !status.ok()) return status;
   if (Status status = CheckCollective(spec, member, key); !status.ok()) return status;
+  if (Status status = CheckCompression(spec, member, key); !status.ok()) return status;
   key.priority = spec.options.priority.value_or(0);
   key.copy = spec.options.copy;
   key.tensors = spec.tensors;
@@ -207,6 +259,8 @@ v1::KeySpec ToProto(const KeyDefinition& key) {
   message.set_parameter_type(static_cast<v1::ElementType>(key.parameter_type));
   message.set_movement(static_cast<v1::Movement>(key.parts.movement));
   message.set_root(key.parts.root.value);
+  message.set_encoding(static_cast<v1::Encoding>(key.encoding.kind));
+  message.set_kept_millionths(key.encoding.kept_millionths);
   message.set_collective(key.collective);
   message.set_operation(OperationOf(key.operation));
   message.set_optimizer(OptimizerKindOf(key.optimizer));

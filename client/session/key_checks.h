@@ -17,6 +17,8 @@ struct Membership {
   std::uint32_t world_size = 1;
   bool restart = false;      // JobOptions::restart
   bool spans_racks = false;  // JobOptions::plan is set
+  bool sums_fixed = false;   // JobOptions::sum
+  std::uint32_t chunk_bytes = kChunkBytesMax;
 };
 // A key's definition, with the memory that the caller provides. bytes_max: total size of all chunks
 // that the job's lanes can number.

@@ -10,6 +10,7 @@
 
 #include "common/base/chunk_map.h"
 #include "common/base/element_type.h"
+#include "common/base/encoding.h"
 #include "common/base/mapped_memory.h"
 #include "common/wire/message.h"
 #include "phub/client.h"
@@ -55,18 +56,26 @@ struct KeyDefinition {
   bool collective = false;             // outside iterations and checkpoints
   std::uint64_t first_iteration = 0;   // the job's iteration when the key was added; collective: 0
   std::vector<std::uint64_t> tensors;  // at least one
+  numeric::GradientEncoding encoding = {};  // of gradients on the wire
+  bool error_feedback = false;              // with an encoding
+  std::uint32_t chunk_elements = 0;         // except in the last chunk of a part
 
   // gradient_count() and parameter_count() elements, of the wire types. Set when the key is added.
   Elements gradients;
   Elements parameters;             // read-only if parameters_shared
   bool parameters_shared = false;  // one region for all workers of the host
 
+  std::byte* encoded = nullptr;  // encoded_bytes(), likewise; null without an encoding
+
   // Offsets of phub's memory for them in the batch's region, if the batch has one.
   std::uint64_t own_gradients_offset = kNowhere;
   std::uint64_t own_parameters_offset = kNowhere;
+  std::uint64_t own_encoded_offset = kNowhere;
   std::shared_ptr<const void> shared_memory;
   MappedMemory owned_gradients;
   MappedMemory owned_parameters;
+  MappedMemory owned_encoded;
+  MappedMemory residual;  // with error feedback: what earlier pushes left out
 
   std::uint64_t part_elements() const { return element_count / parts.largest(); }
   // What the daemon holds.
@@ -75,6 +84,10 @@ struct KeyDefinition {
   std::uint64_t parameter_count() const { return part_elements() * parts.ReceivedBy(rank); }
   std::uint64_t gradients_bytes() const {
     return gradient_count() * numeric::ElementBytes(gradient_type);
+  }
+  // What a push sends. REQUIRES: an encoding.
+  std::uint64_t encoded_bytes() const {
+    return numeric::EncodedKeyBytes(encoding, element_count, chunk_elements);
   }
   std::uint64_t parameters_bytes() const {
     return parameter_count() * numeric::ElementBytes(parameter_type);

@@ -34,7 +34,9 @@ KeyImpl::KeyImpl(std::shared_ptr<KeyOwner> job_in, KeyIndex index_in, KeyDefinit
       job_iteration_(definition_in.first_iteration),
       job_iteration_after_(definition_in.first_iteration),
       first_push(definition_in),
-      definition(std::move(definition_in)) {}
+      definition(std::move(definition_in)) {
+  if (!definition.encoding.none()) encoder_ = std::make_unique<GradientEncoder>(definition, index);
+}
 
 std::string KeyImpl::Place() const {
   return fmt::format("key {} of job {}, rank {}", definition.name, job->name(), job->rank());
@@ -76,6 +78,12 @@ Result<std::uint64_t> KeyImpl::Begin(Command command, std::uint64_t job_iteratio
                   fmt::format("{}: iteration {} is still in flight; wait for its handle before "
                               "the next push",
                               Place(), iteration.load(std::memory_order_relaxed) + 1));
+  if (encoder_ != nullptr && command.kind == Command::Kind::kPush &&
+      command.operation == wire::RoundOperation::kReduce) {
+    encoder_->Encode(reinterpret_cast<const float*>(command.gradients),
+                     iteration.load(std::memory_order_relaxed) + 1, command.skip);
+    command.gradients = definition.encoded;
+  }
   pushed_ticket_before_ = pushed_ticket_;
   pushed_ticket_ = ++last_ticket_;
   job_iteration_after_ = job_iteration_after;
@@ -94,10 +102,13 @@ Timeline::Record KeyImpl::TraceOf(const Command& command) const {
   const std::uint64_t elements =
       wire::IsIteration(command.operation) ? definition.gradient_count() : definition.element_count;
   const bool sends = command.gradients != nullptr;
+  const bool encodes = encoder_ != nullptr && command.operation == wire::RoundOperation::kReduce;
+  const std::uint64_t bytes =
+      encodes ? definition.encoded_bytes() : elements * numeric::ElementBytes(command.payload_type);
   return {.begin = pushed_at_,
           .round = iteration.load(std::memory_order_relaxed) + 1,
           .iteration = job_iteration(),
-          .bytes_up = sends ? elements * numeric::ElementBytes(command.payload_type) : 0,
+          .bytes_up = sends ? bytes : 0,
           .bytes_down = definition.parameters_bytes(),
           .operation = last_operation_};
 }
@@ -233,6 +244,11 @@ Status KeyImpl::Verdict(const char* what_it_did) const {
 bool KeyImpl::Test(std::uint64_t ticket) const { return Done(ticket) || job->ended(); }
 
 Status KeyImpl::Cancel(std::uint64_t ticket) {
+  if (definition.error_feedback)
+    return Status(StatusCode::kFailedPrecondition,
+                  fmt::format("{}: pushes with error feedback cannot be cancelled, since the next "
+                              "push has only what they left out",
+                              Place()));
   std::unique_lock lock(mutex_);
   if (!Done(ticket) && !job->ended()) {
     const std::uint64_t asked = ++cancels_asked_;

@@ -20,6 +20,7 @@
 #include "client/commands.h"
 #include "client/session/completion_queue.h"
 #include "client/session/first_push.h"
+#include "client/session/gradient_encoder.h"
 #include "client/session/key_definition.h"
 #include "client/session/key_owner.h"
 #include "client/session/timeline.h"
@@ -144,8 +145,9 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> has_values_{false};
-  bool removed_ = false;         // BeginRemoval() was called
-  bool engine_removed_ = false;  // the engine does not have the key any more
+  std::unique_ptr<GradientEncoder> encoder_;  // null without compression; used between rounds
+  bool removed_ = false;                      // BeginRemoval() was called
+  bool engine_removed_ = false;               // the engine does not have the key any more
   std::uint64_t last_ticket_ = 0;
   const char* last_operation_ = nullptr;  // of last_ticket_; its push was at pushed_at_
   TimeNs pushed_at_ = 0;

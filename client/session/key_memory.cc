@@ -24,7 +24,7 @@ std::uint64_t AddPiece(std::uint64_t bytes, std::uint64_t& total) {
 // Takes a part of this rank's region, or allocates private pages.
 Status TakeOwn(const KeyDefinition& key, const char* what, std::uint64_t bytes,
                std::span<std::byte> region, std::uint64_t offset, MappedMemory& pages,
-               Elements& memory) {
+               std::byte*& memory) {
   if (bytes == 0) return Status();
   if (!region.empty() && offset != kNowhere) {
     if (offset > region.size() || bytes > region.size() - offset)
@@ -34,7 +34,7 @@ Status TakeOwn(const KeyDefinition& key, const char* what, std::uint64_t bytes,
               "the shared memory for the {} of key {} is too small: it has {} bytes, but {} "
               "are needed",
               what, key.name, region.size(), offset + bytes));
-    memory.data = region.data() + offset;
+    memory = region.data() + offset;
     return Status();
   }
   pages = MappedMemory::Allocate(bytes, MappedMemory::Backing::kOnTouch);
@@ -42,8 +42,16 @@ Status TakeOwn(const KeyDefinition& key, const char* what, std::uint64_t bytes,
     return Status(StatusCode::kResourceExhausted,
                   fmt::format("cannot allocate {} bytes for the {} of key {}: {}", bytes, what,
                               key.name, MemoryErrorText(ENOMEM)));
-  memory.data = pages.data();
+  memory = pages.data();
   return Status();
+}
+Status TakeOwn(const KeyDefinition& key, const char* what, std::uint64_t bytes,
+               std::span<std::byte> region, std::uint64_t offset, MappedMemory& pages,
+               Elements& elements) {
+  std::byte* memory = nullptr;
+  Status status = TakeOwn(key, what, bytes, region, offset, pages, memory);
+  if (status.ok()) elements.data = memory;
+  return status;
 }
 
 // True if the key uses the shared parameters when they exist.
@@ -57,7 +65,10 @@ bool MayShareParameters(const KeyDefinition& key) {
 std::uint64_t PlanOwnMemory(std::span<KeyDefinition> keys, bool parameters_shared) {
   std::uint64_t total = 0;
   for (KeyDefinition& key : keys) {
-    if (key.gradients.data == nullptr)
+    // Of encoded gradients, the daemon reads what they are encoded to.
+    if (!key.encoding.none())
+      key.own_encoded_offset = AddPiece(key.encoded_bytes(), total);
+    else if (key.gradients.data == nullptr)
       key.own_gradients_offset = AddPiece(key.gradients_bytes(), total);
     if (key.parameters.data == nullptr && !(parameters_shared && MayShareParameters(key)))
       key.own_parameters_offset = AddPiece(key.parameters_bytes(), total);
@@ -70,6 +81,16 @@ Status TakeMemory(KeyDefinition& key, const BatchMemory& memory, std::uint64_t s
   if (key.gradients.data == nullptr) {
     Status status = TakeOwn(key, "gradients", key.gradients_bytes(), memory.own,
                             key.own_gradients_offset, key.owned_gradients, key.gradients);
+    if (!status.ok()) return status;
+  }
+  if (!key.encoding.none()) {
+    Status status = TakeOwn(key, "compressed gradients", key.encoded_bytes(), memory.own,
+                            key.own_encoded_offset, key.owned_encoded, key.encoded);
+    if (!status.ok()) return status;
+    std::byte* residual = nullptr;
+    if (key.error_feedback)
+      status = TakeOwn(key, "error feedback", key.element_count * sizeof(float), {}, kNowhere,
+                       key.residual, residual);
     if (!status.ok()) return status;
   }
   if (key.parameters.data != nullptr) return Status();

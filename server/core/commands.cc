@@ -24,6 +24,7 @@ const char* ToString(FaultCode code) {
     case FaultCode::kType: return "type";
     case FaultCode::kReplyAddress: return "reply_address";
     case FaultCode::kAlignment: return "alignment";
+    case FaultCode::kEncoding: return "encoding";
     case FaultCode::kVersionGone: return "version_gone";
     case FaultCode::kNoCheckpoint: return "no_state";
     case FaultCode::kNonFinite: return "non_finite";

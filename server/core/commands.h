@@ -88,6 +88,7 @@ enum class FaultCode : std::uint8_t {
   kType,                     // elements have another type than the key's
   kReplyAddress,             // the reply address is not in the rank's shared memory, or misaligned
   kAlignment,                // the payload is not aligned to its elements
+  kEncoding,                 // the payload is not valid in the encoding of the key's gradients
   kVersionGone,              // the requested version is not kept
   kNoCheckpoint,             // a round of kLoad, but no checkpoint was loaded for its chunk
   kNonFinite,                // screening "reject": a sum is not finite

@@ -122,6 +122,7 @@ void InitializeKey(ShardKey& key, const KeyShardSpec& spec, const ShardConfig& c
   key.type = spec.type;
   key.gradient_type = spec.gradient_type;
   key.parameter_type = spec.parameter_type;
+  key.encoding = spec.encoding;
   key.sum_block = SumsInFixedPoint(config, spec) ? config.sum_block : 0;
   key.first_values = spec.hyper_parameters;
   key.hyper_parameters[1 % kHyperVersionsPerKey] = {HyperVersion{1}, Rank{0},

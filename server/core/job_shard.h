@@ -98,6 +98,7 @@ struct KeyShardSpec {
   ElementType type = ElementType::kF32;            // type of the parameters that are kept
   ElementType gradient_type = ElementType::kF32;   // type of gradients on the wire
   ElementType parameter_type = ElementType::kF32;  // type of parameters on the wire
+  numeric::GradientEncoding encoding = {};         // of gradients on the wire
   wire::HyperParameters hyper_parameters{};        // version 1
   std::vector<ChunkSpec> chunks;                   // in offset order
   // The whole key's parameters in parameter_type, zero-filled: version v at [v % versions()]. Local
@@ -122,6 +123,7 @@ struct ShardKey {
   ElementType type = ElementType::kF32;
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
+  numeric::GradientEncoding encoding = {};
   std::uint32_t sum_block = 0;           // its rounds are summed in fixed point; see ShardConfig
   wire::HyperParameters first_values{};  // version 1
   // Version v is at v % kHyperVersionsPerKey.
@@ -193,6 +195,12 @@ struct Chunk {
   std::uint32_t Bytes(ElementType type) const {
     return element_count * numeric::ElementBytes(type);
   }
+  // What a rank pushes in a reduction.
+  std::uint32_t GradientBytes() const {
+    if (key->encoding.none()) return Bytes(key->gradient_type);
+    return static_cast<std::uint32_t>(numeric::EncodedBytes(key->encoding, element_count));
+  }
+  simd::Encoded Encoded() const { return {key->encoding, element_count, 0}; }
   // The copy of a rank's gradient. REQUIRES: key->sum_block is not 0.
   std::byte* CopyOf(Rank rank) const {
     return copies + std::size_t{rank.value} * Bytes(key->gradient_type);

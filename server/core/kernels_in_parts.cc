@@ -21,13 +21,18 @@ const std::byte* At(const std::byte* array, simd::ElementType type, std::size_t 
   return array == nullptr ? nullptr : array + first * ElementBytes(type);
 }
 
+// Encoded inputs are decoded from an element on.
+simd::Encoded EncodedFrom(const simd::Encoded& encoded, std::size_t first) {
+  return {encoded.encoding, encoded.count, encoded.first + first};
+}
+
 // The terms from an element on.
 class TermsFrom {
  public:
   TermsFrom(const simd::Terms& terms, simd::ElementType wire, simd::ElementType accumulation,
-            std::size_t first) {
+            std::size_t first, bool is_encoded = false) {
     for (std::size_t i = 0; i < terms.inputs.size(); ++i) {
-      inputs_[i] = At(terms.inputs[i], wire, first);
+      inputs_[i] = is_encoded ? terms.inputs[i] : At(terms.inputs[i], wire, first);
     }
     terms_ = {At(terms.folded, accumulation, first), {inputs_.data(), terms.inputs.size()}};
   }
@@ -89,7 +94,8 @@ void ForEachSummed(LongWork* work, simd::ElementType wire, std::size_t block,
 }  // namespace
 
 bool FoldInParts(LongWork* work, simd::ElementType wire, simd::Reduction reduction,
-                 const simd::Terms& terms, std::size_t count, std::byte* accumulator) {
+                 const simd::Terms& terms, std::size_t count, std::byte* accumulator,
+                 const simd::Encoded& encoded) {
   PHUB_ON_CORE_LOOP();
   const simd::ElementType accumulation = AccumulationType(wire);
   const std::uint64_t bytes =
@@ -97,12 +103,12 @@ bool FoldInParts(LongWork* work, simd::ElementType wire, simd::Reduction reducti
   bool non_finite = false;
   InParts(work, count, bytes, [&](std::size_t first, std::size_t size) {
     if (size == count) {
-      non_finite = simd::Fold(wire, reduction, terms, count, accumulator);
+      non_finite = simd::Fold(wire, reduction, terms, count, accumulator, encoded);
       return;
     }
-    const TermsFrom from(terms, wire, accumulation, first);
-    non_finite |=
-        simd::Fold(wire, reduction, from.terms(), size, At(accumulator, accumulation, first));
+    const TermsFrom from(terms, wire, accumulation, first, !encoded.encoding.none());
+    non_finite |= simd::Fold(wire, reduction, from.terms(), size,
+                             At(accumulator, accumulation, first), EncodedFrom(encoded, first));
   });
   return non_finite;
 }
@@ -120,9 +126,11 @@ bool ApplyInParts(LongWork* work, const simd::Round& round, const simd::Terms& t
       non_finite = simd::ApplyRound(round, terms, count, memory);
       return;
     }
-    const TermsFrom from(terms, round.wire, accumulation, first);
+    const TermsFrom from(terms, round.wire, accumulation, first, !round.encoded.encoding.none());
     const MemoryFrom part(memory, round, first);
-    non_finite |= simd::ApplyRound(round, from.terms(), size, part.memory());
+    simd::Round from_there = round;
+    from_there.encoded = EncodedFrom(round.encoded, first);
+    non_finite |= simd::ApplyRound(from_there, from.terms(), size, part.memory());
   });
   return non_finite;
 }

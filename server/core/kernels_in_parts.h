@@ -16,7 +16,8 @@ namespace phub::server {
 
 // See simd::Fold, simd::SumFixed and simd::ApplyRound.
 bool FoldInParts(LongWork* work, simd::ElementType wire, simd::Reduction reduction,
-                 const simd::Terms& terms, std::size_t count, std::byte* accumulator);
+                 const simd::Terms& terms, std::size_t count, std::byte* accumulator,
+                 const simd::Encoded& encoded = {});
 bool ApplyInParts(LongWork* work, const simd::Round& round, const simd::Terms& terms,
                   std::size_t count, const simd::RoundMemory& memory);
 bool SumFixedInParts(LongWork* work, simd::ElementType wire, std::uint32_t block,

@@ -198,6 +198,46 @@ TEST_F(CApi, SumsInFixedPointAreAnOption) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("sum float"), HasSubstr("with fixed")));
 }
 
+TEST_F(CApi, GradientsAreCompressedAndWhatIsLeftOutIsSentLater) {
+  const JobPointer job = JoinAs(session_.get(), OptionsOf("compressed", 0, 1));
+  ASSERT_NE(job, nullptr);
+  phub_key_spec spec;
+  phub_key_spec_init(&spec, sizeof spec);
+  spec.name = "w";
+  spec.element_count = 4;
+  spec.compression = PHUB_COMPRESSION_TOPK;
+  spec.kept = 0.25;
+  KeyPointer key;
+  phub_key* added = nullptr;
+  ASSERT_EQ(phub_job_add_keys(job.get(), &spec, 1, &added, error_.Out()), PHUB_OK)
+      << error_.message();
+  key.reset(added);
+  auto* const gradients = static_cast<float*>(phub_key_gradients(key.get()).data);
+  const auto* const sums = static_cast<const float*>(phub_key_parameters(key.get()).data);
+  const auto push = [&](std::vector<float> values) {
+    std::copy(values.begin(), values.end(), gradients);
+    phub_handle* handle = nullptr;
+    EXPECT_EQ(phub_key_push_pull(key.get(), &handle, error_.Out()), PHUB_OK) << error_.message();
+    EXPECT_EQ(phub_handle_wait(handle, -1, error_.Out()), PHUB_OK) << error_.message();
+    EXPECT_NE(phub_handle_cancel(handle, error_.Out()), PHUB_OK);
+    EXPECT_THAT(error_.message(), HasSubstr("error feedback cannot be cancelled"));
+    phub_handle_free(handle);
+    EXPECT_EQ(std::vector<float>(gradients, gradients + 4), values) << "they stay as they are";
+    return std::vector<float>(sums, sums + 4);
+  };
+  EXPECT_EQ(push({1, 2, 3, 4}), (std::vector<float>{0, 0, 0, 4}));
+  EXPECT_EQ(push({1, 2, 3, 4}), (std::vector<float>{0, 0, 6, 0}));
+  EXPECT_EQ(push({0, 0, 0, 0}), (std::vector<float>{0, 4, 0, 0})) << "of two equal ones the first";
+  EXPECT_EQ(push({0, 0, 0, 0}), (std::vector<float>{0, 0, 0, 4}));
+  spec.name = "v";
+  spec.kept = 1.0;
+  EXPECT_NE(phub_job_add_keys(job.get(), &spec, 1, &added, error_.Out()), PHUB_OK);
+  EXPECT_THAT(error_.message(), HasSubstr("kept is 1; compression topk needs a share from"));
+  spec.compression = 4;
+  EXPECT_NE(phub_job_add_keys(job.get(), &spec, 1, &added, error_.Out()), PHUB_OK);
+  EXPECT_THAT(error_.message(), HasSubstr("compression is 4; it must be 0 to 3"));
+}
+
 TEST_F(CApi, AQueueReportsEachRoundWhenItCompletes) {
   const JobPointer job = JoinAs(session_.get(), OptionsOf("queue", 0, 1));
   std::vector<KeyPointer> keys;

@@ -112,6 +112,19 @@ void DrawSum(SeededRandom random, RandomJob& job) {
   if (random.Chance(1, 4)) job.sum_block = kBlocks[random.Below(kBlocks.size())];
 }
 
+// Takes a copy of the generator, likewise.
+void DrawCompression(SeededRandom random, const RandomJob& job, RandomKey& key) {
+  constexpr int kDrawnByOthers = 5;
+  for (int i = 0; i < kDrawnByOthers; ++i) (void)random.Below(2);
+  const bool sums = key.operation == Operation::kSum || key.operation == Operation::kMean;
+  if (key.type != f32 || !sums || job.sum_block != 0 || random.Chance(1, 2)) return;
+  key.gradient_type = f32;
+  key.compression.kind = static_cast<Compression::Kind>(job.restart ? 1 : 1 + random.Below(3));
+  key.compression.error_feedback = !job.restart && random.Chance(1, 2);
+  if (key.compression.kind == Compression::Kind::kInt8) return;
+  key.compression.kept = Draw(random, {1e-6, 0.03, 0.25, 0.5});
+}
+
 RandomKey DrawKey(SeededRandom& random, const RandomJob& job, std::size_t index) {
   RandomKey key;
   key.name = fmt::format("key{}", index);
@@ -146,6 +159,7 @@ RandomKey DrawKey(SeededRandom& random, const RandomJob& job, std::size_t index)
     }
     key.rounds.push_back(round);
   }
+  DrawCompression(random, job, key);
   return key;
 }
 
@@ -175,6 +189,11 @@ simd::Reduction ReductionOf(Operation operation) {
     case Operation::kDefault: break;
   }
   return simd::Reduction::kSum;
+}
+
+numeric::GradientEncoding EncodingOf(const RandomKey& key) {
+  return {static_cast<numeric::Encoding>(key.compression.kind),
+          static_cast<std::uint32_t>(std::lround(key.compression.kept * 1e6))};
 }
 
 Bytes GradientOf(const RandomJob& job, std::size_t index, std::uint64_t iteration,
@@ -255,9 +274,11 @@ std::string Describe(const RandomJob& job) {
     std::string rounds;
     for (const RandomRound& round : key.rounds) rounds += round.assigns ? 'a' : 'r';
     text += fmt::format(
-        " {}:{}x{}({}>{}) {} {} {}", key.name, key.element_count,
+        " {}:{}x{}({}>{}) {}@{}{} {} {} {}", key.name, key.element_count,
         numeric::ToString(Internal(key.type)), numeric::ToString(Internal(key.gradient_type)),
-        numeric::ToString(Internal(key.parameter_type)), simd::ToString(ReductionOf(key.operation)),
+        numeric::ToString(Internal(key.parameter_type)), numeric::ToString(EncodingOf(key).kind),
+        key.compression.kept, key.compression.error_feedback.value_or(false) ? " feedback" : "",
+        simd::ToString(ReductionOf(key.operation)),
         simd::ToString(static_cast<simd::Optimizer>(key.rounds[0].optimizer.index())), rounds);
   }
   return text + " ]";

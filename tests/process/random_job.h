@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/element_type.h"
+#include "common/base/encoding.h"
 #include "common/base/random.h"
 #include "common/simd/kernels.h"
 #include "tests/support/rack_sum.h"
@@ -46,6 +47,7 @@ struct RandomKey {
   ElementType parameter_type = f32;
   Operation operation = Operation::kSum;
   std::uint64_t element_count = 0;
+  Compression compression;          // with error_feedback set
   std::uint32_t batch = 0;          // keys are added in batches
   std::vector<RandomRound> rounds;  // by iteration - 1
   std::vector<Bytes> expected;      // by iteration, in parameter_type; [0] is zeros
@@ -78,6 +80,7 @@ RandomJob DrawJob(std::uint64_t seed);
 void Expect(RandomJob& job);
 std::string Describe(const RandomJob& job);
 simd::Reduction ReductionOf(Operation operation);
+numeric::GradientEncoding EncodingOf(const RandomKey& key);
 // Whether the iteration has this trouble at this key and rank.
 bool IsIn(const RandomJob& job, RandomTrouble::Kind kind, std::size_t key, std::uint64_t iteration,
           std::uint32_t rank);

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <memory>
 
 #include "common/base/element_type.h"
 #include "tests/process/random_job.h"
+#include "tests/support/encoding_reference.h"
 #include "tests/support/fixed_sum_reference.h"
 #include "tests/support/simd_reference.h"
 
@@ -104,6 +106,7 @@ class SerialKeyOf final : public SerialKey {
     const Bytes read = Reply();
     for (std::uint32_t rank = 0; rank < job_.world_size; ++rank) {
       gradients.push_back(GradientOf(job_, index_, iteration, rank, read));
+      if (!EncodingOf(key_).none()) Transmit(iteration, rank, gradients.back());
     }
     for (const Bytes& gradient : gradients) inputs.push_back(gradient.data());
     const simd::Reduction reduction = ReductionOf(key_.operation);
@@ -169,6 +172,19 @@ class SerialKeyOf final : public SerialKey {
   }
 
  private:
+  // Replaces the gradient by what the daemon makes of it.
+  void Transmit(std::uint64_t iteration, std::uint32_t rank, Bytes& gradient) {
+    residuals_.resize(job_.world_size, std::vector<float>(count_));
+    const bool asks = IsIn(job_, RandomTrouble::Kind::kAsks, index_, iteration, rank);
+    const bool keeps = key_.compression.error_feedback.value_or(false) && !asks;
+    std::vector<float> values(count_);
+    std::memcpy(values.data(), gradient.data(), gradient.size());
+    values = reference::Transmitted(EncodingOf(key_), values, job_.chunk_bytes / sizeof(float),
+                                    keeps ? &residuals_[rank] : nullptr,
+                                    static_cast<std::uint32_t>(index_), iteration);
+    std::memcpy(gradient.data(), values.data(), gradient.size());
+  }
+
   void SumInFixedPoint(const std::vector<const std::byte*>& inputs) {
     std::vector<std::vector<float>> gradients;
     for (const std::byte* const input : inputs) {
@@ -218,6 +234,7 @@ class SerialKeyOf final : public SerialKey {
   const std::size_t count_;
   std::uint64_t reductions_ = 0;
   std::vector<T> sum_;
+  std::vector<std::vector<float>> residuals_;  // [rank], with error feedback
   Bytes masters_;
   std::array<std::vector<T>, simd::kStatesMax> state_;
 };

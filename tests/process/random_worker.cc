@@ -78,6 +78,7 @@ class Worker {
         spec.optimizer = key.rounds[0].optimizer;
         spec.options.operation = key.operation;
         spec.options.gradient_type = key.gradient_type;
+        spec.options.compression = key.compression;
         spec.options.parameter_type = key.parameter_type;
         spec.options.priority = static_cast<std::int32_t>(random_.Below(3));
         spec.options.copy = random_.Chance(1, 3);

@@ -142,6 +142,7 @@ KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t inde
   }
   DrawCollective(random, job, index, key);
   DrawMovement(random, job, index, key);
+  DrawEncoding(random, job, key);
   return key;
 }
 
@@ -304,9 +305,7 @@ std::string Describe(const JobScript& job) {
       job.lockstep, job.apply_iteration, job.clip_norm, job.skip_nonfinite, job.sum_block,
       job.iterations, job.removals);
   for (const KeyScript& key : job.keys) {
-    text += fmt::format("{}:{} {} {} {}{} ", key.name, key.element_count, ToString(key.movement),
-                        key.gradients == GradientKind::kLanes ? "lanes" : "hash",
-                        simd::ToString(key.optimizer), key.collective ? " collective" : "");
+    text += DescribeKey(key);
   }
   return text + "]";
 }

@@ -22,6 +22,7 @@
 
 #include "common/base/chunk_map.h"
 #include "common/base/clock.h"
+#include "common/base/encoding.h"
 #include "common/base/random.h"
 #include "common/simd/kernels.h"
 #include "common/wire/message.h"
@@ -54,6 +55,7 @@ struct KeyScript {
   KeyMovement movement = KeyMovement::kAllReduce;
   std::uint32_t root = 0;                    // the movement's root, if it has one
   bool collective = false;                   // outside iterations and checkpoints
+  numeric::GradientEncoding encoding = {};   // of gradients on the wire; without error feedback
   std::vector<RoundScript> rounds;           // by iteration - 1
   std::vector<std::vector<float>> expected;  // by iteration: parameters after it; [0] is zeros
   // By iteration and array: the optimizer's state. Empty before the first reduction.
@@ -125,6 +127,10 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate);
 // Draws JobScript::sum_block. Takes a copy of the generator, so that the seed's other decisions do
 // not change.
 void DrawSum(SeededRandom random, JobScript& job);
+
+// Draws KeyScript::encoding of an all-reduce, likewise. REQUIRES: JobScript::sum_block is drawn.
+void DrawEncoding(SeededRandom random, const JobScript& job, KeyScript& key);
+std::string DescribeKey(const KeyScript& key);  // for messages
 
 // Draws JobScript::removals. Takes a copy of the generator, so that the seed's other decisions do
 // not change. REQUIRES: everything else is drawn.

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tests/sim/script.h"
+#include "tests/support/encoding_reference.h"
 #include "tests/support/simd_reference.h"
 
 namespace phub::sim {
@@ -39,7 +40,7 @@ float SumOfRack(const JobScript& job, std::uint32_t rack,
   return sum;
 }
 
-// What every rank pushes, given the parameters of the whole key.
+// What every rank pushes, as the daemon decodes it, given the parameters of the whole key.
 std::vector<std::vector<float>> GradientsOf(const JobScript& job, std::uint32_t key_index,
                                             std::uint64_t iteration,
                                             const std::vector<float>& parameters) {
@@ -47,6 +48,11 @@ std::vector<std::vector<float>> GradientsOf(const JobScript& job, std::uint32_t 
   for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
     const auto read = Pick(parameters, ReceivedBy(job, job.keys[key_index], rank));
     gradients.push_back(GradientOf(job, key_index, iteration, rank, read));
+    const numeric::GradientEncoding& encoding = job.keys[key_index].encoding;
+    if (encoding.none()) continue;
+    gradients.back() =
+        simd::reference::Transmitted(encoding, gradients.back(), job.chunk_bytes / sizeof(float),
+                                     /*residual=*/nullptr, key_index, iteration);
   }
   return gradients;
 }

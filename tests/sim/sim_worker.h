@@ -80,6 +80,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t streams_broken() const { return streams_broken_; }
   std::uint64_t keys_resumed() const { return keys_resumed_; }
   std::uint64_t collective_rounds() const { return collective_rounds_; }
+  std::uint64_t encoded_rounds() const { return encoded_rounds_; }
   std::uint64_t keys_removed() const { return removed_keys_.size(); }
   std::uint64_t keys_resumed_back() const { return keys_resumed_back_; }
   const std::string& SessionAt(std::size_t position) const {
@@ -204,6 +205,7 @@ class SimWorker final : public client::EngineListener {
   bool Train();
   bool MayStart(const Key& key) const;
   void StartRound(Key& key);
+  void EncodeInto(Key& key, const std::vector<float>& values, std::uint64_t iteration);
   void Resume(Key& key, const client::KeyResume& resume);
   void CheckRound(Key& key);
   bool MayRemoveKeys() const;
@@ -255,6 +257,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t streams_broken_ = 0;
   std::uint64_t keys_resumed_ = 0;
   std::uint64_t collective_rounds_ = 0;
+  std::uint64_t encoded_rounds_ = 0;
   std::uint64_t keys_resumed_back_ = 0;  // to the version before the newest
   bool agreed_ = false, stands_alone_ = false, ended_leaving_ = false;
   std::string verdict_, mistake_;

@@ -244,6 +244,8 @@ v1::AddKeysRequest SimWorker::NextBatch() const {
     spec.set_movement(static_cast<v1::Movement>(key.movement));
     spec.set_root(key.root);
     spec.set_collective(key.collective);
+    spec.set_encoding(static_cast<v1::Encoding>(key.encoding.kind));
+    spec.set_kept_millionths(key.encoding.kept_millionths);
     spec.set_operation(key.mean ? v1::OPERATION_MEAN : v1::OPERATION_SUM);
     spec.set_optimizer(static_cast<v1::OptimizerKind>(key.optimizer));
     *spec.mutable_hyper_parameters() = ToProto(key.rounds[0].hyper_parameters);
@@ -309,6 +311,7 @@ void SimWorker::OnKeysAdded() {
                (SharingLink() == nullptr ? response : SharingLink()->placed)
                    .placements(static_cast<int>(in_batch)));
     batch->keys.push_back({.layout = std::move(layout),
+                           .encoding = script_.keys[index].encoding,
                            .rank = Rank{rank_},
                            .priority = static_cast<std::int32_t>(random_.Below(3)),
                            .collective = script_.keys[index].collective,

@@ -1,6 +1,7 @@
 // One key of a simulated worker, with the memory that libphub would own.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -14,7 +15,7 @@ class SimWorker::Key final : public client::RoundListener {
       : index(key_index),
         pushed(PushedBy(worker.script_, worker.script_.keys[key_index], worker.rank_)),
         received(ReceivedBy(worker.script_, worker.script_.keys[key_index], worker.rank_)),
-        own_gradients(pushed.size()),
+        own_gradients(std::max(pushed.size(), EncodedFloats(worker.script_, key_index))),
         own_parameters(received.size()),
         gradients(own_gradients.data()),
         parameters(own_parameters.data()) {}
@@ -26,6 +27,15 @@ class SimWorker::Key final : public client::RoundListener {
   }
   void OnCancelAnswered(std::uint64_t, bool withdrawn) override {
     if (withdrawn) active = false;
+  }
+
+  // The room that encoded gradients need, which small chunks exceed their own by.
+  static std::size_t EncodedFloats(const JobScript& job, std::uint32_t key) {
+    const KeyScript& script = job.keys[key];
+    if (script.encoding.none()) return 0;
+    const std::uint64_t bytes = numeric::EncodedKeyBytes(script.encoding, script.element_count,
+                                                         job.chunk_bytes / sizeof(float));
+    return static_cast<std::size_t>((bytes + sizeof(float) - 1) / sizeof(float));
   }
 
   std::vector<float> Parameters() const { return {parameters, parameters + received.size()}; }

@@ -97,7 +97,10 @@ std::uint64_t SimWorker::PlanMemory(const v1::AddKeysRequest& request) {
   const bool one_stretch = links_.size() == 1 && !script_.restart;
   for (std::size_t i = 0; i < memory_plans_.size(); ++i) {
     const KeyScript& key = script_.keys[keys_.size() + i];
-    const std::uint64_t pushed = PushedBy(script_, key, rank_).size() * sizeof(float);
+    const std::uint64_t elements = PushedBy(script_, key, rank_).size();
+    const auto index = static_cast<std::uint32_t>(keys_.size() + i);
+    const std::uint64_t pushed =
+        std::max<std::uint64_t>(elements, Key::EncodedFloats(script_, index)) * sizeof(float);
     const std::uint64_t received = ReceivedBy(script_, key, rank_).size() * sizeof(float);
     MemoryPlan& plan = memory_plans_[i];
     if (random_.Chance(3, 4) && pushed > 0) plan.gradients = AddPiece(pushed, total);

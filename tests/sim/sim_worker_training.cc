@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/optimizer/message_fields.h"
+#include "common/simd/encode.h"
 #include "tests/sim/sim_worker_calls.h"
 #include "tests/sim/sim_worker_key.h"
 
@@ -149,7 +150,11 @@ void SimWorker::StartRound(Key& key) {
         assigns ? BroadcastOf(script_, key.index, iteration)
                 : GradientOf(script_, key.index, iteration, rank_, key.Parameters());
     const std::vector<float> values = Pick(whole, key.pushed);
-    std::copy(values.begin(), values.end(), key.gradients);
+    if (script.encoding.none() || assigns) {
+      std::copy(values.begin(), values.end(), key.gradients);
+    } else {
+      EncodeInto(key, values, iteration);
+    }
     push.gradients = reinterpret_cast<const std::byte*>(key.gradients);
   }
   Submit(push);
@@ -161,6 +166,22 @@ void SimWorker::StartRound(Key& key) {
     cancel.ticket = key.ticket;
     Submit(cancel);
   }
+}
+
+// As libphub does, without error feedback.
+void SimWorker::EncodeInto(Key& key, const std::vector<float>& values, std::uint64_t iteration) {
+  const numeric::GradientEncoding& encoding = script_.keys[key.index].encoding;
+  const std::size_t in_chunk = script_.chunk_bytes / sizeof(float);
+  simd::EncodeScratch scratch;
+  for (std::size_t first = 0, chunk = 0; first < values.size(); first += in_chunk, ++chunk) {
+    simd::Encode(encoding, values.data() + first, /*residual=*/nullptr,
+                 std::min(in_chunk, values.size() - first),
+                 numeric::SeedOf(key.index, iteration, chunk),
+                 reinterpret_cast<std::byte*>(key.gradients) +
+                     chunk * numeric::EncodedStride(encoding, in_chunk),
+                 scratch);
+  }
+  ++encoded_rounds_;
 }
 
 // A new process replaces one that died. First it receives the parameters.

@@ -40,6 +40,18 @@ enum {
   PHUB_SCATTER = 4,        /* the root pushes all elements; rank r receives part r */
   PHUB_GATHER_TO_ONE = 5   /* rank r pushes part r; the root receives all parts */
 };
+/* How gradients are encoded on the wire; phub/compression.h explains each. */
+enum {
+  PHUB_COMPRESSION_NONE = 0,
+  PHUB_COMPRESSION_INT8 = 1,
+  PHUB_COMPRESSION_TOPK = 2,
+  PHUB_COMPRESSION_RANDOMK = 3
+};
+enum {
+  PHUB_FEEDBACK_DEFAULT = 0, /* on for PHUB_COMPRESSION_TOPK and PHUB_COMPRESSION_RANDOMK */
+  PHUB_FEEDBACK_ON = 1,
+  PHUB_FEEDBACK_OFF = 2
+};
 enum {
   PHUB_NONE = 0, /* no optimizer: a round is an all-reduce */
   PHUB_SGD = 1,

@@ -55,6 +55,7 @@
 #include <string_view>
 #include <vector>
 
+#include "phub/compression.h"
 #include "phub/export.h"
 #include "phub/job_options.h"
 #include "phub/status.h"
@@ -75,8 +76,8 @@ PHUB_API const char* Version();
 
 // ---- Keys --------------------------------------------------------------------------------------
 
-// Operation, movement, root, types and `collective` must be the same on all ranks; other options
-// may differ.
+// Operation, movement, root, types, compression and `collective` must be the same on all ranks;
+// other options may differ.
 struct KeyOptions {
   Operation operation = Operation::kDefault;
   // Other movements than kAllReduce need a key without an optimizer, in a job of one rack with
@@ -94,6 +95,7 @@ struct KeyOptions {
   // key may use f16 or bf16; the daemon then keeps f32 masters.
   std::optional<ElementType> gradient_type = {};
   std::optional<ElementType> parameter_type = {};
+  Compression compression = {};  // of gradients on the wire
   // Among waiting keys, those with a higher priority are sent first. Unset: keys added earlier have
   // a higher priority, since the next forward pass needs them earlier.
   std::optional<std::int32_t> priority = {};
@@ -109,7 +111,8 @@ struct KeyOptions {
 };
 
 // A key to add. All ranks add the same keys in the same order. If name, type, element_count,
-// operation, movement or optimizer differ between ranks, the call fails and names the difference.
+// operation, movement, compression or optimizer differ between ranks, the call fails and names the
+// difference.
 struct KeySpec {
   std::string name = {};  // 1 to 255 bytes, unique in the job
   ElementType type = f32;

@@ -250,6 +250,9 @@ typedef struct phub_key_spec {
   uint32_t root;      /* of PHUB_SCATTER and PHUB_GATHER_TO_ONE */
   int32_t collective; /* not 0: outside iterations and checkpoints; phub/client.h has the rules */
   int32_t reserved2;  /* 0 */
+  int32_t compression;    /* PHUB_COMPRESSION_*, of gradients on the wire */
+  int32_t error_feedback; /* PHUB_FEEDBACK_* */
+  double kept;            /* PHUB_COMPRESSION_TOPK and PHUB_COMPRESSION_RANDOMK: up to 0.5 */
 } phub_key_spec;
 PHUB_API void phub_key_spec_init(phub_key_spec* spec, size_t struct_size);
 

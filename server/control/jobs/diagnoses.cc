@@ -36,6 +36,8 @@ const char* Misdeed(FaultCode code) {
     case FaultCode::kType: return "sent elements of a type other than the key's";
     case FaultCode::kReplyAddress:
       return "asked for a reply in shared memory that it does not have";
+    case FaultCode::kEncoding:
+      return "sent a compressed gradient with a scale or an index that no encoder makes";
     case FaultCode::kAlignment: return "used memory that is not aligned to the element type";
     case FaultCode::kVersionGone:
       return "pulled a version of the parameters that the daemon does not keep";

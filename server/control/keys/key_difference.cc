@@ -5,6 +5,7 @@
 #include "common/base/same_bits.h"
 #include "common/optimizer/message_fields.h"
 #include "common/optimizer/optimizer_table.h"
+#include "server/control/keys/key_encoding.h"
 #include "server/control/keys/key_specs.h"
 #include "server/control/text.h"
 
@@ -78,6 +79,9 @@ Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
   }
   if (a.parameter_type() != b.parameter_type()) {
     return types("parameter_type", a.parameter_type(), b.parameter_type());
+  }
+  if (a.encoding() != b.encoding() || a.kept_millionths() != b.kept_millionths()) {
+    return phrase(DescribeEncoding(a), DescribeEncoding(b));
   }
   if (a.movement() != b.movement()) {
     return phrase(MovementName(a), MovementName(b));

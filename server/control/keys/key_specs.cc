@@ -7,6 +7,7 @@
 #include "common/optimizer/message_fields.h"
 #include "common/optimizer/optimizer_table.h"
 #include "server/control/jobs/sum_options.h"
+#include "server/control/keys/key_encoding.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -234,6 +235,9 @@ absl::Status CheckKey(const KeyBuild& build, const v1::KeySpec& key, std::size_t
         WhyNotSummedFixed(TypeOf(key.type()), MovementOf(key), ReductionOf(key.operation()));
     if (!why.empty()) return Wrong(key, why);
   }
+  if (const std::string why = WhyNotEncoded(build.config, key); !why.empty()) {
+    return Wrong(key, why);
+  }
   return CheckHyperParameters(key);
 }
 
@@ -277,6 +281,7 @@ KeyShardSpec ShardSpecOf(const v1::KeySpec& key, KeyIndex index) {
   spec.type = TypeOf(key.type());
   spec.gradient_type = TypeOf(key.gradient_type());
   spec.parameter_type = TypeOf(key.parameter_type());
+  spec.encoding = EncodingOf(key);
   spec.hyper_parameters = optimizer::FromMessage(key.hyper_parameters());
   return spec;
 }

@@ -81,7 +81,8 @@ bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
   }
   TermList scratch;
   return FoldInParts(shard.long_work, chunk.key->gradient_type, chunk.key->reduction,
-                     TermsUpTo(chunk, end, scratch), chunk.element_count, chunk.accumulator);
+                     TermsUpTo(chunk, end, scratch), chunk.element_count, chunk.accumulator,
+                     chunk.Encoded());
 }
 
 // The gradients of ranks [0, end): copies and those that are staged.

@@ -60,7 +60,7 @@ bool TypeFits(const MessageHeader& header, const ShardKey& key) {
 // How many bytes this rank must send for the round that its header describes.
 std::uint32_t PayloadBytesExpected(const MessageHeader& header, Rank rank, const Chunk& chunk) {
   switch (header.operation) {
-    case RoundOperation::kReduce: return chunk.Bytes(header.type);
+    case RoundOperation::kReduce: return chunk.GradientBytes();
     case RoundOperation::kAssign:
     case RoundOperation::kMove: return header.root == rank ? chunk.Bytes(header.type) : 0;
     case RoundOperation::kLoad: return 0;
@@ -125,6 +125,11 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
     return Fault(FaultCode::kPayloadSize, &chunk);
   }
   if (!Aligned(message.payload, header.type)) return Fault(FaultCode::kAlignment, &chunk);
+  const numeric::GradientEncoding& encoding = chunk.key->encoding;
+  if (header.operation == RoundOperation::kReduce && !encoding.none() &&
+      !numeric::IsEncoded(encoding, chunk.element_count, message.payload)) {
+    return Fault(FaultCode::kEncoding, &chunk);
+  }
   const std::uint64_t applied = chunk.applied.value;
   if (header.iteration.value == applied + 1) return JudgeNew(shard, rank, header, chunk);
   // Iteration 0 is the state before any round and is never pushed.

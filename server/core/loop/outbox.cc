@@ -69,6 +69,7 @@ void Outbox::CountRefusal(FaultCode code) {
     case FaultCode::kNoCheckpoint:
     case FaultCode::kRoundMismatch: return counters_.Add(CoreCounter::refused_round);
     case FaultCode::kType: return counters_.Add(CoreCounter::refused_type);
+    case FaultCode::kEncoding: return counters_.Add(CoreCounter::refused_encoding);
     case FaultCode::kReplyAddress:
     case FaultCode::kAlignment: return counters_.Add(CoreCounter::refused_address);
     case FaultCode::kVersionGone: return counters_.Add(CoreCounter::refused_version);

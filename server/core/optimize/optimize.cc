@@ -33,7 +33,8 @@ simd::Round RoundOf(const Chunk& chunk, simd::Reduction reduction, std::uint32_t
           .reduction = reduction,
           .optimizer = key.optimizer,
           .ranks = world_size,
-          .arguments = ArgumentsOf(chunk)};
+          .arguments = ArgumentsOf(chunk),
+          .encoded = chunk.Encoded()};
 }
 
 // Calls apply(memory) with the memory of the chunk's next version.
