@@ -80,6 +80,12 @@ class Optimizer(TorchTest):
     def test_16_bit_gradients_and_parameters(self) -> None:
         self.check(2, "optimizer_precision_cases")
 
+    def test_compressed_gradients(self) -> None:
+        self.check(2, "optimizer_compression_cases")
+
+    def test_the_compression_hook(self) -> None:
+        self.check(2, "compression_hook_cases")
+
     def test_wrong_uses(self) -> None:
         self.check(2, "optimizer_failure_cases")
 

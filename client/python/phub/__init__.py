@@ -23,6 +23,7 @@ A child process that was forked after ``connect`` cannot use phub, but may exit 
 the interpreter exits, all jobs are left, so other ranks do not see a rank that died.
 """
 
+from ._compression import Compression, Int8, RandomK, TopK
 from ._errors import (
     Aborted,
     AlreadyExists,
@@ -70,11 +71,13 @@ __all__ = [
     "AlreadyExists",
     "Cancelled",
     "CompletionQueue",
+    "Compression",
     "DeadlineExceeded",
     "DumpRecord",
     "Error",
     "FailedPrecondition",
     "Handle",
+    "Int8",
     "InternalError",
     "InvalidArgument",
     "IterationOutcome",
@@ -87,12 +90,14 @@ __all__ = [
     "NotFound",
     "Optimizer",
     "PermissionDenied",
+    "RandomK",
     "ResourceExhausted",
     "RmsProp",
     "RmsPropCentered",
     "RmsPropMomentum",
     "Session",
     "Sgd",
+    "TopK",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterable, Optional, Sequence, Union
 
 from . import _library, _types
 from ._blocking import run_interruptibly
+from ._compression import Compression, feedback_number
 from ._errors import InvalidArgument, check
 from ._key import Key, Layout
 from ._library import lib
@@ -66,6 +67,7 @@ class KeySpec:
     movement: Optional[str] = None
     root: int = 0
     collective: bool = False
+    compression: Optional[Compression] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +168,7 @@ class Job:
         movement: Optional[str] = None,
         root: int = 0,
         collective: bool = False,
+        compression: Optional[Compression] = None,
     ) -> Key:
         """Adds a key. Every rank adds the same keys in the same order.
 
@@ -190,6 +193,9 @@ class Job:
         collective: the key is outside iterations, for collectives next to training: it does not
         count in `iteration`, with apply="iteration" it is applied at once, and checkpoints do not
         contain it. It has no optimizer. Not with restart=True.
+        compression: phub.Int8(), phub.TopK(share) or phub.RandomK(share) of the gradients of a
+        float32 key on the wire. The arrays stay float32. Not with sum="fixed"; TopK and RandomK not
+        with restart=True.
         """
         spec = KeySpec(
             name,
@@ -204,6 +210,7 @@ class Job:
             movement=movement,
             root=root,
             collective=collective,
+            compression=compression,
         )
         return self.add_keys([spec])[0]
 
@@ -366,6 +373,10 @@ def _fill(values: _library.KeySpec, spec: KeySpec, layout: Layout) -> tuple[Any,
     values.movement = MOVEMENTS[spec.movement or "all_reduce"].number
     values.root = spec.root
     values.collective = int(spec.collective)
+    if spec.compression is not None:
+        values.compression = spec.compression.number
+        values.kept = spec.compression.kept
+        values.error_feedback = feedback_number(spec.compression)
     if spec.priority is not None:
         values.has_priority = 1
         values.priority = spec.priority

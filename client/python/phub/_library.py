@@ -115,6 +115,9 @@ class KeySpec(ctypes.Structure):
         ("root", ctypes.c_uint32),
         ("collective", ctypes.c_int32),
         ("reserved2", ctypes.c_int32),
+        ("compression", ctypes.c_int32),
+        ("error_feedback", ctypes.c_int32),
+        ("kept", ctypes.c_double),
     ]
 
 

@@ -4,13 +4,15 @@ Importing this module registers the backend "phub". Where phub is installed as a
 is 2.5 or newer, torch finds it by itself, and nothing needs to be imported.
 
 :func:`DistributedOptimizer` runs an optimizer of torch.optim in the daemon. :func:`DiLoCo` does so
-for ranks that exchange their parameters only every H steps.
+for ranks that exchange their parameters only every H steps. :func:`compression_hook` compresses the
+gradients of DistributedDataParallel.
 """
 
 from __future__ import annotations
 
 from _phub_torch import register
 
+from ._compression_hook import CompressionState, compression_hook
 from ._create import create, create_group
 from ._errors import (
     CollectiveError,
@@ -29,6 +31,7 @@ __all__ = [
     "CollectiveError",
     "CollectiveMismatch",
     "CollectiveTimeout",
+    "CompressionState",
     "DiLoCo",
     "DistributedOptimizer",
     "NotServed",
@@ -37,6 +40,7 @@ __all__ = [
     "ProcessGroup",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "compression_hook",
     "create",
     "create_group",
     "register",

@@ -127,6 +127,7 @@ class Bundle:
             operation=settings.op,
             gradient_dtype=settings.gradient_dtype,
             parameter_dtype=settings.parameter_dtype,
+            compression=settings.compression,
             tensors=[slot.shape for slot in self.slots],
         )
 

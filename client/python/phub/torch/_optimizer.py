@@ -11,6 +11,7 @@ from typing import Any, Iterable, Iterator, Optional
 import torch
 import torch.distributed as dist
 
+from .._compression import Compression
 from .._job import IterationOutcome, Job
 from ._errors import NotServed, OptimizerError, as_optimizer_error
 from ._group import ProcessGroup
@@ -159,6 +160,7 @@ def DistributedOptimizer(
     gradient_dtype: Any = None,
     parameter_dtype: Any = None,
     sum: str = "float",
+    compression: Optional[Compression] = None,
 ) -> Any:
     """Turns an optimizer of torch.optim into one that runs in the phub daemon, and returns it.
 
@@ -204,6 +206,9 @@ def DistributedOptimizer(
     parameters, and so does state_dict().
     sum: "fixed" sums gradients in fixed point, which gives the same bits in any order. float64
     parameters are refused. phub/job_options.h explains it.
+    compression: phub.Int8(), phub.TopK(share) or phub.RandomK(share) of gradients on the wire. The
+    daemon decodes them and sums in float32. What TopK and RandomK leave out, and what Int8 rounds
+    off with error_feedback=True, is added to this rank's next gradients. It is not saved.
 
     Raises NotServed for what the daemon does not do, OptimizerError for errors of a step.
     """
@@ -220,6 +225,7 @@ def DistributedOptimizer(
         gradient_dtype=chosen("gradient_dtype", gradient_dtype),
         parameter_dtype=chosen("parameter_dtype", parameter_dtype),
         sum=sum,
+        compression=compression,
     )
     if share_parameters is not None and settings.parameter_dtype is not None:
         raise ValueError(
@@ -369,6 +375,7 @@ def _join(group: Any, options: Optional[Options], settings: Settings) -> tuple[J
 def _compare_settings(store: Any, rank: int, size: int, settings: Settings) -> None:
     """Raises on all ranks if they differ: a rank that is refused would be waited for."""
     own = dataclasses.asdict(settings)
+    own["compression"] = repr(settings.compression)
     store.set(f"settings/{rank}", json.dumps(own))
     for other in range(size):
         theirs = json.loads(bytes(store.get(f"settings/{other}")))

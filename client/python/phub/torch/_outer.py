@@ -6,6 +6,7 @@ from typing import Any, Iterable, Optional
 
 import torch
 
+from .._compression import Compression
 from ._bundles import Slot
 from ._checks import changed_parameter
 from ._errors import NotServed
@@ -67,6 +68,7 @@ def DiLoCo(
     gradient_dtype: Any = None,
     parameter_dtype: Any = None,
     sum: str = "float",
+    compression: Optional[Compression] = None,
 ) -> Any:
     """Turns an optimizer of torch.optim into an outer optimizer, and returns it.
 
@@ -92,7 +94,7 @@ def DiLoCo(
     sync_every: steps between two exchanges.
     skip_nonfinite: if a rank has NaN or infinity, all ranks return to the parameters of the last
     exchange.
-    gradient_dtype: the type of the differences that are pushed.
+    gradient_dtype, compression: how the differences that are pushed travel.
     DistributedOptimizer() describes the other arguments. All except process_group and options are
     the same on all ranks. state_dict() has the state of the last exchange: save right after one.
     """
@@ -110,6 +112,7 @@ def DiLoCo(
         gradient_dtype=chosen("gradient_dtype", gradient_dtype),
         parameter_dtype=chosen("parameter_dtype", parameter_dtype),
         sum=sum,
+        compression=compression,
     )
     outer = wrap(
         optimizer, named_parameters, process_group, options, settings, _Outer, OuterUpdates

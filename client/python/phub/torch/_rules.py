@@ -156,6 +156,11 @@ def check_parameters(
         name = name_of(parameter)
         check_parameter(parameter, name)
         check_dtypes(parameter, name, settings.gradient_dtype, settings.parameter_dtype)
+        if settings.compression is not None and parameter.dtype != torch.float32:
+            raise NotServed(
+                f"parameter {name} is {parameter.dtype}, but compression serves only float32 "
+                "parameters: use an optimizer of its own for this parameter"
+            )
         if id(parameter) in seen:
             raise ValueError(f"parameter {name} is twice in parameter group {index}")
         seen.add(id(parameter))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional
 
+from .._compression import Compression, Int8, RandomK, TopK
+
 _CHOICES = {
     "op": ("mean", "sum"),
     "push": ("backward", "step"),
@@ -30,12 +32,25 @@ class Settings:
     gradient_dtype: Optional[str] = None  # see _wire.py
     parameter_dtype: Optional[str] = None
     sum: str = "float"
+    compression: Optional[Compression] = None
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
                 raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
+        if not isinstance(self.compression, (type(None), Int8, TopK, RandomK)):
+            raise ValueError(
+                f"compression is {self.compression!r}; it must be None, phub.Int8(), "
+                "phub.TopK(share) or phub.RandomK(share)"
+            )
+        if self.compression is not None and self.gradient_dtype is not None:
+            raise ValueError(
+                f"gradient_dtype={self.gradient_dtype} cannot be combined with compression="
+                f"{self.compression}: choose one of them"
+            )
+        if self.compression is not None and self.sum == "fixed":
+            raise ValueError(f"compression={self.compression} does not work with sum='fixed'")
         if self.backward_passes_per_step < 1:
             raise ValueError(
                 f"backward_passes_per_step is {self.backward_passes_per_step}; it must be at "

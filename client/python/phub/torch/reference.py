@@ -5,6 +5,8 @@
 
 With the same combined gradient, a DistributedOptimizer gives the same bits. torch.optim rounds
 elsewhere (addcmul, lerp and alpha= round once for two operations), so its last bits differ.
+
+transmitted() is what arrives of a compressed gradient.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ import numpy as np
 import torch
 
 from .. import _optimizers as server
+from ._encodings import kept_of, seed_of, transmitted
+
+__all__ = ["combined", "kept_of", "seed_of", "step", "transmitted"]
 
 States = dict[str, Any]
 

@@ -1,0 +1,110 @@
+"""Trains small models with gradients that are sent in different ways, from the same seeds.
+
+float32, bfloat16, int8, topk and randomk (10 % and 1 % of the elements, with error feedback) are
+phub.torch.DistributedOptimizer; powersgd is torch's hook of DistributedDataParallel (rank 2) over
+phub's all_reduce. digits: handwritten digits, 17,226 parameters, Adam. gpt: a GPT of characters
+over the help that Python's pydoc has, 2 layers of width 96, AdamW. Prints losses, the bytes of
+gradients that the daemon counted, and draws the curves (smoothed) into a picture with --json.
+
+Needs an interpreter with torch: --python, or PHUB_TORCH_PYTHON, or /usr/bin/python3.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .context import Context, listed
+from .curves import draw_curves
+from .daemon import Daemon
+from .failure import BenchFailure, NotPossibleHere
+from .processes import Command, run_together
+from .results import Result
+from .torch import free_port
+from .workload import ROOT
+
+SUMMARY = "train with compressed gradients, compared with uncompressed ones"
+METHODS = ("float32", "bfloat16", "int8", "topk-10", "topk-1", "randomk-10", "randomk-1",
+           "powersgd")
+STEPS = {"digits": 300, "gpt": 400}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", type=listed(tuple(STEPS)), default=list(STEPS), metavar="TASKS",
+                        help="digits, gpt (default: both)")
+    parser.add_argument("--method", type=listed(METHODS), default=list(METHODS), metavar="METHODS",
+                        help=f"{', '.join(METHODS)} (default: all)")
+    parser.add_argument("--workers", type=int, default=2, metavar="N",
+                        help="number of workers (default 2)")
+    parser.add_argument("--steps", type=int, default=0, metavar="N",
+                        help="steps of a training (default: 300 for digits, 400 for gpt)")
+    parser.add_argument("--python", default=os.environ.get("PHUB_TORCH_PYTHON", "/usr/bin/python3"),
+                        help="interpreter with torch (default: PHUB_TORCH_PYTHON, "
+                        "or /usr/bin/python3)")
+
+
+def train(context: Context, daemon: Daemon, task: str) -> list[dict[str, Any]]:
+    options = context.options
+    output = context.scratch / "convergence.json"
+    output.unlink(missing_ok=True)
+    steps = 12 if context.smoke else options.steps or STEPS[task]
+    environment = {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(options.workers), "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "client" / "python"), "PHUB_ENDPOINT": daemon.endpoint,
+        "PHUB_LIBRARY": str(context.build.folder / "client" / "libphub.so.0")}
+    program = [options.python, str(ROOT / "bench" / "peers" / "convergence.py"), "--task", task,
+               "--steps", str(steps), "--methods", ",".join(options.method),
+               "--phubctl", str(context.build.folder / "client" / "cli" / "phubctl"),
+               "--output", str(output)]
+    run_together([Command(program, context.scratch / f"rank-{rank}.log",
+                          environment | {"RANK": str(rank)}) for rank in range(options.workers)],
+                 1800)
+    if not output.is_file():
+        raise BenchFailure("rank 0 wrote no results")
+    found: list[dict[str, Any]] = json.loads(output.read_text())
+    return found
+
+
+def run(context: Context) -> list[Result]:
+    options = context.options
+    has_torch = [options.python, "-c", "import torch, numpy, torch.distributed"]
+    if subprocess.run(has_torch, capture_output=True, check=False).returncode != 0:
+        raise NotPossibleHere(f"{options.python} has no torch; see --python")
+    measured = []
+    for task in ["digits"] if context.smoke else options.task:
+        context.progress(task)
+        with Daemon(context.build, context.scratch) as daemon:
+            found = train(context, daemon, task)
+        context.progress_done()
+        measured += report(context, task, found)
+    return measured
+
+
+def report(context: Context, task: str, found: list[dict[str, Any]]) -> list[Result]:
+    whole = found[0]["parameters"] * 4 * len(found[0]["losses"]) * context.options.workers
+    case = (f"{task}, {found[0]['parameters']} parameters, {context.options.workers} workers, "
+            f"{len(found[0]['losses'])} steps")
+    context.say(case)
+    results = []
+    for each in found:
+        last = statistics.fmean(each["losses"][-50:])
+        more = {"loss": last, "bytes": each["bytes"], "share": each["bytes"] / whole,
+                "test_loss": each["test_loss"], "losses": each["losses"]}
+        accuracy = ""
+        if "accuracy" in each:
+            more["accuracy"] = each["accuracy"]
+            accuracy = f", accuracy {each['accuracy']:.3f}"
+        context.say(f"  {each['method']:9} {100 * more['share']:6.2f} % of the bytes, loss of the "
+                    f"last 50 steps {last:.4f}, on the test {each['test_loss']:.4f}{accuracy}")
+        results.append(Result(case, each["method"], each["step_s"], each["step_s"], 0.0, 0.0, None,
+                              1, more))
+    return results
+
+
+def draw(context: Context, measured: Sequence[Result], path: Path) -> None:
+    draw_curves(context, measured, path)
