@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <string>
 
 namespace phub::client {
 namespace {
@@ -28,12 +29,7 @@ volatile char* ReadOnly() {
 
 const void* At(volatile char* memory) { return const_cast<const char*>(memory); }
 
-class NamedMemoryDeathTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
-};
-
-TEST_F(NamedMemoryDeathTest, AWriteNamesTheMemory) {
+TEST(NamedMemoryDeathTest, AWriteNamesTheMemory) {
   volatile char* const memory = ReadOnly();
   ASSERT_TRUE(NameMemory(At(memory), 4096, "parameter fc1.weight"));
   ASSERT_TRUE(NameMemory(At(memory + 4096), 4096, "parameter fc2.weight"));
@@ -41,7 +37,7 @@ TEST_F(NamedMemoryDeathTest, AWriteNamesTheMemory) {
               "wrote to parameter fc2.weight, which is in memory that it shares");
 }
 
-TEST_F(NamedMemoryDeathTest, OtherFaultsAreNotExplained) {
+TEST(NamedMemoryDeathTest, OtherFaultsAreNotExplained) {
   volatile char* const memory = ReadOnly();
   ASSERT_TRUE(NameMemory(At(memory), kBytes, "parameter fc1.weight"));
   ASSERT_TRUE(NameMemory(At(memory), kBytes, ""));
@@ -51,14 +47,18 @@ TEST_F(NamedMemoryDeathTest, OtherFaultsAreNotExplained) {
 }
 
 // A program's own handler, for example Python's faulthandler, still gets the signal.
-TEST_F(NamedMemoryDeathTest, ThePreviousHandlerRunsNext) {
+TEST(NamedMemoryDeathTest, ThePreviousHandlerRunsNext) {
   const auto write_with_handler = [] {
     signal(SIGSEGV, [](int) { _exit(7); });
     volatile char* const memory = ReadOnly();
     NameMemory(At(memory), kBytes, "parameter fc1.weight");
     memory[0] = 1;
   };
+  // In a process of its own, which has no names yet.
+  const std::string style = GTEST_FLAG_GET(death_test_style);
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(write_with_handler(), ::testing::ExitedWithCode(7), "wrote to parameter fc1.weight");
+  GTEST_FLAG_SET(death_test_style, style);
 }
 
 TEST(NamedMemory, PlacesAreUsedAgain) {
