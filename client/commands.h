@@ -44,6 +44,7 @@ struct KeyPlan {
   std::uint64_t first_iteration = 0;         // the job's iteration when the key was added
   std::int32_t priority = 0;                 // higher first; ties go to the key added first
   bool collective = false;                   // outside iterations
+  bool pooled = false;                       // a pool's: u8, one element for each byte
   wire::HyperParameters hyper_parameters{};  // version 1, which both sides know
   RoundListener* listener = nullptr;         // must outlive the engine
 };
@@ -91,6 +92,7 @@ struct Command {
   const std::byte* gradients = nullptr;
   std::byte* parameters = nullptr;  // the parts that it receives; null: none
   bool parameters_shared = false;   // `parameters` are the shared ones: read-only
+  wire::PoolRound pool{};           // kPush of kPool
   bool skip = false;                // kPush: requests that the iteration be skipped
   const KeyBatch* batch = nullptr;
   transport::Connection* connection = nullptr;

@@ -25,6 +25,14 @@ bool Continues(const LaneKey& last, const LaneKey& next) {
   return last.sends == next.sends && last.receives == next.receives;
 }
 
+// How many chunks the round covers. All chunks of a pooled key but the last have the same size.
+std::uint32_t RoundChunks(const EngineKey& key) {
+  if (!key.pooled) return key.chunk_count;
+  const std::uint64_t bytes = key.pool.elements * numeric::ElementBytes(key.payload_type);
+  return static_cast<std::uint32_t>((bytes + key.first_chunk_elements - 1) /
+                                    key.first_chunk_elements);
+}
+
 }  // namespace
 
 void Engine::Impl::AddKeys(const KeyBatch& batch) {
@@ -64,12 +72,14 @@ void Engine::Impl::AddKey(const KeyPlan& plan) {
   auto added = std::make_unique<EngineKey>();
   added->index = plan.layout.key;
   added->collective = plan.collective;
+  added->pooled = plan.pooled;
   added->gradient_type = plan.gradient_type;
   added->parameter_type = plan.parameter_type;
   added->encoding = plan.encoding;
   added->chunk_elements = plan.layout.chunks.front().element_count;
   added->first_iteration = plan.first_iteration;
   added->listener = plan.listener;
+  added->first_chunk_elements = plan.layout.chunks.front().element_count;
   added->chunk_count = static_cast<std::uint32_t>(plan.layout.chunks.size());
   added->announced_values = added->previous_values = added->wanted_values = plan.hyper_parameters;
   std::vector<std::uint32_t> lane_key_of(lanes.size(), UINT32_MAX);
@@ -132,9 +142,12 @@ EngineKey& Engine::Impl::BeginRound(const Command& command) {
   PHUB_CHECK(!begun.active, "key={} ticket={}", command.key.value, command.ticket);
   begun.active = true;
   begun.sent_any = false;
-  begun.chunks_left = begun.chunks_unsent = begun.chunk_count;
   begun.ticket = command.ticket;
   begun.operation = command.operation;
+  begun.payload_type = command.payload_type;
+  begun.pool = command.pool;
+  begun.round_chunks = RoundChunks(begun);
+  begun.chunks_left = begun.chunks_unsent = begun.round_chunks;
   begun.root = command.root;
   begun.parameters = command.parameters;
   begun.parameters_shared = command.parameters_shared;
@@ -149,13 +162,13 @@ void Engine::Impl::Push(const Command& command) {
   EngineKey& pushed = BeginRound(command);
   pushed.pulling = false;
   pushed.iteration = Iteration{pushed.completed.value + 1};
-  pushed.payload_type = command.payload_type;
   pushed.gradients = command.gradients;
   switch (command.operation) {
     case wire::RoundOperation::kReduce:
       PHUB_CHECK(command.payload_type == pushed.gradient_type, "key={}", command.key.value);
       ++pushed.reductions_after;
       break;
+    case wire::RoundOperation::kPool:
     case wire::RoundOperation::kMove: ++pushed.reductions_after; break;
     case wire::RoundOperation::kAssign: break;
     case wire::RoundOperation::kLoad:
@@ -195,7 +208,7 @@ void Engine::Impl::Resume(const Command& command) {
 void Engine::Impl::StartRound(EngineKey& started) {
   for (const EngineKey::Part& part : started.parts) {
     Lane& lane = lanes[part.lane];
-    StartLaneKey(lane, part.lane_key);
+    StartLaneKey(lane, started, part.lane_key);
     // A detached lane queues its ready chunks when it is attached again.
     if (lane.state == Lane::State::kOpen)
       QueueUnsent(lane, keys, part.lane_key, *transports[lane.transport_index]);

@@ -2,6 +2,7 @@
 // by the engine and used only by its thread. Grows when keys are added, never during rounds.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -39,7 +40,9 @@ struct EngineKey {
   };
   KeyIndex index{};
   bool collective = false;  // outside iterations
+  bool pooled = false;      // rounds state their type, reduction and length (kPool)
   std::uint32_t chunk_count = 0;
+  std::uint32_t first_chunk_elements = 0;
   numeric::ElementType gradient_type = numeric::ElementType::kF32;
   numeric::ElementType parameter_type = numeric::ElementType::kF32;
   numeric::GradientEncoding encoding = {};
@@ -56,9 +59,10 @@ struct EngineKey {
   std::uint64_t job_iteration() const { return first_iteration + reductions; }
 
   bool active = false;
-  bool held = false;      // waits for other keys; see push/iteration_gate.h
-  bool pulling = false;   // the round pulls version `iteration` and pushes nothing
-  bool sent_any = false;  // a part of this round was sent: it can no longer be withdrawn
+  bool held = false;               // waits for other keys; see push/iteration_gate.h
+  bool pulling = false;            // the round pulls version `iteration` and pushes nothing
+  bool sent_any = false;           // a part of this round was sent: it can no longer be withdrawn
+  std::uint32_t round_chunks = 0;  // that the round covers: all, except with pooled keys
   std::uint32_t chunks_left = 0;
   std::uint32_t chunks_unsent = 0;  // only with EngineConfig::report_sent
   std::uint64_t ticket = 0;
@@ -71,7 +75,8 @@ struct EngineKey {
   const std::byte* gradients = nullptr;
   std::byte* parameters = nullptr;
   bool parameters_shared = false;
-  bool skip = false;  // requests that the iteration be skipped
+  bool skip = false;       // requests that the iteration be skipped
+  wire::PoolRound pool{};  // kPool
 
   // Whether the round's gradients are encoded.
   bool encodes() const { return !encoding.none() && operation == wire::RoundOperation::kReduce; }
@@ -141,6 +146,8 @@ struct LaneChunk {
   std::uint64_t sent_offset = 0;      // in this rank's gradients, if it sends the chunk
   std::uint64_t received_offset = 0;  // in its parameters, if it receives the chunk
   Rank sender = kEveryRank;
+  // Chunks of pooled keys count their own rounds, since a round covers only the first chunks.
+  std::uint64_t pool_rounds = 0;
   // For apply_iteration, in this round. kTold: the daemon has reported the sum's flags and norm.
   // kDecided: this rank has decided the iteration.
   enum class Sum : std::uint8_t { kUnknown, kTold, kDecided };
@@ -160,18 +167,37 @@ inline std::uint64_t GradientOffset(const EngineKey& key, const LaneChunk& chunk
     return chunk.sent_offset / key.chunk_elements *
            numeric::EncodedStride(key.encoding, key.chunk_elements);
   }
+  if (key.pooled) return chunk.sent_offset;
   return chunk.sent_offset * numeric::ElementBytes(key.payload_type);
 }
-inline std::size_t GradientBytes(const EngineKey& key, const LaneChunk& chunk) {
-  return key.encodes() ? numeric::EncodedBytes(key.encoding, chunk.element_count)
-                       : chunk.Bytes(key.payload_type);
-}
 inline std::uint64_t ParameterOffset(const EngineKey& key, const LaneChunk& chunk) {
+  if (key.pooled) return chunk.received_offset;
   return chunk.received_offset * numeric::ElementBytes(key.parameter_type);
+}
+// The bytes of the round in a chunk of a pooled key, whose elements are bytes; 0: the round does
+// not cover the chunk.
+inline std::uint32_t PooledBytes(const EngineKey& key, const LaneChunk& chunk) {
+  const std::uint32_t size = numeric::ElementBytes(key.payload_type);
+  const std::uint64_t bytes = key.pool.elements * size;
+  if (bytes <= chunk.sent_offset) return 0;
+  const std::uint32_t whole = chunk.element_count / size * size;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(whole, bytes - chunk.sent_offset));
+}
+inline std::size_t GradientBytes(const EngineKey& key, const LaneChunk& chunk) {
+  if (key.encodes()) return numeric::EncodedBytes(key.encoding, chunk.element_count);
+  return key.pooled ? PooledBytes(key, chunk) : chunk.Bytes(key.payload_type);
+}
+inline numeric::ElementType ReplyType(const EngineKey& key) {
+  return key.pooled ? key.payload_type : key.parameter_type;
+}
+// The version that the round makes of the chunk.
+inline Iteration IterationOf(const EngineKey& key, const LaneChunk& chunk) {
+  return key.pooled ? Iteration{chunk.pool_rounds + 1} : key.iteration;
 }
 // The size of the chunk's reply.
 inline std::uint32_t ReplyBytes(const EngineKey& key, const LaneKey& lane_key,
                                 const LaneChunk& chunk) {
+  if (key.pooled) return PooledBytes(key, chunk);
   return lane_key.receives ? chunk.Bytes(key.parameter_type) : 0;
 }
 

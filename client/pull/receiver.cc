@@ -23,14 +23,15 @@ Received ReceiveParameters(const EngineConfig& config, Lane& lane, std::span<Eng
   LaneChunk& chunk = lane.chunks[index];
   EngineKey& key = *keys[lane.keys[chunk.lane_key].key];
   if (chunk.phase != LaneChunk::Phase::kSent) return {.fault = LaneFault::kNotAsked};
-  if (header.iteration != key.iteration) return {.fault = LaneFault::kIteration};
-  if (header.type != key.parameter_type) return {.fault = LaneFault::kType};
+  if (header.iteration != IterationOf(key, chunk)) return {.fault = LaneFault::kIteration};
+  if (header.type != ReplyType(key)) return {.fault = LaneFault::kType};
   if (header.payload_bytes != ReplyBytes(key, lane.keys[chunk.lane_key], chunk))
     return {.fault = LaneFault::kPayloadBytes};
   if (WaitsForDecision(config, key) && chunk.sum != LaneChunk::Sum::kDecided)
     return {.fault = LaneFault::kNotDecided};
 
   chunk.phase = LaneChunk::Phase::kIdle;
+  if (key.pooled) ++chunk.pool_rounds;
   lane.landing[index] = {};
   --lane.chunks_sent;
   if (key.pulling) --lane.pulls_under_way;

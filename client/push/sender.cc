@@ -35,7 +35,9 @@ SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
       key.gradients == key.parameters && key.operation != wire::RoundOperation::kMove;
   if (key.gradients == nullptr || overwrites || !IsAligned(key.gradients, key.payload_type))
     return SendWay::kSlot;
-  const LaneChunk& last = lane.chunks[lane_key.end() - 1];
+  std::uint32_t covered = lane_key.end() - 1;  // at least the first chunk is
+  while (key.pooled && PooledBytes(key, lane.chunks[covered]) == 0) --covered;
+  const LaneChunk& last = lane.chunks[covered];
   const std::uint64_t begin = GradientOffset(key, lane.chunks[lane_key.first]);
   const std::uint64_t end = GradientOffset(key, last) + GradientBytes(key, last);
   const SharedAddress address =
@@ -59,8 +61,7 @@ SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
   std::byte* const data = key.parameters + ParameterOffset(key, chunk);
   landing = {.data = data, .bytes_max = bytes, .read_only = key.parameters_shared};
   const SharedAddress address = transport.AddressOf(lane.connection, data, bytes);
-  if (!key.parameters_shared)
-    return IsAligned(data, key.parameter_type) ? address : SharedAddress{};
+  if (!key.parameters_shared) return IsAligned(data, ReplyType(key)) ? address : SharedAddress{};
   if (address == SharedAddress{}) {
     // This rank reads the shared parameters, but this connection also sends them: discard them.
     landing = {.data = lane.unwanted.data(), .bytes_max = bytes};
@@ -70,9 +71,10 @@ SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
 
 }  // namespace
 
-void StartLaneKey(Lane& lane, std::uint32_t index) {
+void StartLaneKey(Lane& lane, const EngineKey& key, std::uint32_t index) {
   LaneKey& lane_key = lane.keys[index];
   for (std::uint32_t c = lane_key.first; c < lane_key.end(); ++c) {
+    if (key.pooled && PooledBytes(key, lane.chunks[c]) == 0) break;  // in order of offset
     PHUB_CHECK(lane.chunks[c].phase == LaneChunk::Phase::kIdle, "chunk={}", c);
     lane.chunks[c].phase = LaneChunk::Phase::kReady;
     lane.chunks[c].sum = LaneChunk::Sum::kUnknown;
@@ -179,7 +181,7 @@ void Sender::GatherChunk(Lane& lane, const EngineKey& key, std::uint32_t index, 
 
   transport::SendRequest& request =
       Begin(lane, at, key.pulling ? wire::MessageKind::kPull : wire::MessageKind::kGradient);
-  request.header.iteration = key.iteration;
+  request.header.iteration = IterationOf(key, chunk);
   request.header.chunk = ChunkIndex{entry.chunk};
   request.header.key = key.index;
   request.header.reply_address = OpenLanding(lane, key, entry.chunk, transport);
@@ -203,6 +205,10 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
   if (key.operation == wire::RoundOperation::kMove) {
     request.header.version = wire::kMoveVersion;
     request.header.root = chunk.sender;
+  }
+  if (key.pooled) {
+    request.header.version = wire::kPoolVersion;
+    request.header.pool = key.pool;
   }
   if (key.skip) request.header.flags = wire::kFlagSkip;
   if (lane.keys[entry.lane_key].way == SendWay::kSlot) {
@@ -271,7 +277,7 @@ void Sender::ReportSent(const Lane& lane, std::span<EngineKey* const> keys,
     const Entry& entry = entries_[at];
     EngineKey& key = *keys[lane.keys[entry.lane_key].key];
     if (entry.sent == Sent::kHyperParameters || key.chunks_unsent == 0) continue;
-    const bool first = key.chunks_unsent == key.chunk_count;
+    const bool first = key.chunks_unsent == key.round_chunks;
     const bool last = --key.chunks_unsent == 0;
     if (first || last) key.listener->OnSent(last);
   }

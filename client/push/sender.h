@@ -16,7 +16,7 @@
 namespace phub::client {
 
 // Makes every chunk of the lane key kReady; QueueUnsent() queues them.
-void StartLaneKey(Lane& lane, std::uint32_t lane_key);
+void StartLaneKey(Lane& lane, const EngineKey& key, std::uint32_t lane_key);
 // Resets the lane for a new connection: all slots are free, no hyper-parameters were sent, and
 // chunks without a reply are ready to be sent again. Queues nothing.
 void ResetLane(Lane& lane, std::uint32_t slot_count);

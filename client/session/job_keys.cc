@@ -76,10 +76,23 @@ Status CheckEncodingSupported(const KeyDefinition& key, const DaemonLinks& links
   return Status();
 }
 
+Status CheckPooledSupported(const KeyDefinition& key, const DaemonLinks& links) {
+  if (!key.pooled) return Status();
+  for (const std::unique_ptr<DaemonLink>& link : links)
+    if (!link->joined.pooled_keys())
+      return Status(
+          StatusCode::kFailedPrecondition,
+          fmt::format("daemon {} has version {}, which does not support pools such as "
+                      "that of key {}: upgrade it",
+                      link->endpoint.ToString(), link->joined.daemon_version(), key.name));
+  return Status();
+}
+
 // The oldest daemons would take such a key for an ordinary one.
 Status CheckSupported(const KeyDefinition& key, const DaemonLinks& links) {
   if (Status status = CheckCollectiveSupported(key, links); !status.ok()) return status;
   if (Status status = CheckEncodingSupported(key, links); !status.ok()) return status;
+  if (Status status = CheckPooledSupported(key, links); !status.ok()) return status;
   if (key.parts.movement == KeyMovement::kAllReduce) return Status();
   const auto movement = static_cast<std::uint32_t>(key.parts.movement);
   for (const std::unique_ptr<DaemonLink>& link : links)
@@ -251,6 +264,7 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefi
                            .first_iteration = definition.first_iteration,
                            .priority = definition.priority,
                            .collective = definition.collective,
+                           .pooled = definition.pooled,
                            .hyper_parameters = definition.hyper_parameters});
     keys.push_back(
         std::make_shared<KeyImpl>(shared_from_this(), views[i].key, std::move(definition)));

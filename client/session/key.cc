@@ -118,6 +118,23 @@ Handle Key::PushPullToSkip() {
   return Handle(impl_, *ticket);
 }
 
+Handle Key::AllReduce(ConstElements gradients, Elements parameters, Operation operation,
+                      std::uint32_t sequence) {
+  if (client::InForkedChild()) return Handle(client::ForkedStatus());
+  const std::string place = PlaceOf(*impl_);
+  Result<wire::PoolRound> round =
+      client::CheckPoolRound(place, impl_->definition, gradients, parameters, operation);
+  if (!round.ok()) return Handle(round.status());
+  round->sequence = sequence;
+  auto ticket = impl_->Start({.operation = wire::RoundOperation::kPool,
+                              .payload_type = client::Numeric(gradients.type),
+                              .gradients = gradients.data,
+                              .parameters = parameters.data,
+                              .pool = *round});
+  if (!ticket.ok()) return Handle(ticket.status());
+  return Handle(impl_, *ticket);
+}
+
 Handle Key::Push() { return PushPull(); }
 
 Handle Key::Push(ConstElements gradients) {

@@ -195,6 +195,18 @@ Status CheckCompression(const KeySpec& spec, const Membership& member, KeyDefini
   return Invalid(fmt::format("key {}: compression {} {}", spec.name, ToString(kind), why));
 }
 
+Status CheckPooled(const KeySpec& spec, KeyDefinition& key) {
+  key.pooled = spec.options.pooled;
+  if (!key.pooled) return Status();
+  if (key.collective && key.type == numeric::ElementType::kU8 &&
+      key.parts.movement == KeyMovement::kAllReduce && key.operation == Operation::kSum)
+    return Status();
+  return Invalid(
+      fmt::format("key {}: pooled keys must be collective, of type u8, with movement "
+                  "all_reduce and no operation",
+                  spec.name));
+}
+
 // Memory that is not given stays a null pointer until phub allocates it.
 Status CheckGiven(const KeySpec& spec, const char* what, const Elements& given,
                   numeric::ElementType type, std::uint64_t element_count, Elements& memory) {
@@ -235,6 +247,7 @@ Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
   if (Status status = CheckMovement(spec, count_max, key); !status.ok()) return status;
   if (Status status = CheckCollective(spec, member, key); !status.ok()) return status;
   if (Status status = CheckCompression(spec, member, key); !status.ok()) return status;
+  if (Status status = CheckPooled(spec, key); !status.ok()) return status;
   key.priority = spec.options.priority.value_or(0);
   key.copy = spec.options.copy;
   key.tensors = spec.tensors;
@@ -262,6 +275,7 @@ v1::KeySpec ToProto(const KeyDefinition& key) {
   message.set_encoding(static_cast<v1::Encoding>(key.encoding.kind));
   message.set_kept_millionths(key.encoding.kept_millionths);
   message.set_collective(key.collective);
+  message.set_pooled(key.pooled);
   message.set_operation(OperationOf(key.operation));
   message.set_optimizer(OptimizerKindOf(key.optimizer));
   ToProto(key.hyper_parameters, *message.mutable_hyper_parameters());
@@ -287,6 +301,35 @@ Status CheckElements(const std::string& place, const char* what, ConstElements m
     return Invalid(fmt::format("{}: its {} must be aligned to {} bytes", place, what,
                                numeric::ElementBytes(type)));
   return Status();
+}
+
+Result<wire::PoolRound> CheckPoolRound(const std::string& place, const KeyDefinition& key,
+                                       ConstElements gradients, ConstElements parameters,
+                                       Operation operation) {
+  if (!IsKnown(gradients.type))
+    return Invalid(fmt::format("{}: the gradients have an unknown type", place));
+  const numeric::ElementType type = Numeric(gradients.type);
+  const std::uint64_t count_max = key.element_count / numeric::ElementBytes(type);
+  if (gradients.count == 0 || gradients.count > count_max)
+    return Invalid(
+        fmt::format("{}: {} elements of type {} were given, but its capacity is {} bytes "
+                    "(1 to {} elements)",
+                    place, gradients.count, ToString(type), key.element_count, count_max));
+  if (operation == Operation::kDefault) operation = Operation::kSum;
+  if (OperationOf(operation) == v1::OPERATION_UNSPECIFIED)
+    return Invalid(
+        fmt::format("{}: {} is not an operation", place, static_cast<unsigned>(operation)));
+  if (operation == Operation::kMean && !numeric::IsFloating(type))
+    return Invalid(
+        fmt::format("{}: kMean is not defined for type {}; use kSum", place, ToString(type)));
+  Status status = CheckElements(place, "gradients", gradients, type, gradients.count);
+  if (status.ok()) status = CheckElements(place, "parameters", parameters, type, gradients.count);
+  if (status.ok()) status = CheckNoOverlap(place, gradients, parameters);
+  if (!status.ok()) return status;
+  // The numbers of Operation follow kDefault in the same order.
+  return wire::PoolRound{
+      .elements = gradients.count,
+      .reduction = static_cast<numeric::Reduction>(static_cast<unsigned>(operation) - 1)};
 }
 
 Status CheckNoOverlap(const std::string& place, ConstElements gradients, ConstElements parameters) {

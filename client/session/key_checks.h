@@ -24,6 +24,10 @@ struct Membership {
 // that the job's lanes can number.
 Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
                                const Membership& member = {});
+// The round of a pooled key that reduces this memory.
+Result<wire::PoolRound> CheckPoolRound(const std::string& place, const KeyDefinition& key,
+                                       ConstElements gradients, ConstElements parameters,
+                                       Operation operation);
 v1::KeySpec ToProto(const KeyDefinition& key);
 
 // Checks memory for `what` ("gradients") of a key: element type, element count and alignment.

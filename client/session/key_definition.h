@@ -54,6 +54,7 @@ struct KeyDefinition {
   std::int32_t priority = 0;
   bool copy = false;
   bool collective = false;             // outside iterations and checkpoints
+  bool pooled = false;                 // a slot of a pool: u8, one element for each byte
   std::uint64_t first_iteration = 0;   // the job's iteration when the key was added; collective: 0
   std::vector<std::uint64_t> tensors;  // at least one
   numeric::GradientEncoding encoding = {};  // of gradients on the wire

@@ -22,6 +22,7 @@ const char* OperationText(const Command& command) {
     case wire::RoundOperation::kAssign: return "assign";
     case wire::RoundOperation::kLoad: return "load";
     case wire::RoundOperation::kMove: return "move";
+    case wire::RoundOperation::kPool: return "pooled";
   }
   return "unknown";
 }
@@ -99,8 +100,13 @@ Result<std::uint64_t> KeyImpl::Begin(Command command, std::uint64_t job_iteratio
 }
 
 Timeline::Record KeyImpl::TraceOf(const Command& command) const {
-  const std::uint64_t elements =
-      wire::IsIteration(command.operation) ? definition.gradient_count() : definition.element_count;
+  const bool is_pooled = command.operation == wire::RoundOperation::kPool;
+  const std::uint64_t pooled_bytes =
+      command.pool.elements * numeric::ElementBytes(command.payload_type);
+  const std::uint64_t elements = is_pooled ? command.pool.elements
+                                 : wire::IsIteration(command.operation)
+                                     ? definition.gradient_count()
+                                     : definition.element_count;
   const bool sends = command.gradients != nullptr;
   const bool encodes = encoder_ != nullptr && command.operation == wire::RoundOperation::kReduce;
   const std::uint64_t bytes =
@@ -109,11 +115,16 @@ Timeline::Record KeyImpl::TraceOf(const Command& command) const {
           .round = iteration.load(std::memory_order_relaxed) + 1,
           .iteration = job_iteration(),
           .bytes_up = sends ? bytes : 0,
-          .bytes_down = definition.parameters_bytes(),
+          .bytes_down = is_pooled ? pooled_bytes : definition.parameters_bytes(),
           .operation = last_operation_};
 }
 
 Result<std::uint64_t> KeyImpl::Start(const Round& round) {
+  const bool is_pooled = round.operation == wire::RoundOperation::kPool;
+  if (definition.pooled != is_pooled)
+    return Status(StatusCode::kFailedPrecondition,
+                  fmt::format("{} is {}: use {}", Place(), is_pooled ? "not pooled" : "pooled",
+                              is_pooled ? "PushPull()" : "AllReduce()"));
   const bool reduces = wire::IsIteration(round.operation);
   reduces ? first_push.Check(definition, *job) : first_push.NoteValues();
   return Begin({.kind = Command::Kind::kPush,
@@ -123,6 +134,7 @@ Result<std::uint64_t> KeyImpl::Start(const Round& round) {
                 .gradients = static_cast<const std::byte*>(round.gradients),
                 .parameters = static_cast<std::byte*>(round.parameters),
                 .parameters_shared = round.parameters_shared,
+                .pool = round.pool,
                 .skip = round.skip},
                job_iteration() + (reduces && !definition.collective ? 1 : 0));
 }

@@ -41,6 +41,7 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
     void* parameters = nullptr;
     bool parameters_shared = false;
     bool skip = false;
+    wire::PoolRound pool{};  // kPool
   };
   // Returns the round's ticket, or the reason why the push is refused.
   Result<std::uint64_t> Start(const Round& round);

@@ -25,9 +25,13 @@ constexpr std::size_t kRootAt = 44;
 constexpr std::size_t kOperationAt = 48;
 constexpr std::size_t kTypeAt = 49;
 constexpr std::size_t kFlagsAt = 50;
-constexpr std::size_t kReservedAt = 51;
-constexpr std::size_t kReservedBytes = 5;
+constexpr std::size_t kReductionAt = 51;
+constexpr std::size_t kReservedAt = 52;
+constexpr std::size_t kReservedBytes = 4;
 constexpr std::size_t kReplyAddressAt = 56;
+// In gradients of kPool.
+constexpr std::size_t kElementsAt = kRecordAt;
+constexpr std::size_t kSequenceAt = kRootAt;
 static_assert(kReservedAt + kReservedBytes == kReplyAddressAt);
 static_assert(kHyperParametersBytes == 12 * sizeof(double));
 static_assert(kHyperParametersBytes <= kInlineBytesMax);  // the payload is inline
@@ -51,7 +55,8 @@ bool OperationIsKnown(RoundOperation operation) {
     case RoundOperation::kReduce:
     case RoundOperation::kAssign:
     case RoundOperation::kLoad:
-    case RoundOperation::kMove: return true;
+    case RoundOperation::kMove:
+    case RoundOperation::kPool: return true;
   }
   return false;
 }
@@ -73,6 +78,10 @@ std::uint32_t PayloadBytesMax(MessageKind kind) {
 // Whether the kind has a value where other kinds have a reply address.
 bool HasValue(MessageKind kind) {
   return kind == MessageKind::kSummed || kind == MessageKind::kDecision;
+}
+
+bool IsPooled(const MessageHeader& header) {
+  return header.kind == MessageKind::kGradient && header.operation == RoundOperation::kPool;
 }
 
 // Doubles are IEEE 754 binary64 on the wire.
@@ -126,13 +135,21 @@ void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes
   StoreLittleEndian(header.membership_epoch.value, at + kMembershipEpochAt);
   StoreLittleEndian(header.chunk.value, at + kChunkAt);
   StoreLittleEndian(header.slot.value, at + kSlotAt);
-  StoreLittleEndian(header.hyper_version.value, at + kRecordAt);
-  StoreLittleEndian(header.key.value, at + kKeyAt);
-  StoreLittleEndian(header.root.value, at + kRootAt);
+  if (IsPooled(header)) {
+    StoreLittleEndian(header.pool.elements, at + kElementsAt);
+    StoreLittleEndian(header.pool.sequence, at + kSequenceAt);
+  } else {
+    StoreLittleEndian(header.hyper_version.value, at + kRecordAt);
+    StoreLittleEndian(header.key.value, at + kKeyAt);
+    StoreLittleEndian(header.root.value, at + kRootAt);
+  }
   StoreLittleEndian(static_cast<std::uint8_t>(header.operation), at + kOperationAt);
   StoreLittleEndian(static_cast<std::uint8_t>(header.type), at + kTypeAt);
   std::fill_n(at + kReservedAt, kReservedBytes, std::byte{0});
   StoreLittleEndian(header.flags, at + kFlagsAt);
+  StoreLittleEndian(
+      IsPooled(header) ? static_cast<std::uint8_t>(header.pool.reduction) : std::uint8_t{0},
+      at + kReductionAt);
   StoreLittleEndian(HasValue(header.kind) ? header.value_bits : header.reply_address.value,
                     at + kReplyAddressAt);
 }
@@ -158,11 +175,20 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   if (decoded.operation == RoundOperation::kMove && decoded.version < kMoveVersion) {
     return DecodeError::kOperation;
   }
+  // Only gradients state how their round is pooled.
+  if (decoded.operation == RoundOperation::kPool &&
+      (decoded.version < kPoolVersion || decoded.kind != MessageKind::kGradient)) {
+    return DecodeError::kOperation;
+  }
   const auto type = LoadLittleEndian<std::uint8_t>(at + kTypeAt);
   if (!numeric::IsElementType(type)) return DecodeError::kType;
   decoded.type = static_cast<numeric::ElementType>(type);
   decoded.flags = LoadLittleEndian<std::uint8_t>(at + kFlagsAt);
   if ((decoded.flags & ~FlagsOf(decoded.kind)) != 0) return DecodeError::kReserved;
+  const auto reduction = LoadLittleEndian<std::uint8_t>(at + kReductionAt);
+  if (!numeric::IsReduction(reduction) || (reduction != 0 && !IsPooled(decoded))) {
+    return DecodeError::kReserved;
+  }
   if (!AllZero(bytes.subspan(kReservedAt, kReservedBytes))) return DecodeError::kReserved;
   decoded.payload_bytes = LoadLittleEndian<std::uint32_t>(at + kPayloadBytesAt);
   if (decoded.payload_bytes > PayloadBytesMax(decoded.kind)) return DecodeError::kPayloadBytes;
@@ -172,9 +198,15 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   decoded.membership_epoch.value = LoadLittleEndian<std::uint32_t>(at + kMembershipEpochAt);
   decoded.chunk.value = LoadLittleEndian<std::uint32_t>(at + kChunkAt);
   decoded.slot.value = LoadLittleEndian<std::uint32_t>(at + kSlotAt);
-  decoded.hyper_version.value = LoadLittleEndian<std::uint32_t>(at + kRecordAt);
-  decoded.key.value = LoadLittleEndian<std::uint32_t>(at + kKeyAt);
-  decoded.root.value = LoadLittleEndian<std::uint32_t>(at + kRootAt);
+  if (IsPooled(decoded)) {
+    decoded.pool = {.elements = LoadLittleEndian<std::uint64_t>(at + kElementsAt),
+                    .sequence = LoadLittleEndian<std::uint32_t>(at + kSequenceAt),
+                    .reduction = static_cast<numeric::Reduction>(reduction)};
+  } else {
+    decoded.hyper_version.value = LoadLittleEndian<std::uint32_t>(at + kRecordAt);
+    decoded.key.value = LoadLittleEndian<std::uint32_t>(at + kKeyAt);
+    decoded.root.value = LoadLittleEndian<std::uint32_t>(at + kRootAt);
+  }
   (HasValue(decoded.kind) ? decoded.value_bits : decoded.reply_address.value) =
       LoadLittleEndian<std::uint64_t>(at + kReplyAddressAt);
   header = decoded;

@@ -8,8 +8,11 @@
 //   +-----------------+-----------------+-----------------+---------------+  48
 //   |      slot       |  record         |       key       |     root      |
 //   +--+--------------+-----------------+-----------------+---------------+  64
-//   |op|ty|fl|     zero (5 bytes)       |     reply_address or value      |
-//   +--+--+--+------------------------------------------------------------+
+//   |op|ty|fl|re|  zero (4 bytes)       |     reply_address or value      |
+//   +--+--+--+--+---------------------------------------------------------+
+//
+// In gradients of kPool, bytes 36 to 43 (record and key) are the round's elements, bytes 44 to 47
+// (root) its sequence number, and `re` is its reduction. In all other messages `re` is zero.
 //
 // A sender that sets a reserved byte uses another version of the protocol.
 //
@@ -24,17 +27,20 @@
 
 #include "common/base/element_type.h"
 #include "common/base/ids.h"
+#include "common/base/reduction.h"
 #include "common/optimizer/hyper_parameters.h"
 
 namespace phub::wire {
 
 inline constexpr std::uint16_t kMessageMagic = 0x4850;  // "PH" in memory
-inline constexpr std::uint8_t kLaneVersion = 3;         // the version of this build
+inline constexpr std::uint8_t kLaneVersion = 4;         // the version of this build
 inline constexpr std::uint8_t kLaneVersionMin = 1;      // the oldest supported (N-1 from N=2 on)
 // Since this version both ends of a lane send keep-alives. A peer of an older version sends none.
 inline constexpr std::uint8_t kKeepAliveVersion = 2;
 // Since this version there are rounds of kMove, whose gradients without payload need no slot.
 inline constexpr std::uint8_t kMoveVersion = 3;
+// Since this version there are rounds of kPool.
+inline constexpr std::uint8_t kPoolVersion = 4;
 inline constexpr std::size_t kHeaderBytes = 64;
 // Payloads of kHyperParameters are inline: delivered together with the header, not into a slot.
 inline constexpr std::size_t kInlineBytesMax = 96;
@@ -66,11 +72,15 @@ enum class RoundOperation : std::uint8_t {
   // The payload of the chunk's only sender, rank `root`, becomes the parameters, byte by byte;
   // other ranks push 0 bytes. Only for keys that move bytes (KeyMovement). Since kMoveVersion.
   kMove = 3,
+  // Only for pooled keys: the reduction, the elements' type and their number are the round's, not
+  // the key's (PoolRound). Since kPoolVersion.
+  kPool = 4,
 };
 
 // Such a round is an iteration of its key: it counts as a reduction.
 constexpr bool IsIteration(RoundOperation operation) {
-  return operation == RoundOperation::kReduce || operation == RoundOperation::kMove;
+  return operation == RoundOperation::kReduce || operation == RoundOperation::kMove ||
+         operation == RoundOperation::kPool;
 }
 // One rank's payload becomes the parameters.
 constexpr bool HasRoot(RoundOperation operation) {
@@ -82,6 +92,15 @@ inline constexpr std::uint8_t kFlagSkip = 1;       // kGradient, kSummed: a rank
                                                    // iteration; kDecision: the iteration is skipped
 inline constexpr std::uint8_t kFlagNonFinite = 2;  // kSummed: the sum contains NaN or an infinity
 std::uint8_t FlagsOf(MessageKind kind);
+
+// What a gradient of kPool says about its round, with the type of its payload. All ranks of the
+// round must agree. The round covers the first chunks of its key.
+struct PoolRound {
+  std::uint64_t elements = 0;  // the whole round has so many, at least 1
+  std::uint32_t sequence = 0;  // the number of the pool's operation, modulo 2^32
+  numeric::Reduction reduction = numeric::Reduction::kSum;
+  friend bool operator==(const PoolRound&, const PoolRound&) = default;
+};
 
 struct MessageHeader {
   std::uint8_t version = kLaneVersionMin;  // the oldest lane version that has this message
@@ -104,6 +123,7 @@ struct MessageHeader {
   std::uint8_t flags = 0;
   // kSummed, kDecision: the bits of an f64, in place of reply_address.
   std::uint64_t value_bits = 0;
+  PoolRound pool{};  // gradients of kPool, in place of hyper_version, key and root
 
   friend bool operator==(const MessageHeader&, const MessageHeader&) = default;
 };

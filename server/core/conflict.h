@@ -23,6 +23,7 @@ struct ConflictSide {
   bool has_values = false;
   wire::HyperParameters values{};
   std::uint64_t values_hash = 0;  // only if the ranks are those of a rack
+  wire::PoolRound pool{};         // kPool
   // A decision about an iteration.
   bool skips = false;
   double scale = 1.0;

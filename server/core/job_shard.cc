@@ -28,6 +28,10 @@ void CheckConfig(const ShardConfig& config) {
   PHUB_CHECK(config.replies_per_lane_max >= 1);
 }
 
+static_assert(static_cast<int>(numeric::Reduction::kMean) == static_cast<int>(Reduction::kMean));
+static_assert(static_cast<int>(numeric::Reduction::kProduct) ==
+              static_cast<int>(Reduction::kProduct));
+
 // The size of each kind of memory of one chunk.
 struct ChunkSizes {
   std::size_t parameters = 0;
@@ -43,6 +47,13 @@ ChunkSizes SizesOf(std::uint32_t element_count, ElementType type, ElementType pa
     sizes.masters = AlignUp(elements * numeric::ElementBytes(type), kAlignment);
   sizes.accumulator =
       AlignUp(elements * numeric::ElementBytes(numeric::AccumulationType(type)), kAlignment);
+  return sizes;
+}
+
+ChunkSizes SizesOf(const KeyShardSpec& key, std::uint32_t element_count) {
+  ChunkSizes sizes = SizesOf(element_count, key.type, key.parameter_type);
+  // A pooled key has one element for each byte, and rounds of 16-bit types are summed in f32.
+  if (key.pool_bytes != 0) sizes.accumulator = AlignUp(2 * std::size_t{element_count}, kAlignment);
   return sizes;
 }
 
@@ -72,7 +83,7 @@ BatchSizes SizesOf(const ShardConfig& config, std::span<const KeyShardSpec> keys
   BatchSizes sizes;
   for (const KeyShardSpec& key : keys) {
     for (const KeyShardSpec::ChunkSpec& chunk : key.chunks) {
-      const ChunkSizes one = SizesOf(chunk.element_count, key.type, key.parameter_type);
+      const ChunkSizes one = SizesOf(key, chunk.element_count);
       sizes.accumulator_bytes += one.accumulator + CopyBytes(config, key, chunk.element_count);
       ++sizes.chunk_count;
       if (IsAggregator(config)) continue;
@@ -119,6 +130,7 @@ void InitializeKey(ShardKey& key, const KeyShardSpec& spec, const ShardConfig& c
   key.optimizer = spec.optimizer;
   key.movement = spec.movement;
   key.collective = spec.collective;
+  key.pool_bytes = spec.pool_bytes;
   key.type = spec.type;
   key.gradient_type = spec.gradient_type;
   key.parameter_type = spec.parameter_type;
@@ -230,7 +242,7 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
                      std::uint64_t{piece.element_count} * numeric::ElementBytes(spec.type) <=
                          config.chunk_bytes,
                  "elements={}", piece.element_count);
-      const ChunkSizes one = SizesOf(piece.element_count, spec.type, spec.parameter_type);
+      const ChunkSizes one = SizesOf(spec, piece.element_count);
       const std::size_t offset = piece.element_offset * numeric::ElementBytes(spec.parameter_type);
       Chunk& chunk = batch->chunks[number];
       chunk.key = &batch->keys[i];

@@ -26,6 +26,8 @@
 #include "server/core/conflict.h"
 #include "server/core/lane.h"
 #include "server/core/long_work.h"
+#include "server/core/pooled_part.h"
+#include "server/core/reports.h"
 #include "server/core/schedule/turn.h"
 #include "server/metrics/shard_metrics.h"
 
@@ -94,7 +96,9 @@ struct KeyShardSpec {
   Reduction reduction = Reduction::kSum;
   Optimizer optimizer = Optimizer::kNone;
   KeyMovement movement = KeyMovement::kAllReduce;
-  bool collective = false;                         // outside iterations and checkpoints
+  bool collective = false;  // outside iterations and checkpoints
+  // Not 0: a pooled u8 key of that many bytes, whose rounds state the rest (wire::PoolRound).
+  std::uint64_t pool_bytes = 0;
   ElementType type = ElementType::kF32;            // type of the parameters that are kept
   ElementType gradient_type = ElementType::kF32;   // type of gradients on the wire
   ElementType parameter_type = ElementType::kF32;  // type of parameters on the wire
@@ -120,6 +124,7 @@ struct ShardKey {
   Optimizer optimizer = Optimizer::kNone;
   KeyMovement movement = KeyMovement::kAllReduce;
   bool collective = false;
+  std::uint64_t pool_bytes = 0;  // see KeyShardSpec
   ElementType type = ElementType::kF32;
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
@@ -178,6 +183,9 @@ struct Chunk {
   wire::RoundOperation operation{};
   ElementType payload_type{};
   Rank root{};  // numbered over the whole job
+  // Pooled keys: the current round, and the one that made the applied version, since replies to it
+  // may be sent again while the next round has begun.
+  PooledPart pool, applied_pool;
   // This rack applies the chunk's rounds and has its masters and state. If the job spans racks,
   // that is only the chunk's home. Set before the core loop gets the chunk.
   bool is_home = true;
@@ -205,7 +213,17 @@ struct Chunk {
   std::byte* CopyOf(Rank rank) const {
     return copies + std::size_t{rank.value} * Bytes(key->gradient_type);
   }
-  std::uint32_t reply_bytes() const { return Bytes(key->parameter_type); }
+  bool is_pooled() const { return key->pool_bytes != 0; }
+  // What the current round consists of.
+  std::uint32_t elements() const { return is_pooled() ? pool.elements : element_count; }
+  Reduction reduction() const { return is_pooled() ? pool.Reduces() : key->reduction; }
+  ElementType gradient_type() const { return is_pooled() ? payload_type : key->gradient_type; }
+  // Replies that send the applied version, and those that will send the next one.
+  ElementType reply_type() const { return is_pooled() ? applied_pool.type : key->parameter_type; }
+  std::uint32_t reply_bytes() const {
+    return is_pooled() ? applied_pool.Bytes() : Bytes(key->parameter_type);
+  }
+  std::uint32_t next_reply_bytes() const { return is_pooled() ? pool.Bytes() : reply_bytes(); }
   // Whether checkpoints of this rack contain the chunk.
   bool IsSaved() const { return is_home && !key->collective; }
   // Whether a rank of the job receives the chunk's elements, or only the news of its version.
@@ -340,52 +358,5 @@ std::unique_ptr<CheckpointImage> MakeCheckpointImage(std::span<const Chunk* cons
 std::uint64_t JobShardBytes(const ShardConfig& config);
 std::uint64_t StagingBytesPerLane(const ShardConfig& config);
 std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys);
-
-// Rounds that wait for ranks, in chunk order. `dropped` counts chunks that found no room.
-struct StallReport {
-  // A round of a key.
-  struct Round {
-    KeyIndex key{};
-    Iteration iteration{};
-    TimeNs since = 0;  // when the round's first gradient arrived
-  };
-  struct Entry {
-    KeyIndex key{};
-    Iteration iteration{};
-    TimeNs since = 0;  // when the round's first gradient arrived
-    std::uint32_t chunks_waiting = 0;
-    std::vector<std::uint64_t> missing;  // bit per rank; sized by control
-  };
-  // A version of a key's hyper-parameters.
-  struct Record {
-    KeyIndex key{};
-    HyperVersion version{};
-  };
-  std::optional<Round> asked;  // set by control: report this one even if no rank has pushed it yet
-  std::optional<Record> record;  // set by control: report its values
-  // Those of `record`, or of the key's first version if it is not known. None: the shard has no
-  // chunk of the key.
-  std::optional<wire::HyperParameters> values;
-  std::vector<Entry> entries;  // sized by control
-  std::uint32_t count = 0;
-  std::uint32_t dropped = 0;
-  std::optional<Round>
-      across;  // the oldest that every rank here has pushed and other racks have not
-};
-
-// The versions of each key's chunks. Filled by the core loop.
-struct VersionReport {
-  struct Entry {
-    std::uint32_t chunk_count = 0;  // 0: the other fields are not valid
-    Iteration applied_min{}, applied_max{};
-    std::uint64_t reductions_min = 0, reductions_max = 0;
-    // The versions that the rounds of applied_min and of the version before it named; 0: none.
-    HyperVersion hyper_version{}, previous_hyper_version{};
-    wire::HyperParameters hyper_parameters{}, previous_hyper_parameters{};
-  };
-  KeyIndex first{};
-  std::vector<Entry> keys;      // of `first` and the keys after it; sized by control
-  std::uint32_t key_count = 0;  // keys that the shard has now; may be more than `keys` has room for
-};
 
 }  // namespace phub::server

@@ -34,6 +34,7 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(loads_checked)                    \
   X(collective_rounds)                \
   X(encoded_rounds)                   \
+  X(pooled_rounds)                    \
   X(keys_removed)                     \
   X(gradients_copied) X(replies_in_pass) X(parameters_shared) X(decisions) X(rounds_skipped)
 #define PHUB_SIM_MANY_RACKS_COVERAGE(X) \

@@ -198,6 +198,7 @@ Coverage Cluster::Measure() const {
       coverage.keys_resumed += process->keys_resumed();
       coverage.collective_rounds += process->collective_rounds();
       coverage.encoded_rounds += process->encoded_rounds();
+      coverage.pooled_rounds += process->pooled_rounds();
       coverage.keys_removed += process->keys_removed();
       coverage.keys_resumed_back += process->keys_resumed_back();
       if (job.script.racks == 1) continue;

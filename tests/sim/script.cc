@@ -273,7 +273,7 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
   DrawApply(random, job);
   DrawSum(random, job);
   DrawTraining(random, job);
-  DrawRemovals(random, job);
+  DrawPoolsAndRemovals(random, job);
   ComputeExpected(job);
   return job;
 }

@@ -37,6 +37,10 @@ struct RoundScript {
   std::uint32_t root = 0;                  // for kAssign
   wire::HyperParameters hyper_parameters;  // in force in this round
   bool skipped = false;                    // apply_iteration: set by the oracle
+  // kPool: the prefix of the key that the round covers, its reduction, and its type: f32, or i32,
+  // which sums the bits of the same values.
+  wire::PoolRound pool{};
+  numeric::ElementType type = numeric::ElementType::kF32;
 };
 
 // apply_iteration: why an iteration must be skipped, if at all.
@@ -56,6 +60,7 @@ struct KeyScript {
   std::uint32_t root = 0;                    // the movement's root, if it has one
   bool collective = false;                   // outside iterations and checkpoints
   numeric::GradientEncoding encoding = {};   // of gradients on the wire; without error feedback
+  bool pooled = false;                       // its rounds are kPool
   std::vector<RoundScript> rounds;           // by iteration - 1
   std::vector<std::vector<float>> expected;  // by iteration: parameters after it; [0] is zeros
   // By iteration and array: the optimizer's state. Empty before the first reduction.
@@ -132,9 +137,17 @@ void DrawSum(SeededRandom random, JobScript& job);
 void DrawEncoding(SeededRandom random, const JobScript& job, KeyScript& key);
 std::string DescribeKey(const KeyScript& key);  // for messages
 
-// Draws JobScript::removals. Takes a copy of the generator, so that the seed's other decisions do
-// not change. REQUIRES: everything else is drawn.
-void DrawRemovals(SeededRandom random, JobScript& job);
+// Makes some collective keys pooled. Takes a copy of the generator, like DrawSum(). REQUIRES: the
+// keys and JobScript::sum_block are drawn.
+void DrawPools(SeededRandom random, JobScript& job);
+// A round of a pooled key: `parameters` after it, from the gradients of all ranks (script_pool.cc).
+std::vector<float> ReducePooled(const RoundScript& round,
+                                const std::vector<std::vector<float>>& gradients,
+                                std::vector<float> parameters);
+
+// Draws which keys are pooled, and JobScript::removals. Takes a copy of the generator, so that the
+// seed's other decisions do not change. REQUIRES: everything else is drawn.
+void DrawPoolsAndRemovals(SeededRandom random, JobScript& job);
 
 // The racks that a job spans, and how they exchange.
 struct RackPlanScript {

@@ -153,6 +153,12 @@ void ApplyIteration(JobScript& job, std::uint64_t iteration, std::vector<KeyStat
       states[index].parameters = MoveSerially(job, index, iteration, states[index].parameters);
       continue;
     }
+    if (round.operation == wire::RoundOperation::kPool) {
+      const std::vector<float> before = states[index].parameters;
+      states[index].parameters =
+          ReducePooled(round, GradientsOf(job, index, iteration, before), before);
+      continue;
+    }
     round.skipped = decision.skip && !key.collective;
     if (round.skipped) continue;
     if (decision.scale != 1.0 && key.optimizer != simd::Optimizer::kNone) {

@@ -1,11 +1,12 @@
-// Which keys of a simulated job are removed and added again.
+// Which keys of a simulated job are pooled, removed and added again.
 #include <algorithm>
 
 #include "tests/sim/script.h"
 
 namespace phub::sim {
 
-void DrawRemovals(SeededRandom random, JobScript& job) {
+void DrawPoolsAndRemovals(SeededRandom random, JobScript& job) {
+  DrawPools(random, job);
   KeyScript& last = job.keys.back();
   if (job.fate != Fate::kCompletes || job.restart || !last.collective) return;
   if (random.Chance(1, 2) && job.keys[job.keys.size() - 2].batch == last.batch) ++last.batch;

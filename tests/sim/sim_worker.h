@@ -81,6 +81,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t keys_resumed() const { return keys_resumed_; }
   std::uint64_t collective_rounds() const { return collective_rounds_; }
   std::uint64_t encoded_rounds() const { return encoded_rounds_; }
+  std::uint64_t pooled_rounds() const { return pooled_rounds_; }
   std::uint64_t keys_removed() const { return removed_keys_.size(); }
   std::uint64_t keys_resumed_back() const { return keys_resumed_back_; }
   const std::string& SessionAt(std::size_t position) const {
@@ -258,6 +259,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t keys_resumed_ = 0;
   std::uint64_t collective_rounds_ = 0;
   std::uint64_t encoded_rounds_ = 0;
+  std::uint64_t pooled_rounds_ = 0;
   std::uint64_t keys_resumed_back_ = 0;  // to the version before the newest
   bool agreed_ = false, stands_alone_ = false, ended_leaving_ = false;
   std::string verdict_, mistake_;

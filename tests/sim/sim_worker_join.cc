@@ -246,6 +246,11 @@ v1::AddKeysRequest SimWorker::NextBatch() const {
     spec.set_collective(key.collective);
     spec.set_encoding(static_cast<v1::Encoding>(key.encoding.kind));
     spec.set_kept_millionths(key.encoding.kept_millionths);
+    if (key.pooled) {
+      spec.set_pooled(true);
+      spec.set_type(v1::ELEMENT_TYPE_U8);
+      spec.set_element_count(ElementCount(key) * sizeof(float));
+    }
     spec.set_operation(key.mean ? v1::OPERATION_MEAN : v1::OPERATION_SUM);
     spec.set_optimizer(static_cast<v1::OptimizerKind>(key.optimizer));
     *spec.mutable_hyper_parameters() = ToProto(key.rounds[0].hyper_parameters);
@@ -291,8 +296,8 @@ void SimWorker::OnKeysAdded() {
     const KeyScript& key = script_.keys[placement.key_index()];
     views.push_back({.name = key.name,
                      .key = KeyIndex{placement.key_index()},
-                     .element_count = ElementCount(key),
-                     .element_bytes = sizeof(float),
+                     .element_count = ElementCount(key) * (key.pooled ? sizeof(float) : 1),
+                     .element_bytes = key.pooled ? 1u : 4u,
                      .parts = {key.movement, script_.world_size, Rank{key.root}},
                      .chunk_bins = {placement.chunk_bins().data(),
                                     static_cast<std::size_t>(placement.chunk_bins_size())}});
@@ -315,6 +320,7 @@ void SimWorker::OnKeysAdded() {
                            .rank = Rank{rank_},
                            .priority = static_cast<std::int32_t>(random_.Below(3)),
                            .collective = script_.keys[index].collective,
+                           .pooled = script_.keys[index].pooled,
                            .hyper_parameters = script_.keys[index].rounds[0].hyper_parameters,
                            .listener = keys_.back().get()});
   }

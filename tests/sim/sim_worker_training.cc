@@ -133,13 +133,15 @@ void SimWorker::StartRound(Key& key) {
   hyper.kind = Command::Kind::kSetHyperParameters;
   hyper.key = KeyIndex{key.index};
   hyper.hyper_parameters = round.hyper_parameters;
-  Submit(hyper);
+  if (!script.pooled) Submit(hyper);
 
   Command push;
   push.kind = Command::Kind::kPush;
   push.key = KeyIndex{key.index};
   push.ticket = ++key.ticket;
   push.operation = round.operation;
+  push.payload_type = round.type;
+  push.pool = round.pool;
   push.parameters = reinterpret_cast<std::byte*>(key.parameters);
   push.parameters_shared = key.parameters_shared;
   push.skip = script_.IsIn(TroubleScript::Kind::kAsks, key.index, iteration, rank_);
@@ -208,6 +210,7 @@ void SimWorker::CheckRound(Key& key) {
   key.arrived = false;
   key.active = false;
   collective_rounds_ += script_.keys[key.index].collective ? 1 : 0;
+  pooled_rounds_ += script_.keys[key.index].pooled ? 1 : 0;
   if (key.was_skipped != script_.keys[key.index].rounds[key.completed - 1].skipped) {
     mistake_ = fmt::format("{} rank {} {} iteration {}: skipped={}", script_.name, rank_,
                            script_.keys[key.index].name, key.completed, key.was_skipped);

@@ -91,6 +91,9 @@ struct KeyOptions {
   // contain the key. It has no optimizer, may be added at any time, and may have any movement. Not
   // in jobs with restart=true or of several racks.
   bool collective = false;
+  // A collective u8 key whose element_count is a capacity in bytes: each round states its own type,
+  // operation and length (Key::AllReduce). Several such keys allow as many rounds in flight.
+  bool pooled = false;
   // Element types of gradients() and parameters(), and on the wire. Unset: the key's type. An f32
   // key may use f16 or bf16; the daemon then keeps f32 masters.
   std::optional<ElementType> gradient_type = {};
@@ -217,6 +220,11 @@ class PHUB_API Key {
   // Apply::kIteration: like PushPull(), but requests that the iteration be skipped, for example
   // because this rank's loss is NaN. A request by one rank for one key is enough.
   [[nodiscard]] Handle PushPullToSkip();
+  // Pooled keys only, which have no other rounds. Reduces gradients.count elements of any type into
+  // as many `parameters`, which do not overlap. `sequence` numbers the caller's operations. Ranks
+  // that differ in type, operation, count or sequence end the job with an error that names both.
+  [[nodiscard]] Handle AllReduce(ConstElements gradients, Elements parameters, Operation operation,
+                                 std::uint32_t sequence);
   // Starts a round like PushPull(), for callers that wait for the parameters later with Pull().
   Handle Push();
   Handle Push(ConstElements gradients);  // the new parameters arrive in parameters()

@@ -26,6 +26,24 @@ std::string DescribeValues(const ConflictSide& own, const ConflictSide& other) {
   return text;
 }
 
+const char* NameOf(numeric::Reduction reduction) {
+  switch (reduction) {
+    case numeric::Reduction::kSum: return "sum";
+    case numeric::Reduction::kMean: return "mean";
+    case numeric::Reduction::kMin: return "min";
+    case numeric::Reduction::kMax: return "max";
+    case numeric::Reduction::kProduct: return "product";
+  }
+  return "unknown";
+}
+
+// "operation 7 of the pool: sum of 1024 elements of type f32"
+std::string DescribePooled(const ConflictSide& side) {
+  return fmt::format("operation {} of the pool: {} of {} element{} of type {}", side.pool.sequence,
+                     NameOf(side.pool.reduction), side.pool.elements,
+                     side.pool.elements == 1 ? "" : "s", numeric::ToString(side.type));
+}
+
 std::string DescribeRound(const ConflictSide& own, const ConflictSide& other) {
   switch (own.operation) {
     case RoundOperation::kAssign: {
@@ -36,6 +54,7 @@ std::string DescribeRound(const ConflictSide& own, const ConflictSide& other) {
       return text;
     }
     case RoundOperation::kLoad: return "LoadCheckpoint";
+    case RoundOperation::kPool: return DescribePooled(own);
     case RoundOperation::kReduce:
     case RoundOperation::kMove: break;
   }
@@ -77,6 +96,9 @@ std::string DescribeConflict(FaultCode code, const Conflict& conflict, const std
         "every rank must make the same clip or skip decision for an iteration, but {} decided {} "
         "and {} decided {}",
         who, DescribeDecision(a), other, DescribeDecision(b));
+  }
+  if (!b.is_known && a.operation == RoundOperation::kPool) {
+    return fmt::format("{} repeated a push with other values: {}", who, DescribePooled(a));
   }
   if (!b.is_known) {
     return fmt::format("{} pushed {}, but the job has no such rank", who, DescribeRound(a, b));

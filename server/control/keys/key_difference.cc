@@ -92,6 +92,12 @@ Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
     };
     return phrase(name(a), name(b));
   }
+  if (a.pooled() != b.pooled()) {
+    const auto name = [](const v1::KeySpec& key) {
+      return key.pooled() ? "rounds of a pool" : "rounds of one type and length";
+    };
+    return phrase(name(a), name(b));
+  }
   if (a.root() != b.root()) {
     return phrase(fmt::format("root {}", a.root()), fmt::format("root {}", b.root()));
   }

@@ -216,6 +216,22 @@ absl::Status CheckCollective(const KeyBuild& build, const v1::KeySpec& key) {
                                 OptimizerOf(key.optimizer()).name));
 }
 
+// A pooled key only has a size in bytes; its rounds state the rest.
+absl::Status CheckPooled(const KeyBuild& build, const v1::KeySpec& key) {
+  if (!key.pooled()) return absl::OkStatus();
+  if (!key.collective()) return Wrong(key, "pooled keys must be collective");
+  if (TypeOf(key.type()) != numeric::ElementType::kU8) {
+    return Wrong(key, fmt::format("pooled keys must have type u8; it has {}",
+                                  numeric::ToString(TypeOf(key.type()))));
+  }
+  if (key.movement() != v1::MOVEMENT_ALL_REDUCE || key.operation() != v1::OPERATION_SUM) {
+    return Wrong(key, "pooled keys must have movement all_reduce and operation sum");
+  }
+  if (key.tensors_size() > 1) return Wrong(key, "pooled keys cannot be bundles");
+  if (build.config.sum_block != 0) return Wrong(key, "pooled keys do not work with sum=fixed");
+  return absl::OkStatus();
+}
+
 absl::Status CheckKey(const KeyBuild& build, const v1::KeySpec& key, std::size_t number) {
   if (!IsName(key.name())) {
     return absl::InvalidArgumentError(
@@ -230,6 +246,7 @@ absl::Status CheckKey(const KeyBuild& build, const v1::KeySpec& key, std::size_t
   if (absl::Status status = CheckTypes(key); !status.ok()) return status;
   if (absl::Status status = CheckMovement(build, key); !status.ok()) return status;
   if (absl::Status status = CheckCollective(build, key); !status.ok()) return status;
+  if (absl::Status status = CheckPooled(build, key); !status.ok()) return status;
   if (build.config.sum_block != 0) {
     const std::string why =
         WhyNotSummedFixed(TypeOf(key.type()), MovementOf(key), ReductionOf(key.operation()));
@@ -278,6 +295,7 @@ KeyShardSpec ShardSpecOf(const v1::KeySpec& key, KeyIndex index) {
   spec.optimizer = OptimizerOf(key.optimizer()).optimizer;
   spec.movement = MovementOf(key);
   spec.collective = key.collective();
+  spec.pool_bytes = key.pooled() ? key.element_count() : 0;
   spec.type = TypeOf(key.type());
   spec.gradient_type = TypeOf(key.gradient_type());
   spec.parameter_type = TypeOf(key.parameter_type());

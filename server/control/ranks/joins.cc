@@ -222,6 +222,7 @@ v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t ve
   response.set_movements(true);
   response.set_movement_max(kMovementMax);
   response.set_collective_keys(true);
+  response.set_pooled_keys(true);
   response.set_removes_keys(true);
   response.set_encoding_max(numeric::kEncodingMax);
   response.set_tls_lanes(context_.options.tls_lanes);

@@ -80,8 +80,8 @@ bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
     return false;
   }
   TermList scratch;
-  return FoldInParts(shard.long_work, chunk.key->gradient_type, chunk.key->reduction,
-                     TermsUpTo(chunk, end, scratch), chunk.element_count, chunk.accumulator,
+  return FoldInParts(shard.long_work, chunk.gradient_type(), chunk.reduction(),
+                     TermsUpTo(chunk, end, scratch), chunk.elements(), chunk.accumulator,
                      chunk.Encoded());
 }
 
@@ -142,6 +142,11 @@ void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMe
     chunk.root = header.root;
     chunk.round_since = now;
     chunk.skip_asked = false;
+    if (chunk.is_pooled()) {
+      chunk.hyper_version = HyperVersion{1};
+      chunk.pool = {header.type, header.payload_bytes / numeric::ElementBytes(header.type),
+                    header.pool};
+    }
   }
   chunk.skip_asked |= (header.flags & wire::kFlagSkip) != 0;
   const std::byte* const data = message.payload != nullptr ? message.payload : NoPayload(chunk);
@@ -196,7 +201,8 @@ simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scr
   PHUB_CHECK(chunk.arrived_count() == shard.config.world_size, "chunk={} arrived={}",
              chunk.index.value, chunk.arrived_count());
   switch (chunk.operation) {
-    case RoundOperation::kReduce: return TermsUpTo(chunk, shard.config.world_size, scratch);
+    case RoundOperation::kReduce:
+    case RoundOperation::kPool: return TermsUpTo(chunk, shard.config.world_size, scratch);
     case RoundOperation::kLoad: return {};
     case RoundOperation::kAssign:
     case RoundOperation::kMove: break;

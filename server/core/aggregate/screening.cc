@@ -9,9 +9,10 @@ void NoteNonFinite(JobShard& shard, Chunk& chunk, std::uint32_t end) {
   for (std::uint32_t rank = in_fixed_point ? 0 : chunk.folded_count; rank < end; ++rank) {
     const std::byte* const gradient =
         rank < chunk.folded_count ? chunk.CopyOf(Rank{rank}) : chunk.staged_data[rank];
-    const bool is_bad = simd::HasNonFinite(chunk.key->gradient_type, gradient, chunk.element_count,
-                                           chunk.Encoded());
-    if (shard.long_work != nullptr) shard.long_work->Note(chunk.Bytes(chunk.key->gradient_type));
+    const bool is_bad =
+        simd::HasNonFinite(chunk.gradient_type(), gradient, chunk.elements(), chunk.Encoded());
+    if (shard.long_work != nullptr)
+      shard.long_work->Note(chunk.elements() * numeric::ElementBytes(chunk.gradient_type()));
     if (!is_bad) continue;
     shard.metrics.nonfinite_gradients.Add();
     if (first == Rank::Max()) first = Rank{rank};

@@ -107,8 +107,9 @@ bool RoundFits(const JobShard& shard, const MessageHeader& header, const ShardKe
     case RoundOperation::kAssign:
       return header.root.value < shard.exchange->rank_count &&
              (header.type == key.type || header.type == key.parameter_type);
-    case RoundOperation::kLoad: return true;   // no payload
-    case RoundOperation::kMove: return false;  // control refuses such keys across racks
+    case RoundOperation::kLoad: return true;  // no payload
+    case RoundOperation::kMove:
+    case RoundOperation::kPool: return false;  // control refuses such keys across racks
   }
   return false;
 }

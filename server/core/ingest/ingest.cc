@@ -26,6 +26,8 @@ Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage
     return Fault(FaultCode::kHyperParametersRange);
   }
   ShardKey& key = *shard.keys()[header.key.value];
+  // Rounds of pooled keys name no version, so the first one must stay.
+  if (key.pool_bytes != 0) return Fault(FaultCode::kHyperParametersRange);
   const HyperParametersVerdict verdict =
       AcceptHyperParameters(shard, key, header.hyper_version, rank, values);
   if (verdict.fault != FaultCode::kNone) {
@@ -36,11 +38,13 @@ Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage
 
 // Whether the key of the chunk may have this kind of round.
 bool OperationFits(const MessageHeader& header, const Chunk& chunk) {
+  if (chunk.is_pooled()) return header.operation == RoundOperation::kPool;
   switch (header.operation) {
     case RoundOperation::kReduce: return chunk.sender == kEveryRank;
     case RoundOperation::kAssign: return chunk.key->movement == KeyMovement::kAllReduce;
     case RoundOperation::kMove: return chunk.sender != kEveryRank && header.root == chunk.sender;
     case RoundOperation::kLoad: return !chunk.key->collective;
+    case RoundOperation::kPool: return false;
   }
   return false;
 }
@@ -53,8 +57,22 @@ bool TypeFits(const MessageHeader& header, const ShardKey& key) {
       return header.type == key.type || header.type == key.parameter_type;
     case RoundOperation::kMove: return header.type == key.parameter_type;
     case RoundOperation::kLoad: return true;  // no payload
+    case RoundOperation::kPool:
+      return header.pool.reduction != numeric::Reduction::kMean || numeric::IsFloating(header.type);
   }
   return false;
+}
+
+// The bytes of a pooled round in this chunk: all that its capacity and the round's end allow. 0:
+// the round does not cover the chunk, or is longer than its key.
+std::uint32_t PoolBytes(const MessageHeader& header, const Chunk& chunk) {
+  const std::uint32_t size = numeric::ElementBytes(header.type);
+  const std::uint64_t first = chunk.element_offset / size;
+  if (header.pool.elements > chunk.key->pool_bytes / size || header.pool.elements <= first)
+    return 0;
+  const std::uint64_t left = header.pool.elements - first;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk.element_count / size, left)) *
+         size;
 }
 
 // How many bytes this rank must send for the round that its header describes.
@@ -64,11 +82,13 @@ std::uint32_t PayloadBytesExpected(const MessageHeader& header, Rank rank, const
     case RoundOperation::kAssign:
     case RoundOperation::kMove: return header.root == rank ? chunk.Bytes(header.type) : 0;
     case RoundOperation::kLoad: return 0;
+    case RoundOperation::kPool: return PoolBytes(header, chunk);
   }
   return 0;
 }
 
 bool SameRound(const MessageHeader& header, const Chunk& chunk) {
+  if (chunk.is_pooled()) return chunk.pool.IsOf(header);
   if (header.operation != chunk.operation || header.hyper_version != chunk.hyper_version)
     return false;
   return !wire::HasRoot(header.operation) ||
@@ -87,7 +107,7 @@ Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, 
   if (header.operation == RoundOperation::kLoad && !shard.CheckpointIsLoaded(chunk)) {
     return Fault(FaultCode::kNoCheckpoint, &chunk);
   }
-  if (FindHyperParameters(*chunk.key, header.hyper_version) == nullptr) {
+  if (!chunk.is_pooled() && FindHyperParameters(*chunk.key, header.hyper_version) == nullptr) {
     return Fault(FaultCode::kUnknownHyperParameters, &chunk);
   }
   if (chunk.arrived_count() > 0 && !SameRound(header, chunk)) {
@@ -121,7 +141,8 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
   if (!OperationFits(header, chunk)) return Fault(FaultCode::kUnexpectedKind, &chunk);
   if (!TypeFits(header, *chunk.key)) return Fault(FaultCode::kType, &chunk);
   const Rank rank_in_job{shard.config.rank_base + rank.value};
-  if (header.payload_bytes != PayloadBytesExpected(header, rank_in_job, chunk)) {
+  const std::uint32_t expected = PayloadBytesExpected(header, rank_in_job, chunk);
+  if (header.payload_bytes != expected || (chunk.is_pooled() && expected == 0)) {
     return Fault(FaultCode::kPayloadSize, &chunk);
   }
   if (!Aligned(message.payload, header.type)) return Fault(FaultCode::kAlignment, &chunk);
@@ -134,6 +155,10 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
   if (header.iteration.value == applied + 1) return JudgeNew(shard, rank, header, chunk);
   // Iteration 0 is the state before any round and is never pushed.
   if (header.iteration.value == applied && applied > 0) {
+    // A rank repeats the push that it has made, so its reply has the size that it expects.
+    if (chunk.is_pooled() && !chunk.applied_pool.IsOf(header)) {
+      return Fault(FaultCode::kRoundMismatch, &chunk);
+    }
     return {Action::kAnswer, {}, {}, &chunk, chunk.key->key};
   }
   return Fault(
@@ -222,9 +247,11 @@ void NoteConflict(JobShard& shard, const Verdict& verdict,
     const Chunk& chunk = *verdict.chunk;
     conflict.source =
         SideOf(*chunk.key, header.operation, header.root, header.type, header.hyper_version);
-    if (chunk.arrived_count() == 0) return;
+    conflict.source.pool = header.pool;
+    if (chunk.arrived_count() == 0 || header.iteration == chunk.applied) return;
     conflict.other =
         SideOf(*chunk.key, chunk.operation, chunk.root, chunk.payload_type, chunk.hyper_version);
+    conflict.other.pool = chunk.pool.round;
   }
   if (verdict.fault == FaultCode::kDecisionMismatch) {
     conflict.source = {.is_known = true,

@@ -27,9 +27,10 @@ optimizer::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
 
 simd::Round RoundOf(const Chunk& chunk, simd::Reduction reduction, std::uint32_t world_size) {
   const ShardKey& key = *chunk.key;
-  return {.wire = key.gradient_type,
-          .type = key.type,
-          .reply = key.parameter_type,
+  const bool pooled = chunk.is_pooled();
+  return {.wire = chunk.gradient_type(),
+          .type = pooled ? chunk.payload_type : key.type,
+          .reply = pooled ? chunk.payload_type : key.parameter_type,
           .reduction = reduction,
           .optimizer = key.optimizer,
           .ranks = world_size,
@@ -61,7 +62,7 @@ bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
             LongWork* work) {
   const simd::Round round = RoundOf(chunk, reduction, world_size);
   return WithMemoryOf(chunk, own_replies, streams, [&](const simd::RoundMemory& memory) {
-    return ApplyInParts(work, round, terms, chunk.element_count, memory);
+    return ApplyInParts(work, round, terms, chunk.elements(), memory);
   });
 }
 
@@ -122,8 +123,8 @@ bool ApplyFixed(Chunk& chunk, std::span<const std::byte* const> gradients,
 bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
                 std::span<std::byte* const> own_replies, bool streams, LongWork* work) {
   PHUB_ON_CORE_LOOP();
-  if (chunk.operation == RoundOperation::kReduce) {
-    return Reduce(chunk, chunk.key->reduction, terms, world_size, own_replies, streams, work);
+  if (chunk.operation == RoundOperation::kReduce || chunk.operation == RoundOperation::kPool) {
+    return Reduce(chunk, chunk.reduction(), terms, world_size, own_replies, streams, work);
   }
   PHUB_CHECK(wire::HasRoot(chunk.operation) && terms.inputs.size() == 1 && terms.folded == nullptr);
   Assign(chunk, terms.inputs[0]);

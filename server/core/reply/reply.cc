@@ -24,24 +24,27 @@ bool ReplyStage::HasWindow(const JobShard& shard, const Lane& lane) const {
   return lane.replies_posted < shard.config.replies_per_lane_max;
 }
 
-std::byte* ReplyStage::OwnReply(const Lane& lane, const Chunk& chunk, SharedAddress address) const {
+std::byte* ReplyStage::OwnReply(const Lane& lane, SharedAddress address,
+                                std::uint32_t bytes) const {
   if (address == SharedAddress{}) return nullptr;
-  return transports_[lane.transport_index]->Resolve(lane.connection, address, chunk.reply_bytes());
+  return transports_[lane.transport_index]->Resolve(lane.connection, address, bytes);
 }
 
 bool ReplyStage::NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank,
-                                  SharedAddress address) {
+                                  const wire::MessageHeader& header) {
   PHUB_ON_CORE_LOOP();
+  SharedAddress address = header.reply_address;
   if (!chunk.RepliesWithPayloadTo(RankOfJob(shard, rank.value))) address = {};
   chunk.reply_address[rank.value] = address;
   if (address == SharedAddress{}) return true;
   const Lane& lane = shard.lanes[rank.value];
-  if (!transports_[lane.transport_index]->CanPlace(lane.connection, address, chunk.reply_bytes())) {
-    return false;
-  }
+  // The gradient of a pooled key has the type and the size of its reply.
+  const std::uint32_t bytes = chunk.is_pooled() ? header.payload_bytes : chunk.reply_bytes();
+  const ElementType type = chunk.is_pooled() ? header.type : chunk.key->parameter_type;
+  if (!transports_[lane.transport_index]->CanPlace(lane.connection, address, bytes)) return false;
   // If the device writes the memory (then OwnReply is null), alignment does not matter here.
-  const std::byte* const memory = OwnReply(lane, chunk, address);
-  const std::uint32_t alignment = numeric::ElementBytes(chunk.key->parameter_type);
+  const std::byte* const memory = OwnReply(lane, address, bytes);
+  const std::uint32_t alignment = numeric::ElementBytes(type);
   return reinterpret_cast<std::uintptr_t>(memory) % alignment == 0;
 }
 
@@ -50,7 +53,8 @@ std::span<std::byte* const> ReplyStage::OwnReplies(const JobShard& shard, const 
   std::size_t count = 0;
   for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
     if (chunk.reply_address[rank] == SharedAddress{} || !Test(chunk.wants_reply, rank)) continue;
-    std::byte* const memory = OwnReply(shard.lanes[rank], chunk, chunk.reply_address[rank]);
+    std::byte* const memory =
+        OwnReply(shard.lanes[rank], chunk.reply_address[rank], chunk.next_reply_bytes());
     if (memory != nullptr) own_replies_[count++] = memory;
   }
   counters_.Add(CoreCounter::replies_in_pass, count);
@@ -75,7 +79,7 @@ bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration versio
   request.header.chunk = chunk.index;
   request.header.slot = SlotIndex{chunk.index.value};  // a worker's landing table has one per chunk
   request.header.key = chunk.key->key;
-  request.header.type = chunk.key->parameter_type;
+  request.header.type = chunk.reply_type();
   const std::uint32_t bytes = payload == nullptr ? 0 : chunk.reply_bytes();
   request.header.payload_bytes = bytes;
   request.header.reply_address = reply_address;
@@ -93,12 +97,18 @@ bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration versio
 // some.
 bool ReplyStage::PostTo(JobShard& shard, const Chunk& chunk, Rank rank, Iteration version) {
   Lane& lane = shard.lanes[rank.value];
-  const std::byte* payload = OwnReply(lane, chunk, chunk.reply_address[rank.value]);
+  SharedAddress address = chunk.reply_address[rank.value];
+  // The rank may have named it with another push, whose round is shorter than the applied one.
+  if (chunk.is_pooled() && address != SharedAddress{} &&
+      !transports_[lane.transport_index]->CanPlace(lane.connection, address, chunk.reply_bytes())) {
+    address = {};
+  }
+  const std::byte* payload = OwnReply(lane, address, chunk.reply_bytes());
   if (payload == nullptr && chunk.RepliesWithPayloadTo(RankOfJob(shard, rank.value))) {
     payload = chunk.Parameters(version);
   }
   if (!PostReply(shard, chunk, version, payload, lane.transport_index, {&lane.connection, 1},
-                 chunk.reply_address[rank.value])) {
+                 address)) {
     return false;
   }
   ++lane.replies_posted;
@@ -170,7 +180,7 @@ void ReplyStage::AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration v
   PHUB_ON_CORE_LOOP();
   Lane& lane = shard.lanes[rank.value];
   PHUB_CHECK(lane.state == Lane::State::kOpen, "rank={}", rank.value);
-  if (std::byte* own = OwnReply(lane, chunk, chunk.reply_address[rank.value])) {
+  if (std::byte* own = OwnReply(lane, chunk.reply_address[rank.value], chunk.reply_bytes())) {
     std::memcpy(own, chunk.Parameters(version), chunk.reply_bytes());
   }
   if (shard.turn.throttled()) return Defer(shard, lane, chunk, version);

@@ -35,10 +35,10 @@ class ReplyStage {
  public:
   ReplyStage(std::span<transport::Transport* const> transports, CoreCounters& counters);
 
-  // Stores the reply address of the rank's last message about the chunk. False if it is not in the
-  // rank's memory, or is misaligned.
+  // Stores the reply address of the rank's last message about the chunk, which has this header.
+  // False if it is not in the rank's memory, or is misaligned.
   [[nodiscard]] bool NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank,
-                                      SharedAddress address);
+                                      const wire::MessageHeader& header);
   // The memory that the ranks that wait for this round have named. Valid until the next call.
   std::span<std::byte* const> OwnReplies(const JobShard& shard, const Chunk& chunk);
   // Sends the chunk's current version to every rank whose wants_reply bit is set, and clears the
@@ -67,7 +67,7 @@ class ReplyStage {
  private:
   bool HasWindow(const JobShard& shard, const Lane& lane) const;
   void Defer(JobShard& shard, Lane& lane, const Chunk& chunk, Iteration version);
-  std::byte* OwnReply(const Lane& lane, const Chunk& chunk, SharedAddress address) const;
+  std::byte* OwnReply(const Lane& lane, SharedAddress address, std::uint32_t bytes) const;
   // payload: chunk.reply_bytes() bytes, or null for a reply without payload
   bool PostReply(JobShard& shard, const Chunk& chunk, Iteration version, const std::byte* payload,
                  std::uint8_t transport_index, std::span<const transport::ConnectionId> connections,

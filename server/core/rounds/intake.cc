@@ -46,7 +46,7 @@ Chunk* Intake::Aggregate(JobShard& shard, Rank rank, const ingest::Verdict& verd
 Chunk* Intake::OnChunkMessage(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
                               const transport::ReceivedMessage& message) {
   Chunk& chunk = *verdict.chunk;
-  if (!stages_.replies.NoteReplyAddress(shard, chunk, rank, message.header.reply_address)) {
+  if (!stages_.replies.NoteReplyAddress(shard, chunk, rank, message.header)) {
     const ingest::Verdict refused = {
         ingest::Action::kFault, FaultCode::kReplyAddress, {}, &chunk, chunk.key->key};
     Refuse(shard, rank, refused, message.header);
@@ -150,7 +150,7 @@ void Intake::CountRound(JobShard& shard, Rank last, const Chunk& chunk) {
   stages_.loop.counters.Add(CoreCounter::rounds);
   shard.metrics.CountRound(now - chunk.round_since);
   if (shard.config.world_size > 1) shard.metrics.CountLast(last, now - chunk.last_awaited_since);
-  if (shard.trace == nullptr) [[likely]]
+  if (shard.trace == nullptr || chunk.is_pooled()) [[likely]]
     return;
   TracedSpan span = SpanOf(chunk);
   span.work = TracedSpan::Work::kGather;

@@ -36,7 +36,8 @@ TimeNs Rounds::BeginOfWork(const JobShard& shard) const {
 
 // Publishes the version if there is one, and adds the work to the shard's trace if there is one.
 void Rounds::Complete(JobShard& shard, Chunk& chunk, Made made, TimeNs begin) {
-  if (shard.trace == nullptr) [[likely]] {
+  // A trace puts chunks together by the numbers of their rounds, which differ in pooled keys.
+  if (shard.trace == nullptr || chunk.is_pooled()) [[likely]] {
     if (made != Made::kNothing) Publish(shard, chunk, made);
     return;
   }
@@ -93,6 +94,7 @@ void Rounds::Publish(JobShard& shard, Chunk& chunk, Made made) {
     shard.metrics.ResetIteration(chunk.reductions);
   }
   ++chunk.applied.value;
+  chunk.applied_pool = chunk.pool;
   chunk.applied_hyper_version[chunk.applied.value % 2] = chunk.hyper_version;
   aggregate::Finish(shard, chunk);
   checkpoint::AfterRound(shard, chunk);

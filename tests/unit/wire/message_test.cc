@@ -167,6 +167,36 @@ TEST(MessageHeader, AGatherNeedsItsLaneVersion) {
   EXPECT_EQ(decoded, header);
 }
 
+TEST(MessageHeader, OnlyGradientsOfTheirLaneVersionStateAPooledRound) {
+  MessageHeader header = DistinctHeader();
+  header.operation = RoundOperation::kPool;
+  header.hyper_version = {};
+  header.key = {};
+  header.root = {};
+  header.pool = {.elements = 0x0102030405060708,
+                 .sequence = 0x090a0b0c,
+                 .reduction = numeric::Reduction::kProduct};
+  for (std::uint8_t version = kLaneVersionMin; version <= kLaneVersion; ++version) {
+    header.version = version;
+    EXPECT_EQ(Decode(Encoded(header)),
+              version < kPoolVersion ? DecodeError::kOperation : DecodeError::kNone);
+  }
+  MessageHeader decoded;
+  ASSERT_EQ(DecodeHeader(Encoded(header), decoded), DecodeError::kNone);
+  EXPECT_EQ(decoded, header);
+  // Expect: an unknown reduction is refused, and so is one where none is stated.
+  constexpr std::size_t kReductionAt = 51;
+  HeaderBytes bytes = Encoded(header);
+  bytes[kReductionAt] = std::byte{5};
+  EXPECT_EQ(Decode(bytes), DecodeError::kReserved);
+  bytes = Encoded(DistinctHeader());
+  bytes[kReductionAt] = std::byte{1};
+  EXPECT_EQ(Decode(bytes), DecodeError::kReserved);
+  header.kind = MessageKind::kParameters;
+  header.flags = 0;
+  EXPECT_EQ(Decode(Encoded(header)), DecodeError::kOperation);
+}
+
 TEST(MessageHeader, EveryUnknownTypeIsRefused) {
   for (unsigned value = 0; value < 256; ++value) {
     HeaderBytes bytes = Encoded(DistinctHeader());

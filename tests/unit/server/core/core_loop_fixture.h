@@ -57,8 +57,9 @@ class CoreLoopTest : public ::testing::Test {
     key_.optimizer = optimizer;
     key_.hyper_parameters = {.learning_rate = 0.5, .momentum = 0.9};
     for (std::uint32_t i = 0; i < chunks; ++i) key_.chunks.push_back({kElements, i * kElements});
-    const std::size_t bytes =
-        key_.chunks.size() * kElements * std::size_t{numeric::ElementBytes(key_.parameter_type)};
+    std::size_t bytes = 0;
+    for (const KeyShardSpec::ChunkSpec& chunk : key_.chunks)
+      bytes += std::size_t{chunk.element_count} * numeric::ElementBytes(key_.parameter_type);
     for (std::size_t version = 0; version < config_.versions(); ++version) {
       parameters_[version].resize(bytes);
       key_.parameters[version] = parameters_[version].data();
