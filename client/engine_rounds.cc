@@ -29,8 +29,7 @@ bool Continues(const LaneKey& last, const LaneKey& next) {
 std::uint32_t RoundChunks(const EngineKey& key) {
   if (!key.pooled) return key.chunk_count;
   const std::uint64_t bytes = key.pool.elements * numeric::ElementBytes(key.payload_type);
-  return static_cast<std::uint32_t>((bytes + key.first_chunk_elements - 1) /
-                                    key.first_chunk_elements);
+  return static_cast<std::uint32_t>((bytes + key.chunk_elements - 1) / key.chunk_elements);
 }
 
 }  // namespace
@@ -79,7 +78,6 @@ void Engine::Impl::AddKey(const KeyPlan& plan) {
   added->chunk_elements = plan.layout.chunks.front().element_count;
   added->first_iteration = plan.first_iteration;
   added->listener = plan.listener;
-  added->first_chunk_elements = plan.layout.chunks.front().element_count;
   added->chunk_count = static_cast<std::uint32_t>(plan.layout.chunks.size());
   added->announced_values = added->previous_values = added->wanted_values = plan.hyper_parameters;
   std::vector<std::uint32_t> lane_key_of(lanes.size(), UINT32_MAX);

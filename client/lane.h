@@ -42,11 +42,11 @@ struct EngineKey {
   bool collective = false;  // outside iterations
   bool pooled = false;      // rounds state their type, reduction and length (kPool)
   std::uint32_t chunk_count = 0;
-  std::uint32_t first_chunk_elements = 0;
+  // The first chunk's. If all ranks send all chunks, only the last one has another size.
+  std::uint32_t chunk_elements = 0;
   numeric::ElementType gradient_type = numeric::ElementType::kF32;
   numeric::ElementType parameter_type = numeric::ElementType::kF32;
   numeric::GradientEncoding encoding = {};
-  std::uint32_t chunk_elements = 0;  // except in the last chunk; with an encoding
   RoundListener* listener = nullptr;
   // The lanes with chunks of this key. A lane has one part for each run of chunks that this rank
   // sends and receives alike.

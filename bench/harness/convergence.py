@@ -11,9 +11,7 @@ Needs an interpreter with torch: --python, or PHUB_TORCH_PYTHON, or /usr/bin/pyt
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +19,9 @@ from typing import Any
 from .context import Context, listed
 from .curves import draw_curves
 from .daemon import Daemon
-from .failure import BenchFailure, NotPossibleHere
-from .processes import Command, run_together
+from .failure import BenchFailure
+from .interpreter import add_python_option, require_torch, run_ranks
 from .results import Result
-from .torch import free_port
-from .workload import ROOT
 
 SUMMARY = "train with compressed gradients, compared with uncompressed ones"
 METHODS = ("float32", "bfloat16", "int8", "topk-10", "topk-1", "randomk-10", "randomk-1",
@@ -42,9 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="number of workers (default 2)")
     parser.add_argument("--steps", type=int, default=0, metavar="N",
                         help="steps of a training (default: 300 for digits, 400 for gpt)")
-    parser.add_argument("--python", default=os.environ.get("PHUB_TORCH_PYTHON", "/usr/bin/python3"),
-                        help="interpreter with torch (default: PHUB_TORCH_PYTHON, "
-                        "or /usr/bin/python3)")
+    add_python_option(parser)
 
 
 def train(context: Context, daemon: Daemon, task: str) -> list[dict[str, Any]]:
@@ -52,18 +46,11 @@ def train(context: Context, daemon: Daemon, task: str) -> list[dict[str, Any]]:
     output = context.scratch / "convergence.json"
     output.unlink(missing_ok=True)
     steps = 12 if context.smoke else options.steps or STEPS[task]
-    environment = {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": str(options.workers), "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT / "client" / "python"), "PHUB_ENDPOINT": daemon.endpoint,
-        "PHUB_LIBRARY": str(context.build.folder / "client" / "libphub.so.0")}
-    program = [options.python, str(ROOT / "bench" / "peers" / "convergence.py"), "--task", task,
-               "--steps", str(steps), "--methods", ",".join(options.method),
-               "--phubctl", str(context.build.folder / "client" / "cli" / "phubctl"),
-               "--output", str(output)]
-    run_together([Command(program, context.scratch / f"rank-{rank}.log",
-                          environment | {"RANK": str(rank)}) for rank in range(options.workers)],
-                 1800)
+    arguments = ["--task", task, "--steps", str(steps), "--methods", ",".join(options.method),
+                 "--phubctl", str(context.build.folder / "client" / "cli" / "phubctl"),
+                 "--output", str(output)]
+    run_ranks(context, "convergence.py", [arguments] * options.workers, "rank", 1800,
+              {"PHUB_ENDPOINT": daemon.endpoint})
     if not output.is_file():
         raise BenchFailure("rank 0 wrote no results")
     found: list[dict[str, Any]] = json.loads(output.read_text())
@@ -72,9 +59,7 @@ def train(context: Context, daemon: Daemon, task: str) -> list[dict[str, Any]]:
 
 def run(context: Context) -> list[Result]:
     options = context.options
-    has_torch = [options.python, "-c", "import torch, numpy, torch.distributed"]
-    if subprocess.run(has_torch, capture_output=True, check=False).returncode != 0:
-        raise NotPossibleHere(f"{options.python} has no torch; see --python")
+    require_torch(options.python)
     measured = []
     for task in ["digits"] if context.smoke else options.task:
         context.progress(task)

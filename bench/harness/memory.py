@@ -18,16 +18,12 @@ Needs an interpreter with torch: --python, or PHUB_TORCH_PYTHON, or /usr/bin/pyt
 
 import argparse
 import json
-import os
-import subprocess
 
 from .context import Context, listed
 from .daemon import Daemon
-from .failure import BenchFailure, NotPossibleHere
-from .processes import Command, run_together
+from .failure import BenchFailure
+from .interpreter import add_python_option, require_torch, run_ranks
 from .results import Result
-from .torch import free_port
-from .workload import ROOT
 
 SUMMARY = "memory of ranks and daemon while PyTorch trains, in several forms"
 FORMS = ("ddp", "ddp-views", "zero1", "fsdp2", "ddp-phub", "daemon", "daemon-shared")
@@ -44,9 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="number of workers (default 2)")
     parser.add_argument("--steps", type=int, default=4, metavar="N",
                         help="steps of each form (default 4)")
-    parser.add_argument("--python", default=os.environ.get("PHUB_TORCH_PYTHON", "/usr/bin/python3"),
-                        help="interpreter with torch (default: PHUB_TORCH_PYTHON, "
-                        "or /usr/bin/python3)")
+    add_python_option(parser)
 
 
 def measure(context: Context, daemon: Daemon, form: str, model: str,
@@ -54,20 +48,11 @@ def measure(context: Context, daemon: Daemon, form: str, model: str,
     """What each rank wrote."""
     options = context.options
     outputs = [context.scratch / f"{model}-{form}-{rank}.json" for rank in range(options.workers)]
-    environment = {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": str(options.workers), "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT / "client" / "python"),
-        "PHUB_LIBRARY": str(context.build.folder / "client" / "libphub.so.0")}
-    commands = []
-    for rank, output in enumerate(outputs):
-        program = [options.python, str(ROOT / "bench" / "peers" / "torch_memory.py"),
-                   "--form", form, "--model", model, "--batch", str(BATCHES[model]),
-                   "--steps", str(steps), "--endpoint", daemon.endpoint,
-                   "--daemon-pid", str(daemon.pid), "--output", str(output)]
-        commands.append(Command(program, context.scratch / f"{model}-{form}-{rank}.log",
-                                environment | {"RANK": str(rank)}))
-    run_together(commands, 900)
+    arguments = ["--form", form, "--model", model, "--batch", str(BATCHES[model]),
+                 "--steps", str(steps), "--endpoint", daemon.endpoint,
+                 "--daemon-pid", str(daemon.pid)]
+    run_ranks(context, "torch_memory.py",
+              [[*arguments, "--output", str(output)] for output in outputs], f"{model}-{form}", 900)
     try:
         return [json.loads(output.read_text()) for output in outputs]
     except (OSError, ValueError) as error:
@@ -76,10 +61,8 @@ def measure(context: Context, daemon: Daemon, form: str, model: str,
 
 def run(context: Context) -> list[Result]:
     options = context.options
-    has_torch = [options.python, "-c", "import torch, numpy, torch.distributed.fsdp as fsdp; "
-                 "fsdp.fully_shard"]
-    if subprocess.run(has_torch, capture_output=True, check=False).returncode != 0:
-        raise NotPossibleHere(f"{options.python} has no torch with FSDP2 (2.6); see --python")
+    require_torch(options.python, "numpy; from torch.distributed.fsdp import fully_shard",
+                  "torch with FSDP2 (2.6)")
     results = []
     for model in options.model:
         for form in ("ddp", "daemon-shared") if context.smoke else options.form:

@@ -15,20 +15,16 @@ Needs an interpreter with torch: --python, or PHUB_TORCH_PYTHON, or /usr/bin/pyt
 import argparse
 import json
 import math
-import os
 import random
-import socket
 import statistics
-import subprocess
 from collections.abc import Callable, Sequence
 
 from .block import Block
 from .context import Context, counts, listed
 from .daemon import Daemon
-from .failure import BenchFailure, NotPossibleHere
-from .processes import Command, run_together
+from .failure import BenchFailure
+from .interpreter import add_python_option, require_torch, run_ranks
 from .results import Result, seconds_text, summarized
-from .workload import ROOT
 
 SUMMARY = "train with PyTorch's DistributedDataParallel, with gloo and with phub"
 BATCHES = {"mlp": 32, "gpt": 4, "resnet18": 8, "resnet50": 4}
@@ -57,20 +53,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="blocks of each backend (default 8)")
     parser.add_argument("--steps", type=int, default=4, metavar="N",
                         help="steps of a block (default 4)")
-    parser.add_argument("--python", default=os.environ.get("PHUB_TORCH_PYTHON", "/usr/bin/python3"),
-                        help="interpreter with torch (default: PHUB_TORCH_PYTHON, "
-                        "or /usr/bin/python3)")
+    add_python_option(parser)
 
 
 def systems_on(device: str) -> tuple[str, ...]:
     """The daemon's optimizers take no CUDA tensors."""
     return SYSTEMS if device == "cpu" else tuple(name for name in SYSTEMS if name != "daemon")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def train(context: Context, daemon: Daemon, name: str, workers: int, transport: str,
@@ -80,19 +68,13 @@ def train(context: Context, daemon: Daemon, name: str, workers: int, transport: 
     output = context.scratch / "torch.json"
     output.unlink(missing_ok=True)
     blocks, steps = (2, 1) if context.smoke else (options.blocks, options.steps)
-    environment = {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(workers),
-        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "client" / "python"),
-        "PHUB_LIBRARY": str(context.build.folder / "client" / "libphub.so.0")}
-    program = [options.python, str(ROOT / "bench" / "peers" / "torch_training.py"),
-               "--model", name, "--batch", str(batch),
-               "--systems", ",".join(systems_on(options.device)),
-               "--optimizer", options.optimizer,
-               "--blocks", str(blocks), "--steps", str(steps), "--transport", transport,
-               "--daemon-pid", str(daemon.pid), "--endpoint", daemon.endpoint,
-               "--device", options.device, "--output", str(output)]
-    run_together([Command(program, context.scratch / f"rank-{rank}.log",
-                          environment | {"RANK": str(rank)}) for rank in range(workers)], 600)
+    arguments = ["--model", name, "--batch", str(batch),
+                 "--systems", ",".join(systems_on(options.device)),
+                 "--optimizer", options.optimizer,
+                 "--blocks", str(blocks), "--steps", str(steps), "--transport", transport,
+                 "--daemon-pid", str(daemon.pid), "--endpoint", daemon.endpoint,
+                 "--device", options.device, "--output", str(output)]
+    run_ranks(context, "torch_training.py", [arguments] * workers, "rank", 600)
     if not output.is_file():
         raise BenchFailure("rank 0 wrote no results")
     found: dict[str, list[Block]] = {}
@@ -165,9 +147,7 @@ RATIOS = (
 
 def run(context: Context) -> list[Result]:
     options = context.options
-    has_torch = [options.python, "-c", "import torch, numpy, torch.distributed"]
-    if subprocess.run(has_torch, capture_output=True, check=False).returncode != 0:
-        raise NotPossibleHere(f"{options.python} has no torch; see --python")
+    require_torch(options.python)
     measured = []
     for name in ["mlp"] if context.smoke else options.model:
         for workers in [2] if context.smoke else options.workers:

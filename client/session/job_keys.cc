@@ -52,56 +52,29 @@ std::uint32_t MovementMaxOf(const v1::JoinResponse& joined) {
   return std::max<std::uint32_t>(joined.movement_max(), joined.movements() ? kFirstMovementMax : 0);
 }
 
-Status CheckCollectiveSupported(const KeyDefinition& key, const DaemonLinks& links) {
-  if (!key.collective) return Status();
-  for (const std::unique_ptr<DaemonLink>& link : links)
-    if (!link->joined.collective_keys())
-      return Status(
-          StatusCode::kFailedPrecondition,
-          fmt::format("daemon {} has version {}, which does not support collective keys "
-                      "such as key {}: upgrade it",
-                      link->endpoint.ToString(), link->joined.daemon_version(), key.name));
-  return Status();
-}
-
-Status CheckEncodingSupported(const KeyDefinition& key, const DaemonLinks& links) {
-  const auto encoding = static_cast<std::uint32_t>(key.encoding.kind);
-  for (const std::unique_ptr<DaemonLink>& link : links)
-    if (encoding > link->joined.encoding_max())
-      return Status(StatusCode::kFailedPrecondition,
-                    fmt::format("daemon {} has version {}, which does not support compression {} "
-                                "of key {}: upgrade it",
-                                link->endpoint.ToString(), link->joined.daemon_version(),
-                                ToString(key.encoding.kind), key.name));
-  return Status();
-}
-
-Status CheckPooledSupported(const KeyDefinition& key, const DaemonLinks& links) {
-  if (!key.pooled) return Status();
-  for (const std::unique_ptr<DaemonLink>& link : links)
-    if (!link->joined.pooled_keys())
-      return Status(
-          StatusCode::kFailedPrecondition,
-          fmt::format("daemon {} has version {}, which does not support pools such as "
-                      "that of key {}: upgrade it",
-                      link->endpoint.ToString(), link->joined.daemon_version(), key.name));
-  return Status();
+// The first thing of a key that a daemon does not support; empty: it supports all of them.
+std::string Unsupported(const KeyDefinition& key, const v1::JoinResponse& joined) {
+  if (key.collective && !joined.collective_keys()) return "collective keys";
+  if (key.pooled && !joined.pooled_keys()) return "pooled keys";
+  if (static_cast<std::uint32_t>(key.encoding.kind) > joined.encoding_max())
+    return fmt::format("compression {}", ToString(key.encoding.kind));
+  const KeyMovement movement = key.parts.movement;
+  if (static_cast<std::uint32_t>(movement) > MovementMaxOf(joined))
+    return fmt::format("movement {}", ToString(movement));
+  return {};
 }
 
 // The oldest daemons would take such a key for an ordinary one.
 Status CheckSupported(const KeyDefinition& key, const DaemonLinks& links) {
-  if (Status status = CheckCollectiveSupported(key, links); !status.ok()) return status;
-  if (Status status = CheckEncodingSupported(key, links); !status.ok()) return status;
-  if (Status status = CheckPooledSupported(key, links); !status.ok()) return status;
-  if (key.parts.movement == KeyMovement::kAllReduce) return Status();
-  const auto movement = static_cast<std::uint32_t>(key.parts.movement);
-  for (const std::unique_ptr<DaemonLink>& link : links)
-    if (movement > MovementMaxOf(link->joined))
-      return Status(StatusCode::kFailedPrecondition,
-                    fmt::format("daemon {} has version {}, which does not support movement {} of "
-                                "key {}: upgrade it",
-                                link->endpoint.ToString(), link->joined.daemon_version(),
-                                ToString(key.parts.movement), key.name));
+  for (const std::unique_ptr<DaemonLink>& link : links) {
+    const std::string what = Unsupported(key, link->joined);
+    if (!what.empty())
+      return Status(
+          StatusCode::kFailedPrecondition,
+          fmt::format("key {} needs {}, which daemon {} of version {} does not support: "
+                      "upgrade the daemon",
+                      key.name, what, link->endpoint.ToString(), link->joined.daemon_version()));
+  }
   return Status();
 }
 

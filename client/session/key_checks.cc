@@ -195,16 +195,23 @@ Status CheckCompression(const KeySpec& spec, const Membership& member, KeyDefini
   return Invalid(fmt::format("key {}: compression {} {}", spec.name, ToString(kind), why));
 }
 
+std::string WhyNotPooled(const KeyDefinition& key) {
+  if (!key.collective) return "must be collective";
+  if (key.type != numeric::ElementType::kU8)
+    return fmt::format("must have type u8; this one has type {}", ToString(key.type));
+  if (key.parts.movement != KeyMovement::kAllReduce)
+    return fmt::format("must have movement all_reduce; this one has movement {}",
+                       ToString(key.parts.movement));
+  if (key.operation != Operation::kSum)
+    return "have no operation of their own; AllReduce() takes one for each round";
+  return {};
+}
+
 Status CheckPooled(const KeySpec& spec, KeyDefinition& key) {
   key.pooled = spec.options.pooled;
-  if (!key.pooled) return Status();
-  if (key.collective && key.type == numeric::ElementType::kU8 &&
-      key.parts.movement == KeyMovement::kAllReduce && key.operation == Operation::kSum)
-    return Status();
-  return Invalid(
-      fmt::format("key {}: pooled keys must be collective, of type u8, with movement "
-                  "all_reduce and no operation",
-                  spec.name));
+  const std::string why = key.pooled ? WhyNotPooled(key) : std::string();
+  if (why.empty()) return Status();
+  return Invalid(fmt::format("key {}: pooled keys {}", spec.name, why));
 }
 
 // Memory that is not given stays a null pointer until phub allocates it.

@@ -171,17 +171,6 @@ class BlockwiseRound {
 
 }  // namespace
 
-const char* ToString(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kSum: return "sum";
-    case Reduction::kMean: return "mean";
-    case Reduction::kMin: return "min";
-    case Reduction::kMax: return "max";
-    case Reduction::kProduct: return "product";
-  }
-  return "unknown";
-}
-
 bool IsSupported(const Round& round) {
   if (!numeric::IsWireTypeOf(round.wire, round.type) ||
       !numeric::IsWireTypeOf(round.reply, round.type) || round.ranks == 0) {

@@ -38,20 +38,20 @@
 
 #include "common/base/element_type.h"
 #include "common/base/encoding.h"
+#include "common/base/reduction.h"
 #include "common/optimizer/optimizer_table.h"
 
 namespace phub::simd {
 
 using numeric::ElementType;
+using numeric::Reduction;
+using numeric::ToString;
 using optimizer::Coefficients;
 using optimizer::kStatesMax;
 using optimizer::Optimizer;
 using optimizer::OptimizerArguments;
 using optimizer::StateCount;
 using optimizer::ToString;
-
-enum class Reduction : std::uint8_t { kSum, kMean, kMin, kMax, kProduct };
-const char* ToString(Reduction reduction);  // "sum", "mean", "min", "max", "product"
 
 // The operands of a reduction, in rank order: `folded`, if not null, is the result of Fold() over a
 // prefix of the ranks, in the accumulation type. `inputs` are the other ranks', in the wire type.

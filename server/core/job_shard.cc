@@ -28,10 +28,6 @@ void CheckConfig(const ShardConfig& config) {
   PHUB_CHECK(config.replies_per_lane_max >= 1);
 }
 
-static_assert(static_cast<int>(numeric::Reduction::kMean) == static_cast<int>(Reduction::kMean));
-static_assert(static_cast<int>(numeric::Reduction::kProduct) ==
-              static_cast<int>(Reduction::kProduct));
-
 // The size of each kind of memory of one chunk.
 struct ChunkSizes {
   std::size_t parameters = 0;

@@ -216,7 +216,7 @@ struct Chunk {
   bool is_pooled() const { return key->pool_bytes != 0; }
   // What the current round consists of.
   std::uint32_t elements() const { return is_pooled() ? pool.elements : element_count; }
-  Reduction reduction() const { return is_pooled() ? pool.Reduces() : key->reduction; }
+  Reduction reduction() const { return is_pooled() ? pool.round.reduction : key->reduction; }
   ElementType gradient_type() const { return is_pooled() ? payload_type : key->gradient_type; }
   // Replies that send the applied version, and those that will send the next one.
   ElementType reply_type() const { return is_pooled() ? applied_pool.type : key->parameter_type; }

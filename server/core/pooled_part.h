@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "common/base/element_type.h"
-#include "common/simd/kernels.h"
 #include "common/wire/message.h"
 
 namespace phub::server {
@@ -15,7 +14,6 @@ struct PooledPart {
   wire::PoolRound round{};
 
   std::uint32_t Bytes() const { return elements * numeric::ElementBytes(type); }
-  simd::Reduction Reduces() const { return static_cast<simd::Reduction>(round.reduction); }
   bool IsOf(const wire::MessageHeader& header) const {
     return header.pool == round && header.type == type;
   }

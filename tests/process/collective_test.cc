@@ -10,6 +10,7 @@
 
 #include "phub/client.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/join_all.h"
 #include "tests/support/temporary_folder.h"
 
 namespace phub::process {
@@ -24,17 +25,11 @@ class Collectives : public ::testing::TestWithParam<TransportChoice> {
   static constexpr std::uint32_t kRanks = 2;
 
   void Join(const std::string& name, JobOptions options = {}) {
-    jobs_.clear();
     options.job = name;
     options.world_size = kRanks;
     options.transport = GetParam();
-    for (options.rank = 0; options.rank < kRanks; ++options.rank) {
-      auto session = Connect(daemon_.endpoint());
-      ASSERT_TRUE(session.ok()) << ToString(session.status());
-      auto job = session->Join(options);
-      ASSERT_TRUE(job.ok()) << ToString(job.status());
-      jobs_.push_back(*std::move(job));
-    }
+    jobs_ = JoinAll(daemon_.endpoint(), options);
+    ASSERT_EQ(jobs_.size(), kRanks);
   }
   std::vector<Key> Add(const std::string& name, const Optimizer& optimizer,
                        const KeyOptions& options, std::uint64_t elements = 4) {

@@ -9,6 +9,7 @@
 
 #include "phub/client.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/join_all.h"
 
 namespace phub::process {
 namespace {
@@ -26,16 +27,10 @@ class Pools : public ::testing::TestWithParam<TransportChoice> {
   static constexpr std::uint32_t kDepth = 3;
 
   void Join(const std::string& name) {
-    jobs_.clear();
     slots_.clear();
-    JobOptions options{.job = name, .world_size = kRanks, .transport = GetParam()};
-    for (options.rank = 0; options.rank < kRanks; ++options.rank) {
-      auto session = Connect(daemon_.endpoint());
-      ASSERT_TRUE(session.ok()) << ToString(session.status());
-      auto job = session->Join(options);
-      ASSERT_TRUE(job.ok()) << ToString(job.status());
-      jobs_.push_back(*std::move(job));
-    }
+    jobs_ =
+        JoinAll(daemon_.endpoint(), {.job = name, .world_size = kRanks, .transport = GetParam()});
+    ASSERT_EQ(jobs_.size(), kRanks);
     std::vector<KeySpec> specs;
     for (std::uint32_t slot = 0; slot < kDepth; ++slot)
       specs.push_back({.name = "pool/" + std::to_string(slot),
@@ -142,7 +137,8 @@ TEST_P(Pools, WrongUseHarmsNobody) {
   EXPECT_THAT(refused(0, Operation::kSum), HasSubstr("0 elements of type f32 were given"));
   EXPECT_THAT(ToString(Slot(0, 0).PushPull().Wait()), HasSubstr("is pooled: use AllReduce()"));
   const auto key = jobs_[0].AddKey("bad", f32, 4, None{}, {.collective = true, .pooled = true});
-  EXPECT_THAT(ToString(key.status()), HasSubstr("pooled keys must be collective, of type u8"));
+  EXPECT_THAT(ToString(key.status()),
+              HasSubstr("pooled keys must have type u8; this one has type f32"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "phub/client.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/join_all.h"
 #include "tests/process/reserved_memory.h"
 
 namespace phub::process {
@@ -29,18 +30,9 @@ class Removals : public ::testing::TestWithParam<TransportChoice> {
   static constexpr std::uint32_t kRanks = 2;
 
   void Join(const std::string& name) {
-    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
-      auto session = Connect(daemon_.endpoint());
-      ASSERT_TRUE(session.ok()) << ToString(session.status());
-      JobOptions options;
-      options.job = name;
-      options.rank = rank;
-      options.world_size = kRanks;
-      options.transport = GetParam();
-      auto job = session->Join(options);
-      ASSERT_TRUE(job.ok()) << ToString(job.status());
-      jobs_.push_back(*std::move(job));
-    }
+    jobs_ =
+        JoinAll(daemon_.endpoint(), {.job = name, .world_size = kRanks, .transport = GetParam()});
+    ASSERT_EQ(jobs_.size(), kRanks);
   }
   std::vector<std::vector<Key>> Add(const std::vector<std::string>& names,
                                     std::uint64_t elements = kElements) {

@@ -26,21 +26,10 @@ std::string DescribeValues(const ConflictSide& own, const ConflictSide& other) {
   return text;
 }
 
-const char* NameOf(numeric::Reduction reduction) {
-  switch (reduction) {
-    case numeric::Reduction::kSum: return "sum";
-    case numeric::Reduction::kMean: return "mean";
-    case numeric::Reduction::kMin: return "min";
-    case numeric::Reduction::kMax: return "max";
-    case numeric::Reduction::kProduct: return "product";
-  }
-  return "unknown";
-}
-
 // "operation 7 of the pool: sum of 1024 elements of type f32"
 std::string DescribePooled(const ConflictSide& side) {
   return fmt::format("operation {} of the pool: {} of {} element{} of type {}", side.pool.sequence,
-                     NameOf(side.pool.reduction), side.pool.elements,
+                     numeric::ToString(side.pool.reduction), side.pool.elements,
                      side.pool.elements == 1 ? "" : "s", numeric::ToString(side.type));
 }
 

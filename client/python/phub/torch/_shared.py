@@ -80,6 +80,7 @@ class SharedParameters:
         """All parameters get private memory, and the hooks go."""
         for slot in self._slots.values():
             slot.leave()
+            _name(slot.values, "")  # the memory may be unmapped, and another one mapped there
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

@@ -58,9 +58,9 @@ TEST_F(JobFailureTest, AnOlderDaemonRefusesKeysThatMove) {
   const auto key = job_->AddKey("moved", f32, 300, None{}, {.movement = Movement::kGather});
   ASSERT_FALSE(key.ok());
   EXPECT_EQ(key.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(
-      key.status().message(),
-      AllOf(HasSubstr("does not support movement gather of key moved"), HasSubstr("upgrade it")));
+  EXPECT_THAT(key.status().message(),
+              AllOf(HasSubstr("key moved needs movement gather, which daemon "),
+                    HasSubstr("does not support: upgrade the daemon")));
   EXPECT_TRUE(job_->status().ok());
 }
 
@@ -68,10 +68,27 @@ TEST_F(JobFailureTest, AnOlderDaemonRefusesCollectiveKeys) {
   const auto key = job_->AddKey("loss", f32, 300, None{}, {.collective = true});
   ASSERT_FALSE(key.ok());
   EXPECT_EQ(key.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(key.status().message(),
-              AllOf(HasSubstr("does not support collective keys such as key loss"),
-                    HasSubstr("upgrade it")));
+  EXPECT_THAT(key.status().message(), HasSubstr("key loss needs collective keys, which daemon "));
   EXPECT_TRUE(job_->status().ok());
+}
+
+TEST_F(JobFailureTest, AnOlderDaemonRefusesCompression) {
+  const auto key = job_->AddKey("small", f32, 300, Sgd{0.1}, {.compression = Compression::Int8()});
+  ASSERT_FALSE(key.ok());
+  EXPECT_EQ(key.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(key.status().message(), HasSubstr("key small needs compression int8, which daemon "));
+  EXPECT_TRUE(job_->status().ok());
+}
+
+TEST(JobOfAnOlderDaemon, RefusesPooledKeys) {
+  FakeRack rack(std::vector<std::uint32_t>{1}, FakeDaemonOptions{.collective = true});
+  auto job = rack.Join({.job = "digits", .rank = 0, .world_size = 1});
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  EXPECT_TRUE(job->AddKey("loss", f32, 300, None{}, {.collective = true}).ok());
+  const auto key = job->AddKey("pool", u8, 4096, None{}, {.collective = true, .pooled = true});
+  ASSERT_FALSE(key.ok());
+  EXPECT_EQ(key.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(key.status().message(), HasSubstr("key pool needs pooled keys, which daemon "));
 }
 
 TEST(JobOfAnOlderDaemon, RefusesMovementsThatTheDaemonDoesNotHave) {
@@ -86,8 +103,7 @@ TEST(JobOfAnOlderDaemon, RefusesMovementsThatTheDaemonDoesNotHave) {
     ASSERT_FALSE(key.ok());
     EXPECT_EQ(key.status().code(), StatusCode::kFailedPrecondition);
     EXPECT_THAT(key.status().message(),
-                AllOf(HasSubstr(std::string("does not support movement ") + name + " of key moved"),
-                      HasSubstr("upgrade it")));
+                HasSubstr(std::string("key moved needs movement ") + name + ", which daemon "));
   }
 }
 

@@ -1,13 +1,11 @@
 // Keys whose gradients are encoded: what control refuses, and what core loops get.
-#include "tests/unit/server/control/control_fixture.h"
+#include "tests/unit/server/control/key_refusal_fixture.h"
 
 namespace phub::server {
 namespace {
 
-class KeyEncodingTest : public ControlTest {
+class KeyEncodingTest : public KeyRefusalTest {
  protected:
-  KeyEncodingTest() : ControlTest(1) {}
-
   static v1::KeySpec MeanKey() {
     v1::KeySpec key;
     key.set_name("fc1");
@@ -16,24 +14,6 @@ class KeyEncodingTest : public ControlTest {
     key.set_operation(v1::OPERATION_MEAN);
     return key;
   }
-  // Adds the key to its own job. Returns the refusal, or an empty string if it was accepted.
-  std::string Refusal(const v1::KeySpec& key) {
-    v1::JoinRequest join = JoinOf(0, 1, "job-" + std::to_string(++jobs_));
-    if (sums_fixed_) join.mutable_options()->set_sum(v1::SUM_FIXED);
-    const std::string session = EnterAs(join);
-    const auto call = AddKeys(Batch(session, 0, {key}));
-    Settle();
-    const std::string message = call->ok() ? "" : call->message();
-    Leave(session);
-    Settle();
-    return message;
-  }
-  const KeyBatch& LastBatch() { return *cores[0]->Executed(Command::Kind::kAddKeys).back().batch; }
-
-  bool sums_fixed_ = false;
-
- private:
-  int jobs_ = 0;
 };
 
 TEST_F(KeyEncodingTest, CompressionFitsItsKeyOrIsRefused) {

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/unit/server/control/control_fixture.h"
+#include "tests/unit/server/control/key_refusal_fixture.h"
 
 namespace phub::server {
 namespace {
@@ -9,10 +9,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class KeyTypesTest : public ControlTest {
+class KeyTypesTest : public KeyRefusalTest {
  protected:
-  KeyTypesTest() : ControlTest(1) {}
-
   static v1::KeySpec KeyOf(v1::ElementType type, v1::Operation operation,
                            v1::OptimizerKind optimizer = v1::OPTIMIZER_NONE) {
     v1::KeySpec key;
@@ -24,34 +22,38 @@ class KeyTypesTest : public ControlTest {
     if (optimizer == v1::OPTIMIZER_NESTEROV) key.mutable_hyper_parameters()->set_momentum(0.9);
     return key;
   }
-  // Adds the key to its own job. Returns the refusal, or an empty string if it was accepted.
-  std::string Refusal(const v1::KeySpec& key) {
-    v1::JoinRequest join = JoinOf(0, 1, "job-" + std::to_string(++jobs_));
-    if (sums_fixed_) join.mutable_options()->set_sum(v1::SUM_FIXED);
-    const std::string session = EnterAs(join);
-    const auto call = AddKeys(Batch(session, 0, {key}));
-    Settle();
-    EXPECT_TRUE(call->ok() || call->code() == absl::StatusCode::kInvalidArgument);
-    const std::string message = call->ok() ? "" : call->message();
-    Leave(session);
-    Settle();
-    if (!message.empty()) {
-      EXPECT_THAT(message, HasSubstr("key fc1"));
-    }
-    return message;
-  }
-  const KeyBatch& LastBatch() { return *cores[0]->Executed(Command::Kind::kAddKeys).back().batch; }
-
-  bool sums_fixed_ = false;
-
- private:
-  int jobs_ = 0;
 };
 
 constexpr v1::ElementType kFloats[] = {v1::ELEMENT_TYPE_F32, v1::ELEMENT_TYPE_F16,
                                        v1::ELEMENT_TYPE_BF16, v1::ELEMENT_TYPE_F64};
 constexpr v1::ElementType kIntegers[] = {v1::ELEMENT_TYPE_I32, v1::ELEMENT_TYPE_I64,
                                          v1::ELEMENT_TYPE_U8};
+
+// Their rounds state type, reduction and length, so the key has none of its own.
+TEST_F(KeyTypesTest, PooledKeysAreBytesOrAreRefused) {
+  v1::KeySpec pool = KeyOf(v1::ELEMENT_TYPE_U8, v1::OPERATION_SUM);
+  pool.set_pooled(true);
+  EXPECT_THAT(Refusal(pool), HasSubstr("must be collective"));
+  pool.set_collective(true);
+  EXPECT_EQ(Refusal(pool), "");
+  v1::KeySpec other = pool;
+  other.set_type(v1::ELEMENT_TYPE_F32);
+  EXPECT_THAT(Refusal(other), HasSubstr("must have type u8; it has f32"));
+  other = pool;
+  other.set_operation(v1::OPERATION_MAX);
+  EXPECT_THAT(Refusal(other), HasSubstr("movement all_reduce and operation sum"));
+  other = pool;
+  other.set_movement(v1::MOVEMENT_GATHER);
+  EXPECT_THAT(Refusal(other), HasSubstr("movement all_reduce and operation sum"));
+  other = pool;
+  other.set_encoding(v1::ENCODING_INT8);
+  EXPECT_THAT(Refusal(other), HasSubstr("compression int8"));
+  sums_fixed_ = true;
+  EXPECT_THAT(Refusal(pool), HasSubstr("sum=fixed"));
+  AddKeys(Batch(EnterAs(JoinOf(0, 1)), 0, {pool}));
+  Settle();
+  EXPECT_EQ(LastBatch().keys[0].pool_bytes, 100u);
+}
 
 TEST_F(KeyTypesTest, JobsWithFixedSumsTakeSumsAndMeansOfSomeTypes) {
   sums_fixed_ = true;
