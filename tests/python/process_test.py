@@ -60,6 +60,22 @@ job.leave()
 """
 
 
+# Rank 1 of 2 in a job whose ranks may be started again. Without a third argument it fails in the
+# second round.
+CRASHER = """
+import sys
+import phub
+with phub.connect(sys.argv[1]).join(sys.argv[2], 1, 2, on_loss="wait", restart=True) as job:
+    key = job.add_key("w", 1000)
+    key.initialize()
+    for i in range(job.iteration, 3):
+        if i == 1 and len(sys.argv) == 3:
+            raise RuntimeError("a bug")
+        key.gradients[:] = i
+        key.push_pull().wait(20)
+"""
+
+
 class Processes(DaemonTest):
     def start(self, more: str) -> "subprocess.Popen[str]":
         """Starts rank 1, runs one round with it, and returns when it is ready."""
@@ -111,6 +127,27 @@ class Processes(DaemonTest):
                 self.assertEqual(worker.returncode, 1 if "raise" in ending else 0, errors)
                 self.assertNotIn("Fatal", errors)
                 del self.key, self.job
+
+    def test_an_exception_counts_as_a_death_with_restart(self) -> None:
+        for program in (CRASHER, CRASHER.replace("with ", "if job := ").replace(" as job:", ":")):
+            job = self.join(0, 2, on_loss="wait", restart=True)
+            worker = start_program(program, self.daemon.endpoint, self.id())
+            self.addCleanup(self.end, worker)
+            key = job.add_key("w", 1000)
+            key.initialize(np.zeros(1000, np.float32))
+            for i in range(3):
+                key.gradients[:] = 10
+                handle = key.push_pull()
+                if i == 1:
+                    _, errors = worker.communicate(timeout=PATIENCE_S)
+                    self.assertIn("a bug", errors)
+                    worker = start_program(program, self.daemon.endpoint, self.id(), "again")
+                    self.addCleanup(self.end, worker)
+                handle.wait(PATIENCE_S)
+                np.testing.assert_array_equal(key.parameters, 10 + i)
+            job.leave()
+            _, errors = worker.communicate(timeout=PATIENCE_S)
+            self.assertEqual(worker.returncode, 0, errors)
 
     def test_exit_with_a_round_in_flight_ends_in_time(self) -> None:
         worker = self.start("handle = key.push_pull()\nthreading.Thread(target=handle.wait, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import unittest
 from typing import Any
 
@@ -88,6 +89,26 @@ class Optimizer(TorchTest):
 
     def test_wrong_uses(self) -> None:
         self.check(2, "optimizer_failure_cases")
+
+    def test_a_killed_rank_is_restarted(self) -> None:
+        import optimizer_restart_cases as restart
+
+        for die in ("before", "pushed", "loaded"):
+            with self.subTest(die):
+                whole = self.run_ranks(2, restart.train, f"whole-{die}", "", die == "loaded")
+                run = self.start(2, restart.train, f"torn-{die}", die, die == "loaded")
+                self.assertEqual(run.restart(1), -signal.SIGKILL, run.errors())
+                torn = run.results()
+                first = int(die == "loaded")  # that state has a step
+                self.assertEqual([each for each, _ in torn], [first, restart.DEATH])
+                self.assertEqual([each for each, _ in whole], [first, first])
+                self.assertEqual(torn[0][1], torn[1][1])
+                self.assertEqual(torn[0][1], whole[0][1])
+
+    def test_wrong_uses_of_restart(self) -> None:
+        import optimizer_restart_cases as restart
+
+        self.assertEqual(self.run_ranks(1, restart.wrong_uses), [[]])
 
     def test_a_killed_rank_is_named(self) -> None:
         started = CONTEXT.Semaphore(0)

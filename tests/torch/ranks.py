@@ -72,23 +72,24 @@ class Run:
             "OMP_NUM_THREADS": "1",
             **(environment or {}),
         }
-        self.processes = [
-            CONTEXT.Process(
-                target=_body,
-                args=(
-                    rank,
-                    size,
-                    self.folder.name,
-                    {**values, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                    function,
-                    arguments,
-                    self._results,
-                ),
-            )
-            for rank in range(size)
-        ]
-        for process in self.processes:
+
+        def start(rank: int) -> Any:
+            own = {**values, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            folder = self.folder.name
+            body = (rank, size, folder, own, function, arguments, self._results)
+            process = CONTEXT.Process(target=_body, args=body)
             process.start()
+            return process
+
+        self._start = start
+        self.processes = [start(rank) for rank in range(size)]
+
+    def restart(self, rank: int) -> int:
+        """Starts the rank again after its process has ended. Returns the exit code of that one."""
+        self.processes[rank].join(PATIENCE_S)
+        code = self.processes[rank].exitcode
+        self.processes[rank] = self._start(rank)
+        return int(code)
 
     def result(self, rank: int, timeout: float = PATIENCE_S) -> Any:
         """Raises Failed if the rank raised."""

@@ -40,8 +40,9 @@ from ._errors import (
     Unavailable,
     Unimplemented,
 )
-from ._job import IterationOutcome, Job, KeySpec
+from ._job import IterationOutcome, Job
 from ._key import Key
+from ._key_spec import KeySpec
 from ._library import version
 from ._logs import LogLevel, log_to, set_log_level
 from ._optimizers import (

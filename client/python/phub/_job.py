@@ -10,64 +10,13 @@ from typing import Any, Callable, Iterable, Optional, Sequence, Union
 
 from . import _library, _types
 from ._blocking import run_interruptibly
-from ._compression import Compression, feedback_number
-from ._errors import InvalidArgument, check
-from ._key import Key, Layout
+from ._compression import Compression
+from ._errors import check
+from ._key import Key
+from ._key_spec import KeySpec, fill, layout_of
 from ._library import lib
-from ._optimizers import Optimizer, to_c
+from ._optimizers import Optimizer
 from ._record import NO_RECORDER, DumpRecord, c_recorder
-
-
-@dataclasses.dataclass(frozen=True)
-class Movement:
-    """Which parts of a key a rank sends and receives. A key has an equal part for each rank."""
-
-    number: int  # PHUB_ALL_REDUCE, ...
-    sends: str = "all"  # "all" parts, its "own", or all at the "root" and none elsewhere
-    receives: str = "all"
-    has_parts: bool = True
-
-    @property
-    def has_root(self) -> bool:
-        return "root" in (self.sends, self.receives)
-
-
-MOVEMENTS = {
-    "all_reduce": Movement(0, has_parts=False),
-    "gather": Movement(1, sends="own"),
-    "reduce_scatter": Movement(2, receives="own"),
-    "all_to_all": Movement(3),
-    "scatter": Movement(4, sends="root", receives="own"),
-    "gather_to_one": Movement(5, sends="own", receives="root"),
-}
-OPERATIONS = {"sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
-
-
-def part_count(side: str, is_root: bool, ranks: int) -> int:
-    """The parts that a rank sends or receives; `side` is Movement.sends or Movement.receives."""
-    if side == "own":
-        return 1
-    return ranks if side == "all" or is_root else 0
-
-
-@dataclasses.dataclass(frozen=True)
-class KeySpec:
-    """A key to add; see :meth:`Job.add_key`. tensors: the shapes of a bundle's tensors."""
-
-    name: str
-    shape: _types.Shape = ()
-    dtype: Any = "float32"
-    optimizer: Optional[Optimizer] = None
-    operation: Optional[str] = None
-    gradient_dtype: Any = None
-    parameter_dtype: Any = None
-    priority: Optional[int] = None
-    copy: bool = False
-    tensors: Optional[Sequence[_types.Shape]] = None
-    movement: Optional[str] = None
-    root: int = 0
-    collective: bool = False
-    compression: Optional[Compression] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +34,15 @@ class Job:
     """A worker's membership in a job. Made by :meth:`phub.Session.join`.
 
     A context manager: it leaves the job at its end. A job is also left when neither it nor a key of
-    it is referred to any more, and when the interpreter exits.
+    it is referred to any more, and when the interpreter exits; with restart=True not if an
+    exception ends the process.
     """
 
-    def __init__(self, pointer: int, name: str, rank: int, world_size: int) -> None:
+    def __init__(
+        self, pointer: int, name: str, rank: int, world_size: int, restart: bool
+    ) -> None:
         self._pointer: Optional[int] = pointer
+        self._restart = restart
         # The caller's arrays that phub uses, for each key: they must live while the job runs.
         self._lent: dict[str, tuple[Any, ...]] = {}
         self.name = name
@@ -109,7 +62,7 @@ class Job:
     ) -> None:
         if kind is None:
             self.leave()
-        else:
+        elif not self._restart:  # otherwise, if the exception ends the process, it is a death
             self._leave_quietly()  # the exception says more than an error of leaving
 
     def __del__(self) -> None:
@@ -228,10 +181,10 @@ class Job:
     def add_keys(self, specs: Iterable[KeySpec]) -> list[Key]:
         """Adds keys in one round trip. If it fails, no key is added."""
         given = list(specs)
-        layouts = [_layout(spec, self.world_size, self.rank) for spec in given]
+        layouts = [layout_of(spec, self.world_size, self.rank) for spec in given]
         values = (_library.KeySpec * len(given))()
         kept = [
-            _fill(values[i], spec, layout) for i, (spec, layout) in enumerate(zip(given, layouts))
+            fill(values[i], spec, layout) for i, (spec, layout) in enumerate(zip(given, layouts))
         ]
         pointers = (ctypes.c_void_p * len(given))()
         run_interruptibly(
@@ -294,102 +247,12 @@ class Job:
         if self._pointer and self._process == os.getpid():
             lib.phub_job_leave(self._pointer, None)
 
+    def _abandon(self) -> None:
+        """The process is about to end, and another one may take over the rank."""
+        self._pointer = None
+
     def _checkpoint(self, function: Any, directory: Union[str, "os.PathLike[str]"]) -> int:
         iteration = ctypes.c_uint64()
         path = os.fsencode(directory)
         run_interruptibly(lambda: check(function, self._pointer, path, ctypes.byref(iteration)))
         return iteration.value
-
-
-def _layout(spec: KeySpec, world_size: int, rank: int) -> Layout:
-    number = _types.number_of(spec.dtype)
-    if spec.operation is not None and spec.operation not in OPERATIONS:
-        raise InvalidArgument(
-            f"operation of key {spec.name} is {spec.operation!r}; it must be one of "
-            f"{', '.join(OPERATIONS)}",
-            key=spec.name,
-        )
-    movement = MOVEMENTS.get(spec.movement or "all_reduce")
-    if movement is None:
-        raise InvalidArgument(
-            f"movement of key {spec.name} is {spec.movement!r}; it must be one of "
-            f"{', '.join(MOVEMENTS)}",
-            key=spec.name,
-        )
-    if not 0 <= spec.root < world_size:
-        raise InvalidArgument(
-            f"root of key {spec.name} is {spec.root}, but the job has {world_size} ranks",
-            key=spec.name,
-        )
-    if spec.tensors is None:
-        shape = _types.shape_of(spec.shape)
-        tensors: tuple[tuple[int, ...], ...] = (shape,)
-    else:
-        tensors = tuple(_types.shape_of(each) for each in spec.tensors)
-        shape = (sum(_types.count_of(each) for each in tensors),)
-    if any(extent < 0 for each in tensors for extent in each):
-        raise InvalidArgument(f"key {spec.name} has a negative extent: {tensors}", key=spec.name)
-
-    def other(dtype: Any) -> int:
-        return number if dtype is None else _types.number_of(dtype)
-
-    def parts(side: str) -> tuple[int, ...]:
-        count = part_count(side, rank == spec.root, world_size)
-        return (shape[0] // world_size * count, *shape[1:])
-
-    if movement.has_parts:
-        _check_parts(spec, shape, world_size)
-    return Layout(
-        spec.name,
-        number,
-        other(spec.gradient_dtype),
-        other(spec.parameter_dtype),
-        shape,
-        tensors,
-        parts(movement.sends) if movement.has_parts else shape,
-        parts(movement.receives) if movement.has_parts else shape,
-    )
-
-
-def _check_parts(spec: KeySpec, shape: tuple[int, ...], world_size: int) -> None:
-    if shape and shape[0] % world_size == 0:
-        return
-    raise InvalidArgument(
-        f"key {spec.name} has movement {spec.movement}, so the first extent of its shape {shape} "
-        f"must be a multiple of the world size, {world_size}",
-        key=spec.name,
-    )
-
-
-def _fill(values: _library.KeySpec, spec: KeySpec, layout: Layout) -> tuple[Any, ...]:
-    """Fills phub_key_spec. Returns objects that it refers to."""
-    lib.phub_key_spec_init(ctypes.byref(values), ctypes.sizeof(values))
-    values.name = spec.name.encode()
-    values.type = layout.number
-    values.operation = OPERATIONS[spec.operation] if spec.operation is not None else 0
-    values.gradient_type = layout.gradient_number
-    values.parameter_type = layout.parameter_number
-    values.copy = int(spec.copy)
-    values.movement = MOVEMENTS[spec.movement or "all_reduce"].number
-    values.root = spec.root
-    values.collective = int(spec.collective)
-    if spec.compression is not None:
-        values.compression = spec.compression.number
-        values.kept = spec.compression.kept
-        values.error_feedback = feedback_number(spec.compression)
-    if spec.priority is not None:
-        values.has_priority = 1
-        values.priority = spec.priority
-    counts = None
-    if spec.tensors is None:
-        values.element_count = _types.count_of(layout.shape)
-    else:
-        counts = (ctypes.c_uint64 * len(layout.tensors))(
-            *(_types.count_of(each) for each in layout.tensors)
-        )
-        values.tensors = counts
-        values.tensor_count = len(counts)
-    optimizer = to_c(spec.optimizer)
-    if optimizer is not None:
-        values.optimizer = ctypes.pointer(optimizer)
-    return (counts, optimizer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import sys
 import types
 import weakref
 from typing import Optional
@@ -27,8 +28,12 @@ _jobs: "weakref.WeakSet[Job]" = weakref.WeakSet()
 def _at_exit() -> None:
     # Before the interpreter ends: libphub's threads must not call Python after that.
     _logs.stop()
+    crashed = getattr(sys, "last_value", None) is not None  # an exception ends the process
     for job in list(_jobs):
-        job._leave_quietly()
+        if crashed and job._restart:
+            job._abandon()
+        else:
+            job._leave_quietly()
 
 
 atexit.register(_at_exit)
@@ -103,7 +108,8 @@ class Session:
 
         on_loss: "fail" or "wait"; screening: "off", "report" or "reject"; apply: "chunk" or
         "iteration"; transport: "auto", "tcp", "shm" or "verbs"; sum: "float" or "fixed". Timeouts
-        are in seconds. The header phub/job_options.h explains each option.
+        are in seconds. The header phub/job_options.h explains each option. With restart=True, an
+        exception that ends the process counts as a death: a new process may take over the rank.
         """
         if rank < 0 or world_size < 1:
             raise InvalidArgument(f"rank is {rank} and world_size is {world_size} (job {job})")
@@ -134,7 +140,8 @@ class Session:
             assert pointer.value is not None
             return pointer.value
 
-        joined = Job(run_interruptibly(call, lib.phub_job_free), job, rank, world_size)
+        pointer = run_interruptibly(call, lib.phub_job_free)
+        joined = Job(pointer, job, rank, world_size, restart)
         _jobs.add(joined)
         return joined
 

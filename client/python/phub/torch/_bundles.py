@@ -7,7 +7,8 @@ from typing import Any, Iterator, Optional
 import torch
 
 from .. import _optimizers as server
-from .._job import Job, KeySpec
+from .._job import Job
+from .._key_spec import KeySpec
 from .._rounds import Handle
 from ._settings import Settings
 from ._types import name_of, raw

@@ -9,7 +9,7 @@ _PATIENCE_S = 1.0
 
 
 class Notes:
-    """One thread at a time. A store that cannot be reached has no notes."""
+    """One thread at a time. A store that cannot be reached has no notes. store: None: no notes."""
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self._store = store
@@ -18,6 +18,8 @@ class Notes:
 
     def write(self, step: int, text: str) -> None:
         """step: number of steps before the one that failed."""
+        if self._store is None:
+            return
         try:
             self._store.set(f"note/{self._rank}", f"{step} {text}")
         except Exception:  # torch raises several classes; rank 0, which has the store, may be gone
@@ -27,7 +29,7 @@ class Notes:
         """Notes of other ranks about this step. Waits a moment for the first one."""
         end = time.monotonic() + _PATIENCE_S
         found: list[str] = []
-        while not found and time.monotonic() < end:
+        while self._store is not None and not found and time.monotonic() < end:
             try:
                 found = [text for rank in range(self._size) for text in self._of(rank, step)]
             except Exception:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import json
 from typing import Any, Iterable, Iterator, Optional
 
 import torch
-import torch.distributed as dist
 
 from .._compression import Compression
-from .._job import IterationOutcome, Job
-from ._errors import NotServed, OptimizerError, as_optimizer_error
-from ._group import ProcessGroup
-from ._membership import agreed, process
-from ._notes import Notes
+from .._job import IterationOutcome
+from ._errors import NotServed
+from ._joining import join
 from ._options import Options
 from ._replicate import register
-from ._rules import check_class, has_stepped
+from ._rules import check_class
 from ._settings import Settings
 from ._shared import SharedParameters
 from ._updates import Updates
@@ -100,7 +95,7 @@ class _Distributed:
     def state_dict(self) -> dict[str, Any]:
         """As in torch.optim, with the state that the daemon has. It fits an optimizer of
         torch.optim, too. One rank may call it alone, between steps."""
-        self.state.update(self._phub.fetch_state())
+        self.state.update(self._phub.values.fetch_state())
         try:
             packed: dict[str, Any] = super().state_dict()  # type: ignore[misc]
         finally:
@@ -116,6 +111,12 @@ class _Distributed:
         self._phub.groups = self.param_groups  # torch has made new ones
         self._phub.store_state(states)
 
+    def iteration(self) -> int:
+        """The steps that all parameters have taken, which is the number of the next step, from 0.
+        With restart=True, a process that replaces one that died continues there."""
+        self._phub.wait_for_all()
+        return self._phub.job.iteration
+
     def last_iteration(self) -> IterationOutcome:
         """Whether the last step was skipped, and the norm of its gradients before clipping, with
         clip_norm, skip_nonfinite or apply="iteration". The same on all ranks."""
@@ -125,12 +126,12 @@ class _Distributed:
     def save_checkpoint(self, folder: Any) -> int:
         """Writes parameters, state and hyper-parameters into a folder (docs/checkpoints.md). One
         rank calls it, between steps. Returns the number of steps."""
-        return self._phub.save(folder)
+        return self._phub.values.save(folder)
 
     def load_checkpoint(self, folder: Any) -> int:
         """Loads such a folder of rank 0's host. Every rank calls it, between steps. The groups'
         hyper-parameters stay those of this process. Returns the number of steps."""
-        return self._phub.load(folder)
+        return self._phub.values.load(folder)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise NotServed("a DistributedOptimizer cannot be copied or pickled")
@@ -161,6 +162,7 @@ def DistributedOptimizer(
     parameter_dtype: Any = None,
     sum: str = "float",
     compression: Optional[Compression] = None,
+    restart: bool = False,
 ) -> Any:
     """Turns an optimizer of torch.optim into one that runs in the phub daemon, and returns it.
 
@@ -209,6 +211,14 @@ def DistributedOptimizer(
     compression: phub.Int8(), phub.TopK(share) or phub.RandomK(share) of gradients on the wire. The
     daemon decodes them and sums in float32. What TopK and RandomK leave out, and what Int8 rounds
     off with error_feedback=True, is added to this rank's next gradients. It is not saved.
+    restart: if a rank dies, the others wait up to `timeout` seconds for a process that takes its
+    place. Without a process group, because those of torch end when a rank dies: rank and world size
+    come from the launcher's variables (PHUB_RANK, RANK, ...), and the job's name from options.job,
+    PHUB_RUN or the launcher. The new process runs the same script: wrapping the optimizer gives it
+    the current parameters, and it continues at optimizer.iteration(). The bits at the end are those
+    of a run in which no rank died. An exception that ends the process counts as a death. Parameters
+    become rank 0's when the optimizer is wrapped and cannot be replaced later. Not with clip_norm,
+    skip_nonfinite, apply="iteration", skip_unused, TopK, RandomK or add_param_group().
 
     Raises NotServed for what the daemon does not do, OptimizerError for errors of a step.
     """
@@ -226,6 +236,7 @@ def DistributedOptimizer(
         parameter_dtype=chosen("parameter_dtype", parameter_dtype),
         sum=sum,
         compression=compression,
+        restart=restart,
     )
     if share_parameters is not None and settings.parameter_dtype is not None:
         raise ValueError(
@@ -265,17 +276,15 @@ def wrap(
             f"DistributedOptimizer needs torch 2.1 or newer; this is {torch.__version__}"
         )
     names = _names(optimizer, named_parameters)
-    job, store = _join(group, options, settings)
-    notes = Notes(store, job.rank, job.world_size)
+    joined = join(group, options, settings)
+    job = joined.job
     try:
         groups = optimizer.param_groups
-        updates = updates_class(kind, groups, names, job, notes, settings, model, shared)
-        if job.rank == 0:
-            store.set("state", "1" if has_stepped(optimizer) else "0")
-        if bytes(store.get("state")) == b"1":
+        updates = updates_class(kind, groups, names, job, joined.notes, settings, model, shared)
+        if joined.has_state(optimizer):
             updates.store_state(dict(optimizer.state))
     except Exception as error:
-        notes.write(0, str(error))
+        joined.notes.write(0, str(error))
         job._leave_quietly()  # the other ranks need not wait
         raise
     _convert(optimizer, kind, updates, methods)
@@ -335,55 +344,3 @@ def _names(optimizer: Any, named_parameters: Optional[Iterable[Any]]) -> dict[An
                     f"{index}, with shape {tuple(parameter.shape)}"
                 )
     return names
-
-
-def _join(group: Any, options: Optional[Options], settings: Settings) -> tuple[Job, Any]:
-    """Joins the job of the next optimizer of the group. Returns it, and a store of its own."""
-    if not dist.is_initialized():
-        raise OptimizerError(
-            "DistributedOptimizer needs a process group: call "
-            "torch.distributed.init_process_group() first, with any backend"
-        )
-    if group is None:
-        group = dist.group.WORLD
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
-    if rank < 0:
-        raise OptimizerError("this process is not in the process group of the optimizer")
-    _, store = dist.distributed_c10d._world.pg_map[group]
-    if options is None:
-        options = group._membership._options if isinstance(group, ProcessGroup) else Options()
-    number = process().generation(f"optimizers of {dist.distributed_c10d._world.pg_names[group]}")
-    store = dist.PrefixStore(f"phub/optimizer/{number}", store)
-    session = process().session(options)
-    name, _ = agreed(options, store, rank, size, f"optimizer{number}", "0")
-    _compare_settings(store, rank, size, settings)
-    with as_optimizer_error(f"rank {rank} cannot join job {name}"):
-        job = session.join(
-            name,
-            rank,
-            size,
-            transport=options.transport,
-            join_timeout=settings.timeout,
-            apply="iteration" if settings.whole else "chunk",
-            clip_norm=settings.clip_norm,
-            skip_nonfinite=settings.skip_nonfinite,
-            sum=settings.sum,
-        )
-    return job, store
-
-
-def _compare_settings(store: Any, rank: int, size: int, settings: Settings) -> None:
-    """Raises on all ranks if they differ: a rank that is refused would be waited for."""
-    own = dataclasses.asdict(settings)
-    own["compression"] = repr(settings.compression)
-    store.set(f"settings/{rank}", json.dumps(own))
-    for other in range(size):
-        theirs = json.loads(bytes(store.get(f"settings/{other}")))
-        for name, value in own.items():
-            if theirs.get(name) != value:
-                raise OptimizerError(
-                    f"DistributedOptimizer needs the same settings on all ranks, but rank {rank} "
-                    f"has {name}={value} and rank {other} has {name}={theirs.get(name)}",
-                    rank=other,
-                    own_rank=rank,
-                )

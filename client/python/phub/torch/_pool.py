@@ -20,7 +20,8 @@ from typing import Optional
 
 from .. import _library
 from .._errors import FailedPrecondition, ResourceExhausted, check
-from .._job import MOVEMENTS, OPERATIONS, Job
+from .._job import Job
+from .._key_spec import MOVEMENTS, OPERATIONS
 from .._library import lib
 from ._home import Homes
 from ._ledger import Ledger

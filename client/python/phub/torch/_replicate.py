@@ -46,7 +46,7 @@ def broadcast_parameters(
         if not found:
             rest.append(tensor)
     for updates, bundles in chosen.items():
-        updates.replicate(bundles, root_rank)
+        updates.values.replicate(bundles, root_rank)
     if not rest or not dist.is_initialized():
         return
     group = dist.group.WORLD if process_group is None else process_group

@@ -33,6 +33,7 @@ class Settings:
     parameter_dtype: Optional[str] = None
     sum: str = "float"
     compression: Optional[Compression] = None
+    restart: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -62,6 +63,13 @@ class Settings:
             raise ValueError(
                 "skip_unused cannot be combined with clip_norm, skip_nonfinite or "
                 'apply="iteration": an iteration has the gradients of all parameters'
+            )
+
+        if self.restart and (self.whole or self.skip_unused):
+            raise ValueError(
+                "restart=True cannot be combined with clip_norm, skip_nonfinite, "
+                'apply="iteration" or skip_unused: a process that takes over a rank could not '
+                "repeat the decisions about the current step"
             )
 
     @property

@@ -7,7 +7,8 @@ import mmap
 from typing import Any, Optional
 
 from .._errors import OK, error_of
-from .._job import MOVEMENTS, Job, part_count
+from .._job import Job
+from .._key_spec import MOVEMENTS, part_count
 from .._library import Elements, lib
 from . import _cuda
 from ._home import Home, can_house

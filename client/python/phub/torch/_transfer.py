@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 
-from .._job import MOVEMENTS, part_count
+from .._key_spec import MOVEMENTS, part_count
 from ._receivers import receivers
 from ._types import NUMBERS, U8
 

@@ -42,9 +42,9 @@ from ._hooks import add_hooks
 from ._notes import Notes
 from ._reports import Reports
 from ._rules import check_parameters, rule_of
-from ._saved_state import fetch, store
 from ._settings import Settings
 from ._shared import SharedParameters
+from ._values import Values
 
 
 class Updates:
@@ -81,6 +81,9 @@ class Updates:
         self._synchronized = False
         self._factor = 1.0
         self._passes = 0  # gradients that hooks have seen
+        self.values = Values(
+            job, self._bundles, self._reports, settings, self._refuse_in_flight, self._wait_for
+        )
         self._late_lock = threading.Lock()
         self._shared = shared
         self._forward: Optional[ForwardWaits] = None
@@ -89,6 +92,8 @@ class Updates:
         for index in range(len(groups)):
             self._check_group(index)  # before any key is added
         self.add_groups(0)
+        if settings.restart:
+            self._reports.steps = job.iteration
 
     # ---- Parameters and keys -----------------------------------------------------------------
 
@@ -102,6 +107,8 @@ class Updates:
 
     def add_groups(self, first: int) -> None:
         """Adds keys for the groups from `first` on, with rank 0's values. Every rank calls it."""
+        if first > 0 and self._settings.restart:
+            raise NotServed("add_param_group() is not served with restart=True: add groups before")
         slots = []
         for index, group in enumerate(self.groups[first:], first):
             self._check_group(index)
@@ -121,7 +128,7 @@ class Updates:
                 add_keys(self.job, bundles, len(self._bundles), self._settings)
             if self._shared is not None:
                 self._shared.bind(bundles)
-            self.replicate(bundles, 0)
+            self.values.add(bundles)
         self._slots += slots
         self._bundles += bundles
         self._known += [list(group["params"]) for group in self.groups[first:]]
@@ -129,17 +136,6 @@ class Updates:
             self._hooks += add_hooks(slots, self.on_gradient)
         if self._forward is not None:
             self._forward.scan()
-
-    def replicate(self, bundles: Iterable[Bundle], root: int) -> None:
-        """Sends every rank, and the daemon, the parameters of rank `root`."""
-        chosen = list(bundles)
-        self._refuse_in_flight("parameters cannot be replaced between backward() and step()")
-        for bundle in chosen:
-            with as_optimizer_error(f"{self._reports.place()}, {bundle.names()}"):
-                bundle.handle = bundle.key.broadcast(root, bundle.own_values())
-        self._wait_for(chosen, lambda bundle: bundle.store())
-        for bundle in chosen:
-            bundle.finish()
 
     def leave(self) -> None:
         if not self._reports.failed:
@@ -153,30 +149,11 @@ class Updates:
             self._shared.remove()
         self.job._leave_quietly()  # if the job has failed, the step's error said so
 
-    def fetch_state(self) -> dict[Any, dict[str, Any]]:
-        """The daemon's state, as torch.optim keeps it. One rank may call it alone."""
-        self._refuse_in_flight("the state cannot be read between backward() and step()")
-        return fetch(self.job, self._bundles)
-
     def store_state(self, states: dict[Any, dict[str, Any]]) -> None:
         """Replaces the daemon's state, and the parameters by rank 0's. Every rank calls it."""
-        self._refuse_in_flight("the state cannot be replaced between backward() and step()")
         for index in range(len(self.groups)):
             self._rule(index)
-        store(self.job, self._bundles, states, self._reports.fail)
-        for bundle in self._bundles:
-            bundle.replaced()
-
-    def save(self, folder: Any) -> int:
-        self._refuse_in_flight("a checkpoint cannot be saved between backward() and step()")
-        return self.job.save_checkpoint(folder)
-
-    def load(self, folder: Any) -> int:
-        self._refuse_in_flight("a checkpoint cannot be loaded between backward() and step()")
-        iteration = self.job.load_checkpoint(folder)
-        for bundle in self._bundles:
-            bundle.replaced()
-        return iteration
+        self.values.store_state(states)
 
     def bundles_with(self, address: int) -> list[Bundle]:
         """The bundles with the parameter whose memory is at `address`: one or none."""

@@ -1,0 +1,117 @@
+"""How the ranks of a DistributedOptimizer meet: in the store of a process group, or, with
+restart=True, only in a job whose name a restarted process knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, Optional
+
+import torch.distributed as dist
+
+from .._job import Job
+from ._errors import OptimizerError, as_optimizer_error
+from ._group import ProcessGroup
+from ._membership import agreed, process
+from ._notes import Notes
+from ._options import Options, place
+from ._rules import has_stepped
+from ._settings import Settings
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """The job of one optimizer, and what its ranks tell each other outside of it."""
+
+    job: Job
+    notes: Notes
+    store: Any  # of this optimizer; None with restart=True
+
+    def has_state(self, optimizer: Any) -> bool:
+        """Whether rank 0's optimizer has state of earlier steps. With restart=True: this rank's."""
+        if self.store is None:
+            return has_stepped(optimizer)
+        if self.job.rank == 0:
+            self.store.set("state", "1" if has_stepped(optimizer) else "0")
+        return bytes(self.store.get("state")) == b"1"
+
+
+def join(group: Any, options: Optional[Options], settings: Settings) -> Joined:
+    """Joins the job of the next optimizer of the group, or of this process with restart=True."""
+    if settings.restart:
+        return _join_alone(group, options or Options(), settings)
+    if not dist.is_initialized():
+        raise OptimizerError(
+            "DistributedOptimizer needs a process group: call "
+            "torch.distributed.init_process_group() first, with any backend. Or pass "
+            "restart=True, which needs none"
+        )
+    if group is None:
+        group = dist.group.WORLD
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if rank < 0:
+        raise OptimizerError("this process is not in the process group of the optimizer")
+    _, store = dist.distributed_c10d._world.pg_map[group]
+    if options is None:
+        options = group._membership._options if isinstance(group, ProcessGroup) else Options()
+    number = process().generation(f"optimizers of {dist.distributed_c10d._world.pg_names[group]}")
+    store = dist.PrefixStore(f"phub/optimizer/{number}", store)
+    name, _ = agreed(options, store, rank, size, f"optimizer{number}", "0")
+    _compare_settings(store, rank, size, settings)
+    job = _join_job(name, rank, size, options, settings)
+    return Joined(job, Notes(store, rank, size), store)
+
+
+def _join_alone(group: Any, options: Options, settings: Settings) -> Joined:
+    if group is not None:
+        raise ValueError(
+            "restart=True cannot be combined with process_group: a group of torch ends when one "
+            "of its ranks dies"
+        )
+    here = place()
+    run = options.job or here.run
+    if not run:
+        raise ValueError(
+            "restart=True needs a name that a restarted process knows and no other run has: pass "
+            'options=phub.torch.Options(job="...") or set PHUB_RUN'
+        )
+    # A new process counts from 0 again, so its optimizers get the numbers of those before.
+    number = process().generation(f"optimizers of {run}")
+    job = _join_job(f"{run}.optimizer{number}", here.rank, here.size, options, settings)
+    return Joined(job, Notes(None, here.rank, here.size), None)
+
+
+def _join_job(name: str, rank: int, size: int, options: Options, settings: Settings) -> Job:
+    session = process().session(options)
+    with as_optimizer_error(f"rank {rank} cannot join job {name}"):
+        return session.join(
+            name,
+            rank,
+            size,
+            transport=options.transport,
+            join_timeout=settings.timeout,
+            apply="iteration" if settings.whole else "chunk",
+            clip_norm=settings.clip_norm,
+            skip_nonfinite=settings.skip_nonfinite,
+            sum=settings.sum,
+            restart=settings.restart,
+            on_loss="wait" if settings.restart else "fail",
+            wait_timeout=settings.timeout,
+        )
+
+
+def _compare_settings(store: Any, rank: int, size: int, settings: Settings) -> None:
+    """Raises on all ranks if they differ: a rank that is refused would be waited for."""
+    own = dataclasses.asdict(settings)
+    own["compression"] = repr(settings.compression)
+    store.set(f"settings/{rank}", json.dumps(own))
+    for other in range(size):
+        theirs = json.loads(bytes(store.get(f"settings/{other}")))
+        for name, value in own.items():
+            if theirs.get(name) != value:
+                raise OptimizerError(
+                    f"DistributedOptimizer needs the same settings on all ranks, but rank {rank} "
+                    f"has {name}={value} and rank {other} has {name}={theirs.get(name)}",
+                    rank=other,
+                    own_rank=rank,
+                )
