@@ -68,7 +68,7 @@ def case_not_served(rank: int, size: int) -> None:
         sgd,
         torch.nn.Parameter(torch.ones(3, dtype=torch.complex64)),
     )
-    refused(["bfloat16"], sgd, torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16)))
+    refused(["int32", "bfloat16"], sgd, torch.nn.Parameter(torch.ones(3, dtype=torch.int32), False))
     refused(["Part"], sgd, torch.nn.Parameter(torch.ones(3).as_subclass(Part)))
     refused(["no elements"], sgd, torch.nn.Parameter(torch.ones(0)))
     fails(TypeError, ["Linear"], lambda: DistributedOptimizer(torch.nn.Linear(1, 1)))

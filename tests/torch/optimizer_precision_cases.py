@@ -265,6 +265,98 @@ def case_gradients_that_are_too_large_for_float16(rank: int, size: int) -> None:
         optimizer.leave()
 
 
+def half_network(dtype: Any) -> Any:
+    return network().to(dtype)
+
+
+def half_step(model: Any, optimizer: Any, step: int, rank: int, size: int, then: Any) -> None:
+    """then: called between backward() and step()."""
+    optimizer.zero_grad()
+    x, y = batch(step, size)
+    own = slice(rank * BATCH, (rank + 1) * BATCH)
+    output = model(x[own].to(model[0].weight.dtype))
+    torch.nn.functional.cross_entropy(output.float(), y[own]).backward()
+    then()
+    optimizer.step()
+
+
+def float_masters(dtype: Any) -> Masters:
+    expected = Masters(half_network(dtype), dtype)
+    expected.parameters = [each.float() for each in expected.parameters]
+    return expected
+
+
+def check_half(expected: Masters, model: Any, optimizer: Any, what: str) -> None:
+    names = [name for name, _ in model.named_parameters()]
+    own = zip(expected.parameters, names, model.parameters(), masters_of(model, optimizer))
+    for mine, name, parameter, master in own:
+        assert torch.equal(mine.to(parameter.dtype), parameter), f"{what}: {name} differs"
+        assert torch.equal(mine, master), f"{what}: the master of {name} differs"
+
+
+def case_16_bit_models(rank: int, size: int) -> None:
+    """Gradients and parameters travel as they are; sums, state and updates are in float32."""
+    for dtype in TYPES:
+        model = half_network(dtype)
+        optimizer = wrapped(model, adam)
+        expected = float_masters(dtype)
+        steps = 3
+
+        def run() -> None:
+            for step in range(steps):
+                half_step(
+                    model, optimizer, step, rank, size,
+                    lambda: expected.add(model, phub.Adam(0.01), size),
+                )
+
+        found = moved(optimizer._phub.job.name, run)
+        half = 2 * sum(each.numel() for each in model.parameters()) * size * steps
+        assert found == (half, half), (half, found)
+        check_half(expected, model, optimizer, str(dtype))
+        saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        assert saved[1]["state"][0]["exp_avg"].dtype == torch.float32
+        optimizer.leave()
+        model = half_network(dtype)
+        model.load_state_dict(saved[0])
+        optimizer = wrapped(model, adam)
+        optimizer.load_state_dict(saved[1])
+        check_half(expected, model, optimizer, f"loaded, {dtype}")
+        half_step(
+            model, optimizer, 5, rank, size, lambda: expected.add(model, phub.Adam(0.01), size)
+        )
+        check_half(expected, model, optimizer, f"after loading, {dtype}")
+        optimizer.leave()
+
+
+def case_16_bit_models_in_shared_memory(rank: int, size: int) -> None:
+    model = half_network(torch.bfloat16)
+    optimizer = wrapped(model, adam, share_parameters=model)
+    expected = float_masters(torch.bfloat16)
+    for step in range(2):
+        half_step(
+            model, optimizer, step, rank, size, lambda: expected.add(model, phub.Adam(0.01), size)
+        )
+    check_half(expected, model, optimizer, "shared")
+    optimizer.leave()
+
+
+def case_models_of_several_types(rank: int, size: int) -> None:
+    types = (torch.float32, torch.bfloat16, torch.float64, torch.float16)
+    model = torch.nn.ParameterList(
+        [torch.nn.Parameter(torch.full((50,), 1.0, dtype=dtype)) for dtype in types]
+    )
+    optimizer = wrapped(model, lambda p: torch.optim.SGD(p, 0.25))
+    for _ in range(2):
+        optimizer.zero_grad()
+        sum(each.double().sum() for each in model).backward()
+        optimizer.step()
+    for parameter in model:
+        assert torch.equal(parameter, torch.full((50,), 0.5, dtype=parameter.dtype)), parameter
+    optimizer.leave()
+    words = ["parameter 1 is bfloat16", "gradient_dtype=float16"]
+    fails(NotServed, words, lambda: wrapped(model, adam, gradient_dtype=torch.float16))
+
+
 def case_ranks_that_disagree(rank: int, size: int) -> None:
     if size == 1:
         return

@@ -18,7 +18,7 @@ from ._rules import check_class
 from ._settings import Settings
 from ._shared import SharedParameters
 from ._updates import Updates
-from ._wire import chosen
+from ._wire import chosen, uncast
 
 
 class _Distributed:
@@ -106,7 +106,13 @@ class _Distributed:
         """Gives the daemon the state of this optimizer, or of torch.optim's. Every rank calls it
         with the same state, between steps. The parameters become rank 0's: load the model first."""
         super().load_state_dict(state_dict)  # type: ignore[misc]
+        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+        parameters = [each for group in self.param_groups for each in group["params"]]
         states = dict(self.state)
+        for number, parameter in zip(numbers, parameters):
+            for name, value in states.get(parameter, {}).items():
+                saved = state_dict["state"].get(number, {}).get(name)
+                states[parameter][name] = uncast(value, saved)
         self.state.clear()
         self._phub.groups = self.param_groups  # torch has made new ones
         self._phub.store_state(states)
@@ -205,7 +211,8 @@ def DistributedOptimizer(
     gradient_dtype: torch.float16 or torch.bfloat16 rounds gradients to this type before they are
     sent; the daemon sums them in float32. None: the parameter's type.
     parameter_dtype: the same for new parameters, before they come back. The daemon keeps float32
-    parameters, and so does state_dict().
+    parameters, and so does state_dict(). A model in float16 or bfloat16 has such masters, too, so
+    small steps are not lost when its parameters are rounded.
     sum: "fixed" sums gradients in fixed point, which gives the same bits in any order. float64
     parameters are refused. phub/job_options.h explains it.
     compression: phub.Int8(), phub.TopK(share) or phub.RandomK(share) of gradients on the wire. The

@@ -11,6 +11,8 @@ from ._errors import NotServed
 from ._settings import Settings
 from ._wire import MASTER, check_dtypes
 
+_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
 # What a group may ask for that changes the formula. `foreach`, `fused` and `capturable` do not.
 _FLAGS = {
     "maximize": "negate the loss instead",
@@ -136,8 +138,10 @@ def check_parameter(parameter: Any, name: str) -> None:
     if parameter.layout != torch.strided:
         layout = str(parameter.layout).rsplit(".", 1)[-1]
         raise NotServed(f"parameter {name} is {layout}, which phub does not serve")
-    if parameter.dtype not in (torch.float32, torch.float64):
-        raise NotServed(f"parameter {name} is {dtype}; phub updates float32 and float64")
+    if parameter.dtype not in _DTYPES:
+        raise NotServed(
+            f"parameter {name} is {dtype}; phub updates float32, float64, float16 and bfloat16"
+        )
     if parameter.device.type != "cpu":
         raise NotServed(
             f"parameter {name} is on {parameter.device}; DistributedOptimizer serves "

@@ -17,7 +17,7 @@ import torch
 from .._errors import FailedPrecondition
 from .._job import Job
 from ._bundles import Bundle, Slot
-from ._wire import MASTER, master_of
+from ._wire import MASTER, key_dtype, master_of
 
 # The daemon's names of states and torch.optim's.
 _NAMES = {
@@ -141,7 +141,8 @@ def fetch(job: Job, bundles: list[Bundle]) -> dict[Any, dict[str, Any]]:
                 state[_NAMES[each["name"]]] = values
             if steps == 0 and key["optimizer"] == "adagrad":  # torch has this before the first step
                 first = float(key["hyper_parameters"]["initial_accumulator"])
-                state["sum"] = torch.full_like(slot.parameter, first, requires_grad=False)
+                dtype = key_dtype(slot.dtype)
+                state["sum"] = torch.full(slot.shape, first, dtype=dtype, device="cpu")
             if masters is not None:
                 state[MASTER] = masters[place].view(slot.shape).clone()
                 _complete(state, key, slot)
@@ -154,7 +155,7 @@ def _complete(state: dict[str, Any], key: dict[str, Any], slot: Slot) -> None:
     """Before the first step: torch.optim makes its states only if a parameter has none."""
     if key["optimizer"] in _COUNTED:
         for each in key["optimizer_tensors"]:
-            zeros = torch.zeros_like(slot.parameter, requires_grad=False)
+            zeros = torch.zeros(slot.shape, dtype=key_dtype(slot.dtype), device="cpu")
             state.setdefault(_NAMES[each["name"]], zeros)
 
 

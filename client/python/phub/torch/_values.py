@@ -40,6 +40,7 @@ class Values:
     def add(self, bundles: list[Bundle]) -> None:
         """Gives every rank, and the daemon, rank 0's parameters of new keys. If this process
         replaces one that died, it gets the daemon's."""
+        self._idle("parameters cannot be added between backward() and step()")
         if not self._restart:
             self._broadcast(bundles, 0)
             return
