@@ -31,6 +31,7 @@ const char* ToString(FaultCode code) {
     case FaultCode::kDecision: return "decision";
     case FaultCode::kDecisionMismatch: return "decision_mismatch";
     case FaultCode::kNotInPlan: return "not_in_plan";
+    case FaultCode::kNotMember: return "not_member";
     case FaultCode::kKeyInUse: return "key_in_use";
   }
   return "unknown";

@@ -20,7 +20,8 @@ struct StallReport;      // server/core/job_shard.h: filled by the core loop, re
 struct VersionReport;    // the same
 struct RoundTrace;       // server/core/round_trace.h
 struct KeyRemoval;       // server/core/key_removal.h
-struct CheckpointImage;  // server/core/job_shard.h: a snapshot or loaded checkpoint of a shard
+struct CheckpointImage;  // server/core/checkpoint_image.h: a snapshot or loaded checkpoint of a
+                         // shard
 
 // Control -> core loop. Executed in order. The loop counts them in CoreCounters::commands_done
 // (release), which acknowledges them to control.
@@ -95,6 +96,7 @@ enum class FaultCode : std::uint8_t {
   kDecision,                 // decision about an iteration that is not summed, or an invalid one
   kDecisionMismatch,         // two ranks decided differently about one iteration
   kNotInPlan,                // a rack sent a message that the job's plan does not allow
+  kNotMember,                // rank pushed a key of a group that it is not a member of
   kKeyInUse,                 // rank uses a key, or its memory, that every rank asked to remove
 };
 const char* ToString(FaultCode code);

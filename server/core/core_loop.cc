@@ -188,7 +188,7 @@ void CoreLoop::Impl::OnRackMessage(JobShard& shard, RackIndex rack,
 
 void CoreLoop::Impl::FinishRound(JobShard& shard, Chunk& chunk) {
   rounds.Finish(shard, chunk);
-  keep_alives.Note(std::uint64_t{shard.config.world_size} * chunk.Bytes(chunk.key->gradient_type));
+  keep_alives.Note(std::uint64_t{chunk.member_count} * chunk.Bytes(chunk.key->gradient_type));
 }
 
 bool CoreLoop::Impl::FlushBacklogs() {

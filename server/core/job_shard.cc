@@ -9,6 +9,8 @@ namespace phub::server {
 namespace {
 
 constexpr std::size_t kAlignment = 64;  // chunks are aligned to cache lines and vectors
+constexpr std::size_t kKeysMax = kGroupKeysFirst + kKeysPerJobMax;
+const Members kNobody;
 
 std::size_t WordsFor(std::size_t bits) { return (bits + 63) / 64; }
 
@@ -59,12 +61,16 @@ bool SumsInFixedPoint(const ShardConfig& config, const KeyShardSpec& key) {
   return config.sum_block != 0 && numeric::IsFloating(key.type) && !MovesBytes(key.movement);
 }
 
+std::uint32_t MemberCount(const ShardConfig& config, const KeyShardSpec& key) {
+  return key.members == nullptr ? config.world_size : key.members->count();
+}
+
 // The memory of Chunk::copies.
 std::size_t CopyBytes(const ShardConfig& config, const KeyShardSpec& key,
                       std::uint32_t element_count) {
   if (!SumsInFixedPoint(config, key)) return 0;
   const std::size_t one = std::size_t{element_count} * numeric::ElementBytes(key.gradient_type);
-  return AlignUp((config.world_size - 1) * one, kAlignment);
+  return AlignUp((MemberCount(config, key) - 1) * one, kAlignment);
 }
 
 // The size of each memory region of a batch of keys.
@@ -73,6 +79,8 @@ struct BatchSizes {
   std::size_t accumulator_bytes = 0;
   std::size_t state_bytes = 0;
   std::size_t chunk_count = 0;
+  std::size_t entry_count = 0;  // chunks times members
+  std::size_t word_count = 0;   // of bitmaps with a bit for each member
 };
 
 BatchSizes SizesOf(const ShardConfig& config, std::span<const KeyShardSpec> keys) {
@@ -82,6 +90,8 @@ BatchSizes SizesOf(const ShardConfig& config, std::span<const KeyShardSpec> keys
       const ChunkSizes one = SizesOf(key, chunk.element_count);
       sizes.accumulator_bytes += one.accumulator + CopyBytes(config, key, chunk.element_count);
       ++sizes.chunk_count;
+      sizes.entry_count += MemberCount(config, key);
+      sizes.word_count += WordsFor(MemberCount(config, key));
       if (IsAggregator(config)) continue;
       sizes.master_bytes += one.masters;
       sizes.state_bytes += simd::StateCount(key.optimizer) * one.accumulator;
@@ -126,6 +136,9 @@ void InitializeKey(ShardKey& key, const KeyShardSpec& spec, const ShardConfig& c
   key.optimizer = spec.optimizer;
   key.movement = spec.movement;
   key.collective = spec.collective;
+  key.members = spec.members;
+  key.chunks_numbered = spec.first_chunk.has_value();
+  key.first_chunk = ChunkIndex{spec.first_chunk.value_or(0)};
   key.pool_bytes = spec.pool_bytes;
   key.type = spec.type;
   key.gradient_type = spec.gradient_type;
@@ -182,9 +195,8 @@ std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardS
   const BatchSizes sizes = SizesOf(config, keys);
   const std::uint64_t per_rank =
       sizeof(const std::byte*) + sizeof(SlotIndex) + sizeof(SharedAddress);
-  const std::uint64_t per_chunk = sizeof(Chunk) + config.world_size * per_rank +
-                                  WordsFor(config.world_size) * sizeof(std::uint64_t);
-  return sizeof(KeyBatch) + keys.size() * sizeof(ShardKey) + sizes.chunk_count * per_chunk +
+  return sizeof(KeyBatch) + keys.size() * sizeof(ShardKey) + sizes.chunk_count * sizeof(Chunk) +
+         sizes.entry_count * per_rank + sizes.word_count * sizeof(std::uint64_t) +
          sizes.master_bytes + sizes.accumulator_bytes + sizes.state_bytes;
 }
 
@@ -196,8 +208,11 @@ std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config) {
   const std::size_t words_per_lane = WordsFor(kChunksPerShardMax);
   shard->chunk_table =
       MappedMemory::Allocate(std::size_t{kChunksPerShardMax} * sizeof(Chunk*), Backing::kOnTouch);
-  shard->key_table =
-      MappedMemory::Allocate(std::size_t{kKeysPerJobMax} * sizeof(ShardKey*), Backing::kOnTouch);
+  shard->key_table = MappedMemory::Allocate(kKeysMax * sizeof(ShardKey*), Backing::kOnTouch);
+  shard->no_key->key = KeyIndex::Max();
+  shard->no_key->collective = true;
+  shard->no_chunk->key = shard->no_key.get();
+  shard->no_chunk->members = &kNobody;
   shard->pending_bits = MappedMemory::Allocate(
       kBitmapsPerLane * config.world_size * words_per_lane * sizeof(std::uint64_t),
       Backing::kOnTouch);
@@ -220,18 +235,20 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
   const BatchSizes sizes = SizesOf(config, keys);
   auto batch = std::make_unique<KeyBatch>();
   if (!AllocateBatch(*batch, sizes)) return nullptr;
-  const std::size_t mask_words = WordsFor(config.world_size);
-  batch->staged_data.assign(sizes.chunk_count * config.world_size, nullptr);
-  batch->staged_slots.assign(sizes.chunk_count * config.world_size, kNoSlot);
-  batch->reply_addresses.assign(sizes.chunk_count * config.world_size, SharedAddress{});
-  batch->wants_reply.assign(sizes.chunk_count * mask_words, 0);
+  batch->staged_data.assign(sizes.entry_count, nullptr);
+  batch->staged_slots.assign(sizes.entry_count, kNoSlot);
+  batch->reply_addresses.assign(sizes.entry_count, SharedAddress{});
+  batch->wants_reply.assign(sizes.word_count, 0);
   batch->keys.resize(keys.size());
   batch->chunks.resize(sizes.chunk_count);
 
   Carver masters(batch->masters), accumulators(batch->accumulators), state(batch->state);
   std::size_t number = 0;
+  std::size_t entry = 0;
+  std::size_t word = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const KeyShardSpec& spec = keys[i];
+    const std::uint32_t member_count = MemberCount(config, spec);
     InitializeKey(batch->keys[i], spec, config);
     for (const KeyShardSpec::ChunkSpec& piece : spec.chunks) {
       PHUB_CHECK(piece.element_count > 0 &&
@@ -242,6 +259,8 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
       const std::size_t offset = piece.element_offset * numeric::ElementBytes(spec.parameter_type);
       Chunk& chunk = batch->chunks[number];
       chunk.key = &batch->keys[i];
+      chunk.members = spec.members;
+      chunk.member_count = member_count;
       chunk.element_count = piece.element_count;
       chunk.element_offset = piece.element_offset;
       chunk.sender = piece.sender;
@@ -258,10 +277,12 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
       for (std::size_t s = 0; s < state_count; ++s) {
         chunk.state[s] = state.Take(one.accumulator);
       }
-      chunk.staged_data = batch->staged_data.data() + number * config.world_size;
-      chunk.staged_slot = batch->staged_slots.data() + number * config.world_size;
-      chunk.reply_address = batch->reply_addresses.data() + number * config.world_size;
-      chunk.wants_reply = batch->wants_reply.data() + number * mask_words;
+      chunk.staged_data = batch->staged_data.data() + entry;
+      chunk.staged_slot = batch->staged_slots.data() + entry;
+      chunk.reply_address = batch->reply_addresses.data() + entry;
+      chunk.wants_reply = batch->wants_reply.data() + word;
+      entry += member_count;
+      word += WordsFor(member_count);
       ++number;
     }
   }

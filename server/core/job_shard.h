@@ -9,9 +9,9 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,10 +22,12 @@
 #include "common/base/mapped_memory.h"
 #include "common/simd/kernels.h"
 #include "common/wire/message.h"
+#include "server/core/checkpoint_image.h"
 #include "server/core/commands.h"
 #include "server/core/conflict.h"
 #include "server/core/lane.h"
 #include "server/core/long_work.h"
+#include "server/core/members.h"
 #include "server/core/pooled_part.h"
 #include "server/core/reports.h"
 #include "server/core/schedule/turn.h"
@@ -84,6 +86,10 @@ struct ShardConfig {
   std::uint32_t versions() const { return restart ? 2 : 1; }
 };
 
+// Keys of the whole job have the numbers below, so that they stay dense. As many keys of groups
+// have the numbers from here on.
+inline constexpr std::uint32_t kGroupKeysFirst = kKeysPerJobMax;
+
 // A key's part in one shard: the chunks of the key that this core loop owns.
 struct KeyShardSpec {
   struct ChunkSpec {
@@ -92,11 +98,17 @@ struct KeyShardSpec {
     Rank sender = kEveryRank;          // see KeyParts; numbered over the whole job
     Rank receiver = kEveryRank;        // likewise
   };
-  KeyIndex key{};  // keys are added in order; each shard gets every key, perhaps without chunks
+  // Keys of the whole job are added in order, and numbers of groups' keys begin at kGroupKeysFirst.
+  // Each shard gets every key, perhaps without chunks.
+  KeyIndex key{};
   Reduction reduction = Reduction::kSum;
   Optimizer optimizer = Optimizer::kNone;
   KeyMovement movement = KeyMovement::kAllReduce;
   bool collective = false;  // outside iterations and checkpoints
+  // The ranks of the key's group; null: all ranks. Owned by control, valid as long as the key.
+  const Members* members = nullptr;
+  // The number of the key's first chunk in the shard; none: it follows the chunks before it.
+  std::optional<std::uint32_t> first_chunk = {};
   // Not 0: a pooled u8 key of that many bytes, whose rounds state the rest (wire::PoolRound).
   std::uint64_t pool_bytes = 0;
   ElementType type = ElementType::kF32;            // type of the parameters that are kept
@@ -124,7 +136,8 @@ struct ShardKey {
   Optimizer optimizer = Optimizer::kNone;
   KeyMovement movement = KeyMovement::kAllReduce;
   bool collective = false;
-  std::uint64_t pool_bytes = 0;  // see KeyShardSpec
+  const Members* members = nullptr;  // see KeyShardSpec
+  std::uint64_t pool_bytes = 0;      // likewise
   ElementType type = ElementType::kF32;
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
@@ -135,6 +148,7 @@ struct ShardKey {
   HyperParameterSet hyper_parameters[kHyperVersionsPerKey];
   // The key's chunks in this shard have consecutive indices.
   ChunkIndex first_chunk{};
+  bool chunks_numbered = false;  // first_chunk is given, and not what follows the chunks before it
   std::uint32_t chunk_count = 0;
 
   bool has_masters() const { return type != parameter_type; }
@@ -150,33 +164,38 @@ struct Chunk {
   Rank sender = kEveryRank;          // see KeyParts; numbered over the whole job
   Rank receiver = kEveryRank;        // likewise
   ShardKey* key = nullptr;
+  // The ranks that push it: key->members, and how many they are. The arrays below have an entry for
+  // each member.
+  const Members* members = nullptr;
+  std::uint32_t member_count = 0;
   // In key->parameter_type, as sent to workers; for sum-only keys, the last result. Version v is at
   // [v % 2]; both pointers are equal if only one version is kept.
   std::array<std::byte*, 2> parameters{};
-  std::byte* masters = nullptr;      // in key->type, if that differs; one version
-  std::byte* accumulator = nullptr;  // the fold of ranks [0, folded_count), in accumulation type
+  std::byte* masters = nullptr;  // in key->type, if that differs; one version
+  // The fold of members [0, folded_count), in accumulation type.
+  std::byte* accumulator = nullptr;
   // With key->sum_block, instead: copies of their gradients, since the scale of a sum in fixed
-  // point depends on all ranks. There is room for all ranks but the last.
+  // point depends on all ranks. There is room for all members but the last.
   std::byte* copies = nullptr;
   std::array<std::byte*, simd::kStatesMax> state{};  // optimizer state, or null
   Iteration applied{};
   std::uint64_t reductions = 0;  // applied rounds that were reductions
   // [v % 2]: the hyper-parameters' version that the round of version v named.
   std::array<HyperVersion, 2> applied_hyper_version{};
-  std::uint32_t folded_count = 0;  // ranks [0, folded_count) are in the accumulator
-  std::uint32_t staged_count = 0;  // ranks whose gradient is staged
+  std::uint32_t folded_count = 0;  // members [0, folded_count) are in the accumulator
+  std::uint32_t staged_count = 0;  // members whose gradient is staged
   bool folded_non_finite = false;  // the round's sum is not finite and has been counted
   // apply_iteration: the sum is in the accumulator and waits for the decision or the update.
   bool is_summed = false;
   bool sum_non_finite = false;  // if is_summed
   bool skip_asked = false;      // some rank asked to skip this iteration
   double squared_norm = 0.0;    // if is_summed, with ShardConfig::norms
-  // [rank]: the address of its staged gradient, or null; and the slot of the gradient, or kNoSlot
+  // [member]: the address of its staged gradient, or null; and the slot of the gradient, or kNoSlot
   // if it is in memory that worker and daemon share.
   const std::byte** staged_data = nullptr;
   SlotIndex* staged_slot = nullptr;
-  SharedAddress* reply_address = nullptr;  // [rank]: where to write its reply; 0: no preference
-  std::uint64_t* wants_reply = nullptr;    // bit per rank that pushed on its current lane
+  SharedAddress* reply_address = nullptr;  // [member]: where to write its reply; 0: no preference
+  std::uint64_t* wants_reply = nullptr;    // bit per member that pushed on its current lane
   // The parameters of the round, from its first rank; all others must have the same.
   Rank first_rank{};
   HyperVersion hyper_version{};
@@ -195,9 +214,20 @@ struct Chunk {
   TimeNs last_awaited_since = 0;  // since when only one rank is missing; unused with one rank
 
   std::uint32_t arrived_count() const { return folded_count + staged_count; }
-  bool HasArrived(Rank rank) const {
-    return rank.value < folded_count || staged_data[rank.value] != nullptr;
+  bool IsWhole() const { return arrived_count() == member_count; }
+  // A rank's index among the members, kNoMember if it is not one; and the rank of an index.
+  std::uint32_t IndexOf(Rank rank) const {
+    return members == nullptr ? rank.value : members->IndexOf(rank);
   }
+  Rank RankOf(std::uint32_t member) const {
+    return members == nullptr ? Rank{member} : members->RankOf(member);
+  }
+  bool IsMember(Rank rank) const { return IndexOf(rank) < member_count; }
+  bool HasArrivedAt(std::uint32_t member) const {
+    return member < folded_count || staged_data[member] != nullptr;
+  }
+  // REQUIRES: the rank is a member.
+  bool HasArrived(Rank rank) const { return HasArrivedAt(IndexOf(rank)); }
   std::byte* Parameters(Iteration version) const { return parameters[version.value % 2]; }
   std::byte* NextParameters() const { return parameters[(applied.value + 1) % 2]; }
   std::uint32_t Bytes(ElementType type) const {
@@ -209,9 +239,9 @@ struct Chunk {
     return static_cast<std::uint32_t>(numeric::EncodedBytes(key->encoding, element_count));
   }
   simd::Encoded Encoded() const { return {key->encoding, element_count, 0}; }
-  // The copy of a rank's gradient. REQUIRES: key->sum_block is not 0.
-  std::byte* CopyOf(Rank rank) const {
-    return copies + std::size_t{rank.value} * Bytes(key->gradient_type);
+  // The copy of a member's gradient. REQUIRES: key->sum_block is not 0.
+  std::byte* CopyOf(std::uint32_t member) const {
+    return copies + std::size_t{member} * Bytes(key->gradient_type);
   }
   bool is_pooled() const { return key->pool_bytes != 0; }
   // What the current round consists of.
@@ -248,35 +278,6 @@ struct KeyBatch {
   std::uint64_t memory_bytes = 0;               // what admission charges for it
 };
 
-// State of a shard's chunks: a snapshot that is taken, or a checkpoint that is loaded. Created by
-// control; the core loop uses it from kTakeSnapshot or kLoadCheckpoint until the command's end (see
-// commands.h). For chunks whose home is another rack it has only numbers: the home saves and loads
-// them.
-struct CheckpointImage {
-  struct ChunkImage {
-    std::byte* parameters = nullptr;  // in parameter_type
-    std::byte* masters = nullptr;     // in type; null if the parameters are the masters
-    std::array<std::byte*, simd::kStatesMax> state{};
-    std::uint64_t reductions = 0;
-    Iteration applied{};  // snapshots only
-    // The chunk was copied (snapshot) or has been loaded (checkpoint). Control reads it while a
-    // snapshot is taken, to send the chunks that are already copied.
-    std::atomic<bool> ready{false};
-  };
-  struct KeyImage {
-    std::uint64_t target = 0;                  // copy the chunks at this number of reductions
-    wire::HyperParameters hyper_parameters{};  // the version that the copied round named
-  };
-  std::vector<KeyImage> keys;            // [key]; snapshots only
-  std::unique_ptr<ChunkImage[]> chunks;  // [chunk] of the shard
-  std::uint32_t chunk_count = 0;
-  // For snapshots:
-  std::uint32_t chunks_left = 0;  // chunks at home that are not copied yet
-  std::uint32_t cursor = 0;       // Advance() has visited the chunks before it
-  bool missed = false;            // some chunk was past its target
-  MappedMemory memory;
-};
-
 // The first reduction of a shard whose result was not finite.
 struct NonFinite {
   bool seen = false;
@@ -306,12 +307,17 @@ enum class RoundPolicy : std::uint8_t { kPlain, kFixedSums, kWholeIteration, kAc
 
 struct JobShard {
   ShardConfig config;
-  MappedMemory chunk_table;   // Chunk*[kChunksPerShardMax], address space only
-  MappedMemory key_table;     // ShardKey*[kKeysPerJobMax], address space only
-  MappedMemory pending_bits;  // bitmaps of all lanes, address space only
-  std::vector<Lane> lanes;    // [rank]
-  std::uint32_t chunk_count = 0;
-  std::uint32_t key_count = 0;
+  MappedMemory chunk_table;         // Chunk*[kChunksPerShardMax], address space only
+  MappedMemory key_table;           // ShardKey*[kKeysMax], address space only
+  MappedMemory pending_bits;        // bitmaps of all lanes, address space only
+  std::vector<Lane> lanes;          // [rank]
+  std::uint32_t chunk_count = 0;    // the end of the numbers that are in use
+  std::uint32_t key_count = 0;      // keys of the whole job
+  std::uint32_t group_key_end = 0;  // kGroupKeysFirst + group_key_end: the same for groups
+  // What numbers of chunks refer to that no key has: a chunk that no rank pushes. A group's keys
+  // can be removed before later ones, which keep their numbers.
+  std::unique_ptr<ShardKey> no_key = std::make_unique<ShardKey>();
+  std::unique_ptr<Chunk> no_chunk = std::make_unique<Chunk>();
   std::uint32_t lanes_full = 0;      // lanes without a free slot
   std::uint32_t lanes_open = 0;      // adopted by a transport and not yet reported closed
   std::uint32_t departed_count = 0;  // ranks that left normally
@@ -336,6 +342,13 @@ struct JobShard {
   Chunk** chunks() const { return reinterpret_cast<Chunk**>(chunk_table.data()); }
   ShardKey** keys() const { return reinterpret_cast<ShardKey**>(key_table.data()); }
   bool live() const { return !ending && !faulted; }
+  // Null: no key has that number.
+  ShardKey* FindKey(KeyIndex key) const {
+    const bool in_group = key.value >= kGroupKeysFirst;
+    const std::uint32_t end = in_group ? kGroupKeysFirst + group_key_end : key_count;
+    return key.value < end ? keys()[key.value] : nullptr;
+  }
+  bool IsHole(const Chunk& chunk) const { return &chunk == no_chunk.get(); }
   // A round of kLoad can put the chunk's state in place.
   bool CheckpointIsLoaded(const Chunk& chunk) const {
     return loaded != nullptr && chunk.index.value < loaded->chunk_count &&

@@ -1,7 +1,6 @@
 #include "server/core/key_remover.h"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <iterator>
 
@@ -12,39 +11,55 @@
 namespace phub::server {
 namespace {
 
-bool IsRemoved(const KeyRemoval& removal, const Chunk& chunk) {
-  return chunk.key->key.value >= removal.first_key;
+bool IsRemoved(const KeyRemoval& removal, const ShardKey& key) {
+  if (removal.group != nullptr) return key.members == removal.group;
+  return key.members == nullptr && key.key.value >= removal.first_key;
 }
 
-std::uint32_t FirstRemovedChunk(const JobShard& shard, const KeyRemoval& removal) {
-  std::uint32_t first = shard.chunk_count;
-  while (first > 0 && IsRemoved(removal, *shard.chunks()[first - 1])) --first;
-  return first;
+// Calls each(place in the table of keys) for every removed key, the last one first.
+template <typename Each>
+void ForEachRemoved(const JobShard& shard, const KeyRemoval& removal, Each&& each) {
+  const bool in_group = removal.group != nullptr;
+  const std::uint32_t first = in_group ? kGroupKeysFirst : removal.first_key;
+  for (std::uint32_t end = in_group ? kGroupKeysFirst + shard.group_key_end : shard.key_count;
+       end > first; --end) {
+    ShardKey*& key = shard.keys()[end - 1];
+    if (key != nullptr && IsRemoved(removal, *key)) each(key);
+  }
+}
+
+bool Test(const Lane& lane, std::uint32_t chunk) {
+  return reply::Test(lane.pending_reply, chunk) || reply::Test(lane.pending_previous, chunk) ||
+         reply::Test(lane.pending_summed, chunk);
 }
 
 // A rank that still has a push of the chunk here; Max(): nobody.
-Rank PusherOf(const JobShard& shard, const Chunk& chunk) {
+Rank PusherOf(const Chunk& chunk) {
   if (chunk.is_queued) return chunk.first_rank;
   if (chunk.arrived_count() == 0) return Rank::Max();
-  for (Rank rank{0};; ++rank.value) {
-    PHUB_CHECK(rank.value < shard.config.world_size, "chunk={}", chunk.index.value);
-    if (chunk.HasArrived(rank)) return rank;
+  for (std::uint32_t member = 0;; ++member) {
+    PHUB_CHECK(member < chunk.member_count, "chunk={}", chunk.index.value);
+    if (chunk.HasArrivedAt(member)) return chunk.RankOf(member);
   }
 }
 
-// The first chunk from `first` on about which the lane still has to send something; chunk_count:
-// none.
-std::uint32_t FirstPending(const JobShard& shard, const Lane& lane, std::uint32_t first) {
-  if (lane.replies_pending == 0 && lane.summed_pending == 0) return shard.chunk_count;
-  std::uint64_t mask = ~std::uint64_t{0} << first % reply::kWordBits;
-  for (std::uint32_t word = first / reply::kWordBits; word < reply::WordsOfChunks(shard); ++word) {
-    const std::uint64_t pending =
-        mask & (lane.pending_reply[word] | lane.pending_previous[word] | lane.pending_summed[word]);
-    if (pending != 0)
-      return word * reply::kWordBits + static_cast<std::uint32_t>(std::countr_zero(pending));
-    mask = ~std::uint64_t{0};
+// A rank that still has a push of the key here, or to whom something of it must be sent. Max():
+// nobody. Lanes are looked at only if they have to send something: other jobs wait meanwhile.
+Rank UserOf(const JobShard& shard, const ShardKey& key, const Chunk*& used) {
+  for (std::uint32_t i = 0; i < key.chunk_count; ++i) {
+    used = shard.chunks()[key.first_chunk.value + i];
+    const Rank pusher = PusherOf(*used);
+    if (pusher != Rank::Max()) return pusher;
   }
-  return shard.chunk_count;
+  for (std::uint32_t rank = 0; rank < shard.lanes.size(); ++rank) {
+    const Lane& lane = shard.lanes[rank];
+    if (lane.replies_pending == 0 && lane.summed_pending == 0) continue;
+    for (std::uint32_t i = 0; i < key.chunk_count; ++i) {
+      used = shard.chunks()[key.first_chunk.value + i];
+      if (Test(lane, used->index.value)) return Rank{rank};
+    }
+  }
+  return Rank::Max();
 }
 
 bool Contains(std::span<const std::span<const std::byte>> sorted, const std::byte* data) {
@@ -57,13 +72,13 @@ bool Contains(std::span<const std::span<const std::byte>> sorted, const std::byt
 }
 
 // A chunk that is not removed, and whose gradient of this rank lies in removed memory; null: none.
-const Chunk* StagedIn(const KeyRemoval& removal, const JobShard& shard, Rank rank,
-                      std::uint32_t chunks_kept) {
+const Chunk* StagedIn(const KeyRemoval& removal, const JobShard& shard, Rank rank) {
   const std::vector<std::span<const std::byte>>& memory = removal.shared[rank.value];
   if (memory.empty() || shard.lanes[rank.value].staged_in_place == 0) return nullptr;
-  for (std::uint32_t i = 0; i < chunks_kept; ++i) {
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
-    if (chunk.staged_count > 0 && Contains(memory, chunk.staged_data[rank.value])) return &chunk;
+    if (chunk.staged_count == 0 || !chunk.IsMember(rank)) continue;
+    if (Contains(memory, chunk.staged_data[chunk.IndexOf(rank)])) return &chunk;
   }
   return nullptr;
 }
@@ -93,21 +108,20 @@ bool KeyRemover::Refuse(JobShard& shard, Rank rank, const Chunk& chunk) {
   return false;
 }
 
-// Ranks are looked at one by one only if something of theirs is here: other jobs wait meanwhile.
 bool KeyRemover::IsUnused(JobShard& shard, const KeyRemoval& removal) {
-  const std::uint32_t first = FirstRemovedChunk(shard, removal);
-  for (std::uint32_t i = first; i < shard.chunk_count; ++i) {
-    const Chunk& chunk = *shard.chunks()[i];
-    const Rank pusher = PusherOf(shard, chunk);
-    if (pusher != Rank::Max()) return Refuse(shard, pusher, chunk);
-  }
-  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
-    const std::uint32_t pending = FirstPending(shard, shard.lanes[rank], first);
-    if (pending < shard.chunk_count) return Refuse(shard, Rank{rank}, *shard.chunks()[pending]);
-  }
+  Rank user = Rank::Max();
+  const Chunk* used = nullptr;
+  ForEachRemoved(shard, removal, [&](ShardKey* key) {
+    const Chunk* chunk = nullptr;
+    const Rank found = UserOf(shard, *key, chunk);
+    if (found == Rank::Max()) return;
+    user = found;
+    used = chunk;
+  });
+  if (user != Rank::Max()) return Refuse(shard, user, *used);
   for (std::uint32_t rank = 0; rank < removal.shared.size(); ++rank) {
     // It must not lie in memory that is unmapped.
-    const Chunk* const staged = StagedIn(removal, shard, Rank{rank}, first);
+    const Chunk* const staged = StagedIn(removal, shard, Rank{rank});
     if (staged != nullptr) return Refuse(shard, Rank{rank}, *staged);
   }
   return true;
@@ -119,21 +133,34 @@ void KeyRemover::Begin(JobShard& shard, const KeyRemoval& removal) {
   PHUB_CHECK(shard.removal == nullptr && shard.exchange == nullptr);
   PHUB_CHECK(!shard.config.restart && removal.shared.size() <= shard.config.world_size);
   if (!IsUnused(shard, removal)) return;
-  while (shard.chunk_count > 0 && IsRemoved(removal, *shard.chunks()[shard.chunk_count - 1])) {
-    Chunk*& last = shard.chunks()[--shard.chunk_count];
-    PHUB_CHECK(last->key->collective, "chunk={}", shard.chunk_count);
-    turns_.RemoveChunk(shard, *last);
-    // A later key may have this number; the checkpoint that was loaded last is not about it.
-    if (shard.loaded != nullptr && shard.chunk_count < shard.loaded->chunk_count) {
-      shard.loaded->chunks[shard.chunk_count].ready.store(false, std::memory_order_relaxed);
-    }
-    last = nullptr;
-  }
-  shard.snapshot_chunks = std::min(shard.snapshot_chunks, shard.chunk_count);
-  while (shard.key_count > removal.first_key) shard.keys()[--shard.key_count] = nullptr;
+  ForEachRemoved(shard, removal, [&](ShardKey*& key) {
+    PHUB_CHECK(key->collective, "key={}", key->key.value);
+    for (std::uint32_t i = 0; i < key->chunk_count; ++i)
+      RemoveChunk(shard, key->first_chunk.value + i);
+    key = nullptr;
+  });
+  ShrinkTables(shard);
   for (Lane& lane : shard.lanes) lane.replies_draining = lane.replies_posted;
   shard.removal = &removal;
   ++draining_count_;
+}
+
+void KeyRemover::RemoveChunk(JobShard& shard, std::uint32_t number) {
+  turns_.RemoveChunk(shard, *shard.chunks()[number]);
+  // A later key may have this number; the checkpoint that was loaded last is not about it.
+  if (shard.loaded != nullptr && number < shard.loaded->chunk_count)
+    shard.loaded->chunks[number].ready.store(false, std::memory_order_relaxed);
+  shard.chunks()[number] = shard.no_chunk.get();
+}
+
+void KeyRemover::ShrinkTables(JobShard& shard) {
+  while (shard.chunk_count > 0 && shard.IsHole(*shard.chunks()[shard.chunk_count - 1]))
+    shard.chunks()[--shard.chunk_count] = nullptr;
+  shard.snapshot_chunks = std::min(shard.snapshot_chunks, shard.chunk_count);
+  while (shard.key_count > 0 && shard.keys()[shard.key_count - 1] == nullptr) --shard.key_count;
+  while (shard.group_key_end > 0 &&
+         shard.keys()[kGroupKeysFirst + shard.group_key_end - 1] == nullptr)
+    --shard.group_key_end;
 }
 
 void KeyRemover::Advance() {

@@ -33,6 +33,8 @@ class KeyRemover {
   void Drop(JobShard& shard);
 
  private:
+  static void ShrinkTables(JobShard& shard);
+  void RemoveChunk(JobShard& shard, std::uint32_t number);
   bool IsUnused(JobShard& shard, const KeyRemoval& removal);
   bool Refuse(JobShard& shard, Rank rank, const Chunk& chunk);
 

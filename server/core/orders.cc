@@ -1,5 +1,7 @@
 #include "server/core/orders.h"
 
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "server/core/exchange/shard_exchange.h"
 #include "server/core/rounds/departed.h"
@@ -62,24 +64,37 @@ void Orders::AddJob(JobShard& shard) {
 
 void Orders::AddKeys(JobShard& shard, KeyBatch& batch) {
   PHUB_CHECK(shard.removal == nullptr || !shard.live());
-  PHUB_CHECK(shard.key_count + batch.keys.size() <= kKeysPerJobMax);
-  PHUB_CHECK(shard.chunk_count + batch.chunks.size() <= kChunksPerShardMax);
-  for (ShardKey& key : batch.keys) {
-    PHUB_CHECK(key.key.value == shard.key_count, "key={} expected={}", key.key.value,
-               shard.key_count);
-    shard.keys()[shard.key_count++] = &key;
-  }
+  for (ShardKey& key : batch.keys) AddKey(shard, key);
   for (Chunk& chunk : batch.chunks) {
-    chunk.index = ChunkIndex{shard.chunk_count};
     ShardKey& key = *chunk.key;
-    if (key.chunk_count++ == 0) key.first_chunk = chunk.index;
-    PHUB_CHECK(chunk.index.value - key.first_chunk.value == key.chunk_count - 1, "chunk={} key={}",
-               chunk.index.value, key.key.value);
-    shard.chunks()[shard.chunk_count++] = &chunk;
+    if (key.chunk_count == 0 && !key.chunks_numbered)
+      key.first_chunk = ChunkIndex{shard.chunk_count};
+    chunk.index = ChunkIndex{key.first_chunk.value + key.chunk_count++};
+    PHUB_CHECK(chunk.index.value < kChunksPerShardMax, "chunk={}", chunk.index.value);
+    while (shard.chunk_count <= chunk.index.value)
+      shard.chunks()[shard.chunk_count++] = shard.no_chunk.get();
+    Chunk*& place = shard.chunks()[chunk.index.value];
+    PHUB_CHECK(shard.IsHole(*place), "chunk={} key={}", chunk.index.value, key.key.value);
+    place = &chunk;
     if (!key.collective) ++shard.iteration.chunk_count;
   }
   turns_.AddKeys(shard, batch);
   if (batch.exchange != nullptr) exchange::LinkBatch(shard, *batch.exchange, loop_.transports);
+}
+
+void Orders::AddKey(JobShard& shard, ShardKey& key) {
+  if (key.members == nullptr) {
+    PHUB_CHECK(key.key.value == shard.key_count && shard.key_count < kKeysPerJobMax,
+               "key={} expected={}", key.key.value, shard.key_count);
+    shard.keys()[shard.key_count++] = &key;
+    return;
+  }
+  const std::uint32_t number = key.key.value - kGroupKeysFirst;
+  PHUB_CHECK(key.collective && number < kKeysPerJobMax, "key={}", key.key.value);
+  shard.group_key_end = std::max(shard.group_key_end, number + 1);
+  ShardKey*& place = shard.keys()[key.key.value];
+  PHUB_CHECK(place == nullptr, "key={}", key.key.value);
+  place = &key;
 }
 
 void Orders::EndJob(JobShard& shard) {

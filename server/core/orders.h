@@ -31,6 +31,7 @@ class Orders {
   void Execute(const Command& command);
   void AddJob(JobShard& shard);
   void AddKeys(JobShard& shard, KeyBatch& batch);
+  static void AddKey(JobShard& shard, ShardKey& key);
   void EndJob(JobShard& shard);
 
   LoopContext& loop_;

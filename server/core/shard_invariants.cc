@@ -16,16 +16,17 @@ std::uint32_t CountBits(const std::uint64_t* bits, std::uint32_t chunk_count) {
   return count;
 }
 
-bool Wants(const Chunk& chunk, std::uint32_t rank) {
-  return (chunk.wants_reply[rank / 64] >> (rank % 64) & 1) != 0;
+bool Wants(const Chunk& chunk, std::uint32_t member) {
+  return (chunk.wants_reply[member / 64] >> (member % 64) & 1) != 0;
 }
 
 // S2: a slot and the chunk that is staged in it refer to each other.
-void CheckStaged(const JobShard& shard, const Chunk& chunk, std::uint32_t rank) {
+void CheckStaged(const JobShard& shard, const Chunk& chunk, std::uint32_t member) {
+  const std::uint32_t rank = chunk.RankOf(member).value;
   const Lane& lane = shard.lanes[rank];
-  const SlotIndex slot = chunk.staged_slot[rank];
+  const SlotIndex slot = chunk.staged_slot[member];
   PHUB_CHECK(lane.state == Lane::State::kOpen, "S7 chunk={} rank={}", chunk.index.value, rank);
-  PHUB_CHECK(rank >= chunk.folded_count, "S1 chunk={} rank={} folded={}", chunk.index.value, rank,
+  PHUB_CHECK(member >= chunk.folded_count, "S1 chunk={} rank={} folded={}", chunk.index.value, rank,
              chunk.folded_count);
   if (slot == kNoSlot) return;
   PHUB_CHECK(slot.value < lane.slot_chunk.size(), "S2 chunk={} rank={} slot={}", chunk.index.value,
@@ -79,28 +80,29 @@ void CheckSnapshot(const JobShard& shard) {
 }  // namespace
 
 void CheckChunk(const JobShard& shard, const Chunk& chunk) {
-  const std::uint32_t ranks = shard.config.world_size;
-  PHUB_CHECK(chunk.folded_count <= ranks, "S1 chunk={} folded={}", chunk.index.value,
+  const std::uint32_t members = chunk.member_count;
+  PHUB_CHECK(chunk.folded_count <= members, "S1 chunk={} folded={}", chunk.index.value,
              chunk.folded_count);
   std::uint32_t staged = 0;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    if (chunk.staged_data[rank] != nullptr) {
+  for (std::uint32_t member = 0; member < members; ++member) {
+    const Rank rank = chunk.RankOf(member);
+    if (chunk.staged_data[member] != nullptr) {
       ++staged;
-      CheckStaged(shard, chunk, rank);
+      CheckStaged(shard, chunk, member);
     } else {
-      PHUB_CHECK(chunk.staged_slot[rank] == kNoSlot, "S2 chunk={} rank={}", chunk.index.value,
-                 rank);
+      PHUB_CHECK(chunk.staged_slot[member] == kNoSlot, "S2 chunk={} rank={}", chunk.index.value,
+                 rank.value);
     }
     // S7: only ranks with a lane wait for a reply.
-    PHUB_CHECK(!Wants(chunk, rank) || shard.lanes[rank].state == Lane::State::kOpen,
-               "S7 chunk={} rank={}", chunk.index.value, rank);
+    PHUB_CHECK(!Wants(chunk, member) || shard.lanes[rank.value].state == Lane::State::kOpen,
+               "S7 chunk={} rank={}", chunk.index.value, rank.value);
     // S11: a reply is owed only for a push of the round.
-    PHUB_CHECK(!Wants(chunk, rank) || chunk.HasArrived(Rank{rank}), "S11 chunk={} rank={}",
-               chunk.index.value, rank);
+    PHUB_CHECK(!Wants(chunk, member) || chunk.HasArrivedAt(member), "S11 chunk={} rank={}",
+               chunk.index.value, rank.value);
   }
   PHUB_CHECK(staged == chunk.staged_count, "S1 chunk={} staged={} counted={}", chunk.index.value,
              staged, chunk.staged_count);
-  PHUB_CHECK(!chunk.is_summed || chunk.folded_count == ranks, "S8 chunk={} folded={}",
+  PHUB_CHECK(!chunk.is_summed || chunk.folded_count == members, "S8 chunk={} folded={}",
              chunk.index.value, chunk.folded_count);
 }
 
@@ -113,7 +115,8 @@ void CheckLane(const JobShard& shard, Rank rank) {
     ++used;
     PHUB_CHECK(held.value < shard.chunk_count, "S2 rank={} slot={} chunk={}", rank.value, slot,
                held.value);
-    PHUB_CHECK(shard.chunks()[held.value]->staged_slot[rank.value].value == slot,
+    const Chunk& chunk = *shard.chunks()[held.value];
+    PHUB_CHECK(chunk.IsMember(rank) && chunk.staged_slot[chunk.IndexOf(rank)].value == slot,
                "S2 rank={} slot={} chunk={}", rank.value, slot, held.value);
   }
   PHUB_CHECK(used == lane.slots_used, "S3 rank={} used={} counted={}", rank.value, used,
@@ -165,7 +168,9 @@ void CheckShard(const JobShard& shard) {
     std::uint32_t in_place = 0;
     for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
       const Chunk& chunk = *shard.chunks()[i];
-      in_place += chunk.staged_data[rank] != nullptr && chunk.staged_slot[rank] == kNoSlot;
+      const std::uint32_t member = chunk.IndexOf(Rank{rank});
+      in_place += member != kNoMember && chunk.staged_data[member] != nullptr &&
+                  chunk.staged_slot[member] == kNoSlot;
     }
     PHUB_CHECK(in_place == lane.staged_in_place, "S3 rank={} in_place={} counted={}", rank,
                in_place, lane.staged_in_place);
@@ -176,8 +181,9 @@ void CheckShard(const JobShard& shard) {
   PHUB_CHECK(departed == shard.departed_count, "S12 departed={} counted={}", departed,
              shard.departed_count);
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
-    PHUB_CHECK(shard.chunks()[i]->index.value == i, "S12 chunk={}", i);
-    CheckChunk(shard, *shard.chunks()[i]);
+    const Chunk& chunk = *shard.chunks()[i];
+    PHUB_CHECK(shard.IsHole(chunk) || chunk.index.value == i, "S12 chunk={}", i);
+    CheckChunk(shard, chunk);
   }
   CheckIteration(shard);
   CheckQueue(shard);

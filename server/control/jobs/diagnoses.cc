@@ -43,6 +43,7 @@ const char* Misdeed(FaultCode code) {
       return "pulled a version of the parameters that the daemon does not keep";
     case FaultCode::kNoCheckpoint:
       return "called LoadCheckpoint, but the daemon has no checkpoint loaded for the key";
+    case FaultCode::kNotMember: return "pushed a key of a group that it is not a member of";
     case FaultCode::kKeyInUse:
       return "called RemoveKeys, but still uses a key that it removes, or its memory";
     case FaultCode::kDecision:

@@ -19,8 +19,9 @@ const std::byte* NoPayload(const Chunk& chunk) { return chunk.accumulator; }
 
 void Occupy(JobShard& shard, Rank rank, Chunk& chunk, SlotIndex slot, const std::byte* data) {
   Lane& lane = shard.lanes[rank.value];
-  chunk.staged_data[rank.value] = data;
-  chunk.staged_slot[rank.value] = slot;
+  const std::uint32_t member = chunk.IndexOf(rank);
+  chunk.staged_data[member] = data;
+  chunk.staged_slot[member] = slot;
   ++chunk.staged_count;
   if (slot == kNoSlot) {
     ++lane.staged_in_place;
@@ -34,11 +35,12 @@ void Occupy(JobShard& shard, Rank rank, Chunk& chunk, SlotIndex slot, const std:
   if (LaneFull(shard, rank)) ++shard.lanes_full;
 }
 
-void Vacate(JobShard& shard, Rank rank, Chunk& chunk) {
+void Vacate(JobShard& shard, std::uint32_t member, Chunk& chunk) {
+  const Rank rank = chunk.RankOf(member);
   Lane& lane = shard.lanes[rank.value];
-  const SlotIndex slot = chunk.staged_slot[rank.value];
-  chunk.staged_data[rank.value] = nullptr;
-  chunk.staged_slot[rank.value] = kNoSlot;
+  const SlotIndex slot = chunk.staged_slot[member];
+  chunk.staged_data[member] = nullptr;
+  chunk.staged_slot[member] = kNoSlot;
   --chunk.staged_count;
   if (slot == kNoSlot) {
     --lane.staged_in_place;
@@ -52,23 +54,23 @@ void Vacate(JobShard& shard, Rank rank, Chunk& chunk) {
   shard.metrics.slots_used.Subtract();
 }
 
-// The accumulator, if ranks were folded, then the staged ranks [chunk.folded_count, end).
+// The accumulator, if members were folded, then the staged members [chunk.folded_count, end).
 simd::Terms TermsUpTo(const Chunk& chunk, std::uint32_t end, TermList& scratch) {
   std::size_t count = 0;
-  for (std::uint32_t rank = chunk.folded_count; rank < end; ++rank) {
-    scratch[count++] = chunk.staged_data[rank];
+  for (std::uint32_t member = chunk.folded_count; member < end; ++member) {
+    scratch[count++] = chunk.staged_data[member];
   }
   return {chunk.folded_count > 0 ? chunk.accumulator : nullptr, {scratch.data(), count}};
 }
 
-// The root of kAssign or kMove as a rank of this rack; world_size or more if it is in another
+// The root of kAssign or kMove as a member in this rack; member_count or more if it is in another
 // rack.
 std::uint32_t RootHere(const JobShard& shard, const Chunk& chunk) {
   const std::uint32_t base = shard.config.rank_base;
-  return chunk.root.value < base ? kRanksMax : chunk.root.value - base;
+  return chunk.root.value < base ? kNoMember : chunk.IndexOf(Rank{chunk.root.value - base});
 }
 
-// Adds ranks [chunk.folded_count, end) to the accumulator. True if this is a reduction and its
+// Adds members [chunk.folded_count, end) to the accumulator. True if this is a reduction and its
 // result is not finite.
 bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
   if (chunk.operation == RoundOperation::kLoad) return false;
@@ -85,32 +87,33 @@ bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
                      chunk.Encoded());
 }
 
-// The gradients of ranks [0, end): copies and those that are staged.
+// The gradients of members [0, end): copies and those that are staged.
 std::span<const std::byte* const> GradientsUpTo(const Chunk& chunk, std::uint32_t end,
                                                 TermList& scratch) {
-  for (std::uint32_t rank = 0; rank < end; ++rank) {
-    scratch[rank] = rank < chunk.folded_count ? chunk.CopyOf(Rank{rank}) : chunk.staged_data[rank];
+  for (std::uint32_t member = 0; member < end; ++member) {
+    scratch[member] =
+        member < chunk.folded_count ? chunk.CopyOf(member) : chunk.staged_data[member];
   }
   return {scratch.data(), end};
 }
 
-// Copies ranks [chunk.folded_count, end), or sums all ranks if these are the last. True if there is
-// a sum, and it is not finite.
+// Copies members [chunk.folded_count, end), or sums all members if these are the last. True if
+// there is a sum, and it is not finite.
 bool CopyOrSum(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
   const ShardKey& key = *chunk.key;
-  if (end == shard.config.world_size) {
+  if (end == chunk.member_count) {
     TermList scratch;
     return SumFixedInParts(shard.long_work, key.gradient_type, key.sum_block,
                            GradientsUpTo(chunk, end, scratch), chunk.element_count,
                            chunk.accumulator);
   }
-  for (std::uint32_t rank = chunk.folded_count; rank < end; ++rank) {
-    std::memcpy(chunk.CopyOf(Rank{rank}), chunk.staged_data[rank], chunk.Bytes(key.gradient_type));
+  for (std::uint32_t member = chunk.folded_count; member < end; ++member) {
+    std::memcpy(chunk.CopyOf(member), chunk.staged_data[member], chunk.Bytes(key.gradient_type));
   }
   return false;
 }
 
-// Moves ranks [chunk.folded_count, prefix_end) to the accumulator. REQUIRES: all are staged.
+// Moves members [chunk.folded_count, prefix_end) to the accumulator. REQUIRES: all are staged.
 void FoldUpTo(JobShard& shard, Chunk& chunk, std::uint32_t prefix_end, FreedSlots& freed) {
   const bool in_fixed_point =
       chunk.key->sum_block != 0 && chunk.operation == RoundOperation::kReduce;
@@ -119,10 +122,10 @@ void FoldUpTo(JobShard& shard, Chunk& chunk, std::uint32_t prefix_end, FreedSlot
   chunk.sum_non_finite = in_fixed_point ? CopyOrSum(shard, chunk, prefix_end)
                                         : AddToAccumulator(shard, chunk, prefix_end);
   if (chunk.sum_non_finite) NoteNonFinite(shard, chunk, prefix_end);
-  for (std::uint32_t rank = chunk.folded_count; rank < prefix_end; ++rank) {
-    const SlotIndex slot = chunk.staged_slot[rank];
-    if (slot != kNoSlot) freed.items[freed.count++] = {Rank{rank}, chunk.index, slot};
-    Vacate(shard, Rank{rank}, chunk);
+  for (std::uint32_t member = chunk.folded_count; member < prefix_end; ++member) {
+    const SlotIndex slot = chunk.staged_slot[member];
+    if (slot != kNoSlot) freed.items[freed.count++] = {chunk.RankOf(member), chunk.index, slot};
+    Vacate(shard, member, chunk);
   }
   chunk.folded_count = prefix_end;
 }
@@ -159,8 +162,8 @@ bool LaneFull(const JobShard& shard, Rank rank) {
 
 bool HeldByFullLane(const JobShard& shard, const Chunk& chunk) {
   if (shard.lanes_full == 0) return false;
-  for (std::uint32_t rank = chunk.folded_count; rank < shard.config.world_size; ++rank) {
-    if (chunk.staged_slot[rank] != kNoSlot && LaneFull(shard, Rank{rank})) return true;
+  for (std::uint32_t member = chunk.folded_count; member < chunk.member_count; ++member) {
+    if (chunk.staged_slot[member] != kNoSlot && LaneFull(shard, chunk.RankOf(member))) return true;
   }
   return false;
 }
@@ -168,8 +171,7 @@ bool HeldByFullLane(const JobShard& shard, const Chunk& chunk) {
 bool HoldsWholeRound(const JobShard& shard, Rank rank) {
   const std::vector<ChunkIndex>& slots = shard.lanes[rank.value].slot_chunk;
   return std::any_of(slots.begin(), slots.end(), [&](ChunkIndex held) {
-    return held != ChunkIndex::Max() &&
-           shard.chunks()[held.value]->arrived_count() == shard.config.world_size;
+    return held != ChunkIndex::Max() && shard.chunks()[held.value]->IsWhole();
   });
 }
 
@@ -177,53 +179,48 @@ void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
   PHUB_ON_CORE_LOOP();
   freed.count = 0;
   std::uint32_t prefix_end = chunk.folded_count;
-  while (prefix_end < shard.config.world_size && chunk.staged_data[prefix_end] != nullptr) {
+  while (prefix_end < chunk.member_count && chunk.staged_data[prefix_end] != nullptr) {
     ++prefix_end;
   }
   // A whole round is finished instead of folded; it may be waiting for its turn.
-  if (prefix_end == chunk.folded_count || prefix_end == shard.config.world_size) return;
+  if (prefix_end == chunk.folded_count || prefix_end == chunk.member_count) return;
   FoldUpTo(shard, chunk, prefix_end, freed);
 }
 
 bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
   PHUB_ON_CORE_LOOP();
-  PHUB_CHECK(chunk.arrived_count() == shard.config.world_size, "chunk={}", chunk.index.value);
+  PHUB_CHECK(chunk.IsWhole(), "chunk={}", chunk.index.value);
   freed.count = 0;
-  if (chunk.folded_count < shard.config.world_size) {
-    FoldUpTo(shard, chunk, shard.config.world_size, freed);
-  }
+  if (chunk.folded_count < chunk.member_count) FoldUpTo(shard, chunk, chunk.member_count, freed);
   if (chunk.operation == RoundOperation::kLoad) return false;
-  return !wire::HasRoot(chunk.operation) || RootHere(shard, chunk) < shard.config.world_size;
+  return !wire::HasRoot(chunk.operation) || RootHere(shard, chunk) < chunk.member_count;
 }
 
 simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scratch) {
   PHUB_ON_CORE_LOOP();
-  PHUB_CHECK(chunk.arrived_count() == shard.config.world_size, "chunk={} arrived={}",
-             chunk.index.value, chunk.arrived_count());
+  PHUB_CHECK(chunk.IsWhole(), "chunk={} arrived={}", chunk.index.value, chunk.arrived_count());
   switch (chunk.operation) {
     case RoundOperation::kReduce:
-    case RoundOperation::kPool: return TermsUpTo(chunk, shard.config.world_size, scratch);
+    case RoundOperation::kPool: return TermsUpTo(chunk, chunk.member_count, scratch);
     case RoundOperation::kLoad: return {};
     case RoundOperation::kAssign:
     case RoundOperation::kMove: break;
   }
-  const std::uint32_t root = chunk.root.value;
+  const std::uint32_t root = RootHere(shard, chunk);
   scratch[0] = root < chunk.folded_count ? chunk.accumulator : chunk.staged_data[root];
   return {nullptr, {scratch.data(), 1}};
 }
 
-std::span<const std::byte* const> GatherGradients(const JobShard& shard, const Chunk& chunk,
-                                                  TermList& scratch) {
+std::span<const std::byte* const> GatherGradients(const Chunk& chunk, TermList& scratch) {
   PHUB_ON_CORE_LOOP();
-  PHUB_CHECK(chunk.arrived_count() == shard.config.world_size, "chunk={} arrived={}",
-             chunk.index.value, chunk.arrived_count());
-  return GradientsUpTo(chunk, shard.config.world_size, scratch);
+  PHUB_CHECK(chunk.IsWhole(), "chunk={} arrived={}", chunk.index.value, chunk.arrived_count());
+  return GradientsUpTo(chunk, chunk.member_count, scratch);
 }
 
 void Finish(JobShard& shard, Chunk& chunk) {
   PHUB_ON_CORE_LOOP();
-  for (std::uint32_t rank = chunk.folded_count; rank < shard.config.world_size; ++rank) {
-    Vacate(shard, Rank{rank}, chunk);
+  for (std::uint32_t member = chunk.folded_count; member < chunk.member_count; ++member) {
+    Vacate(shard, member, chunk);
   }
   PHUB_CHECK(chunk.staged_count == 0, "chunk={}", chunk.index.value);
   chunk.folded_count = 0;
@@ -236,13 +233,15 @@ std::size_t DiscardStaged(JobShard& shard, Rank rank) {
   std::size_t discarded = 0;
   for (const ChunkIndex held : lane.slot_chunk) {
     if (held == ChunkIndex::Max()) continue;
-    Vacate(shard, rank, *shard.chunks()[held.value]);
+    Chunk& chunk = *shard.chunks()[held.value];
+    Vacate(shard, chunk.IndexOf(rank), chunk);
     ++discarded;
   }
   for (std::uint32_t i = 0; i < shard.chunk_count && lane.staged_in_place > 0; ++i) {
     Chunk& chunk = *shard.chunks()[i];
-    if (chunk.staged_data[rank.value] == nullptr) continue;
-    Vacate(shard, rank, chunk);
+    const std::uint32_t member = chunk.IndexOf(rank);
+    if (member == kNoMember || chunk.staged_data[member] == nullptr) continue;
+    Vacate(shard, member, chunk);
     ++discarded;
   }
   PHUB_CHECK(lane.slots_used == 0 && lane.staged_in_place == 0, "rank={} slots_used={} in_place={}",

@@ -112,8 +112,7 @@ simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scr
 
 // The gradients of a whole round in rank order, for sums in fixed point. The result refers to
 // `scratch` and is valid until Finish. REQUIRES: kReduce, chunk.key->sum_block is not 0.
-std::span<const std::byte* const> GatherGradients(const JobShard& shard, const Chunk& chunk,
-                                                  TermList& scratch);
+std::span<const std::byte* const> GatherGradients(const Chunk& chunk, TermList& scratch);
 
 // Resets the round: its slots are free, which the reply tells the workers, and nothing is folded.
 void Finish(JobShard& shard, Chunk& chunk);

@@ -6,16 +6,16 @@ void NoteNonFinite(JobShard& shard, Chunk& chunk, std::uint32_t end) {
   if (shard.config.screening == Screening::kOff) return;
   Rank first = Rank::Max();
   const bool in_fixed_point = chunk.key->sum_block != 0;
-  for (std::uint32_t rank = in_fixed_point ? 0 : chunk.folded_count; rank < end; ++rank) {
+  for (std::uint32_t member = in_fixed_point ? 0 : chunk.folded_count; member < end; ++member) {
     const std::byte* const gradient =
-        rank < chunk.folded_count ? chunk.CopyOf(Rank{rank}) : chunk.staged_data[rank];
+        member < chunk.folded_count ? chunk.CopyOf(member) : chunk.staged_data[member];
     const bool is_bad =
         simd::HasNonFinite(chunk.gradient_type(), gradient, chunk.elements(), chunk.Encoded());
     if (shard.long_work != nullptr)
       shard.long_work->Note(chunk.elements() * numeric::ElementBytes(chunk.gradient_type()));
     if (!is_bad) continue;
     shard.metrics.nonfinite_gradients.Add();
-    if (first == Rank::Max()) first = Rank{rank};
+    if (first == Rank::Max()) first = chunk.RankOf(member);
   }
   if (chunk.folded_non_finite) return;  // this round's sum has been counted
   chunk.folded_non_finite = true;

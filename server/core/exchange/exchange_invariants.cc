@@ -38,7 +38,7 @@ void CheckExchange(const JobShard& shard, ChunkIndex index) {
   PHUB_CHECK((state.empty & ~state.arrived) == 0, "E3 chunk={} empty={:x}", index.value,
              state.empty);
   PHUB_CHECK(!(state.local && state.awaits_result), "E4 chunk={}", index.value);
-  PHUB_CHECK(!(state.local || state.awaits_result) || chunk.folded_count == shard.config.world_size,
+  PHUB_CHECK(!(state.local || state.awaits_result) || chunk.folded_count == chunk.member_count,
              "E4 chunk={} folded={}", index.value, chunk.folded_count);
   PHUB_CHECK(!exchange.plan.aggregates || !(state.local || state.awaits_result), "E4 chunk={}",
              index.value);

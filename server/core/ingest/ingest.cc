@@ -22,10 +22,14 @@ Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage
   const MessageHeader& header = message.header;
   wire::HyperParameters values;
   const std::span payload(message.inline_payload.data(), header.payload_bytes);
-  if (header.key.value >= shard.key_count || !wire::DecodeHyperParameters(payload, values)) {
+  ShardKey* const found = shard.FindKey(header.key);
+  if (found == nullptr || !wire::DecodeHyperParameters(payload, values)) {
     return Fault(FaultCode::kHyperParametersRange);
   }
-  ShardKey& key = *shard.keys()[header.key.value];
+  ShardKey& key = *found;
+  if (key.members != nullptr && key.members->IndexOf(rank) == kNoMember) {
+    return {Action::kFault, FaultCode::kNotMember, {}, nullptr, header.key};
+  }
   // Rounds of pooled keys name no version, so the first one must stay.
   if (key.pool_bytes != 0) return Fault(FaultCode::kHyperParametersRange);
   const HyperParametersVerdict verdict =
@@ -99,9 +103,13 @@ std::uint32_t RanksOfJob(const JobShard& shard) {
   return std::max(shard.config.world_size, shard.config.ranks_of_job);
 }
 
+bool MayBeRoot(const JobShard& shard, Rank root, const Chunk& chunk) {
+  return chunk.members == nullptr ? root.value < RanksOfJob(shard) : chunk.IsMember(root);
+}
+
 Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, Chunk& chunk) {
   if (chunk.HasArrived(rank)) return {Action::kDuplicate, {}, {}, &chunk, chunk.key->key};
-  if (header.operation == RoundOperation::kAssign && header.root.value >= RanksOfJob(shard)) {
+  if (header.operation == RoundOperation::kAssign && !MayBeRoot(shard, header.root, chunk)) {
     return Fault(FaultCode::kRoundMismatch, &chunk, chunk.first_rank);
   }
   if (header.operation == RoundOperation::kLoad && !shard.CheckpointIsLoaded(chunk)) {
@@ -132,6 +140,8 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
   const MessageHeader& header = message.header;
   if (header.chunk.value >= shard.chunk_count) return Fault(FaultCode::kChunkRange);
   Chunk& chunk = *shard.chunks()[header.chunk.value];
+  if (shard.IsHole(chunk)) return Fault(FaultCode::kChunkRange);
+  if (!chunk.IsMember(rank)) return Fault(FaultCode::kNotMember, &chunk);
   const bool decided = shard.config.apply_iteration && !chunk.key->collective;
   if (header.flags != 0 && (!decided || header.operation != RoundOperation::kReduce)) {
     return Fault(FaultCode::kUnexpectedKind, &chunk);
@@ -237,7 +247,7 @@ void NoteConflict(JobShard& shard, const Verdict& verdict,
   const MessageHeader& header = message.header;
   Conflict& conflict = shard.conflict;
   if (verdict.fault == FaultCode::kHyperParametersMismatch) {
-    const ShardKey& key = *shard.keys()[verdict.key.value];
+    const ShardKey& key = *shard.FindKey(verdict.key);
     conflict.other = SideOf(key, {}, {}, {}, header.hyper_version);
     conflict.source = conflict.other;
     const std::span payload(message.inline_payload.data(), header.payload_bytes);

@@ -60,6 +60,7 @@ void Outbox::CountRefusal(FaultCode code) {
     case FaultCode::kSlotRange: return counters_.Add(CoreCounter::refused_slot_range);
     case FaultCode::kSlotOccupied: return counters_.Add(CoreCounter::refused_slot_occupied);
     case FaultCode::kPayloadSize: return counters_.Add(CoreCounter::refused_payload_size);
+    case FaultCode::kNotMember: return counters_.Add(CoreCounter::refused_member);
     case FaultCode::kUnexpectedKind: return counters_.Add(CoreCounter::refused_kind);
     case FaultCode::kStaleIteration: return counters_.Add(CoreCounter::refused_stale);
     case FaultCode::kIterationGap: return counters_.Add(CoreCounter::refused_gap);

@@ -9,13 +9,9 @@ namespace phub::server {
 
 namespace {
 
-bool IsWhole(const JobShard& shard, const Chunk& chunk) {
-  return chunk.arrived_count() == shard.config.world_size;
-}
-
 // Whether the chunk's round has left the queue and its result depends on other racks.
 bool WaitsForRacks(const JobShard& shard, const Chunk& chunk) {
-  return shard.exchange != nullptr && shard.config.world_size > 0 && IsWhole(shard, chunk) &&
+  return shard.exchange != nullptr && shard.config.world_size > 0 && chunk.IsWhole() &&
          !chunk.is_queued && !chunk.is_summed;
 }
 
@@ -27,11 +23,11 @@ bool WaitsForRacks(const JobShard& shard, const Chunk& chunk) {
 //   - Another rack asked for the round: it waits, even if no rank here has pushed it.
 bool WaitsForRanks(const JobShard& shard, const Chunk& chunk, const StallReport& report) {
   const ShardIteration& iteration = shard.iteration;
-  if (chunk.is_queued && IsWhole(shard, chunk)) return false;
+  if (chunk.is_queued && chunk.IsWhole()) return false;
   if (chunk.is_summed) return iteration.summed_count == iteration.chunk_count;
   if (report.asked && report.asked->key == chunk.key->key &&
       report.asked->iteration.value == chunk.applied.value + 1) {
-    return !IsWhole(shard, chunk);
+    return !chunk.IsWhole();
   }
   return chunk.arrived_count() > 0 || (iteration.summed_count > 0 && !chunk.key->collective);
 }
@@ -81,10 +77,10 @@ void Reports::ReportStalls(JobShard& shard, StallReport& report) {
     }
     ++entry->chunks_waiting;
     entry->since = std::min(entry->since, Since(shard, chunk));
-    for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
-      if (IsMissing(shard, chunk, Rank{rank})) {
-        entry->missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
-      }
+    for (std::uint32_t member = 0; member < chunk.member_count; ++member) {
+      const Rank rank = chunk.RankOf(member);
+      if (IsMissing(shard, chunk, rank))
+        entry->missing[rank.value / 64] |= std::uint64_t{1} << (rank.value % 64);
     }
   }
   outbox_.Emit({.kind = Event::Kind::kStallsReported, .shard = &shard, .report = &report});

@@ -35,7 +35,7 @@ bool ReplyStage::NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank
   PHUB_ON_CORE_LOOP();
   SharedAddress address = header.reply_address;
   if (!chunk.RepliesWithPayloadTo(RankOfJob(shard, rank.value))) address = {};
-  chunk.reply_address[rank.value] = address;
+  chunk.reply_address[chunk.IndexOf(rank)] = address;
   if (address == SharedAddress{}) return true;
   const Lane& lane = shard.lanes[rank.value];
   // The gradient of a pooled key has the type and the size of its reply.
@@ -51,10 +51,11 @@ bool ReplyStage::NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank
 std::span<std::byte* const> ReplyStage::OwnReplies(const JobShard& shard, const Chunk& chunk) {
   PHUB_ON_CORE_LOOP();
   std::size_t count = 0;
-  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
-    if (chunk.reply_address[rank] == SharedAddress{} || !Test(chunk.wants_reply, rank)) continue;
-    std::byte* const memory =
-        OwnReply(shard.lanes[rank], chunk.reply_address[rank], chunk.next_reply_bytes());
+  for (std::uint32_t member = 0; member < chunk.member_count; ++member) {
+    const SharedAddress address = chunk.reply_address[member];
+    if (address == SharedAddress{} || !Test(chunk.wants_reply, member)) continue;
+    const Lane& lane = shard.lanes[chunk.RankOf(member).value];
+    std::byte* const memory = OwnReply(lane, address, chunk.next_reply_bytes());
     if (memory != nullptr) own_replies_[count++] = memory;
   }
   counters_.Add(CoreCounter::replies_in_pass, count);
@@ -97,7 +98,7 @@ bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration versio
 // some.
 bool ReplyStage::PostTo(JobShard& shard, const Chunk& chunk, Rank rank, Iteration version) {
   Lane& lane = shard.lanes[rank.value];
-  SharedAddress address = chunk.reply_address[rank.value];
+  SharedAddress address = chunk.reply_address[chunk.IndexOf(rank)];
   // The rank may have named it with another push, whose round is shorter than the applied one.
   if (chunk.is_pooled() && address != SharedAddress{} &&
       !transports_[lane.transport_index]->CanPlace(lane.connection, address, chunk.reply_bytes())) {
@@ -129,12 +130,13 @@ void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transpo
   std::array<std::uint32_t, kRanksMax> ranks;
   std::size_t count = 0;
   const bool has_receiver = chunk.receiver != kEveryRank;
-  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
+  for (std::uint32_t member = 0; member < chunk.member_count; ++member) {
+    const std::uint32_t rank = chunk.RankOf(member).value;
     Lane& lane = shard.lanes[rank];
     if (lane.state != Lane::State::kOpen || lane.transport_index != transport_index) continue;
-    if (!TestAndClear(chunk.wants_reply, rank)) continue;
+    if (!TestAndClear(chunk.wants_reply, member)) continue;
     const bool is_receiver = chunk.receiver == RankOfJob(shard, rank);
-    if (is_receiver || chunk.reply_address[rank] != SharedAddress{}) {
+    if (is_receiver || chunk.reply_address[member] != SharedAddress{}) {
       SendToRank(shard, chunk, Rank{rank}, chunk.applied);
     } else if (!HasWindow(shard, lane)) {
       Defer(shard, lane, chunk, chunk.applied);
@@ -180,7 +182,8 @@ void ReplyStage::AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration v
   PHUB_ON_CORE_LOOP();
   Lane& lane = shard.lanes[rank.value];
   PHUB_CHECK(lane.state == Lane::State::kOpen, "rank={}", rank.value);
-  if (std::byte* own = OwnReply(lane, chunk.reply_address[rank.value], chunk.reply_bytes())) {
+  if (std::byte* own =
+          OwnReply(lane, chunk.reply_address[chunk.IndexOf(rank)], chunk.reply_bytes())) {
     std::memcpy(own, chunk.Parameters(version), chunk.reply_bytes());
   }
   if (shard.turn.throttled()) return Defer(shard, lane, chunk, version);
@@ -299,8 +302,10 @@ void ReplyStage::Forget(JobShard& shard, Rank rank) {
   }
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     Chunk& chunk = *shard.chunks()[i];
-    TestAndClear(chunk.wants_reply, rank.value);
-    chunk.reply_address[rank.value] = {};
+    const std::uint32_t member = chunk.IndexOf(rank);
+    if (member == kNoMember) continue;
+    TestAndClear(chunk.wants_reply, member);
+    chunk.reply_address[member] = {};
   }
 }
 

@@ -34,7 +34,7 @@ void ReplyStage::TellSummed(JobShard& shard, const Chunk& chunk) {
     const auto is_meant = [&](std::uint32_t rank) {
       const Lane& lane = shard.lanes[rank];
       return lane.state == Lane::State::kOpen && lane.transport_index == i &&
-             Test(chunk.wants_reply, rank);
+             Test(chunk.wants_reply, chunk.IndexOf(Rank{rank}));
     };
     for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
       if (!is_meant(rank)) continue;

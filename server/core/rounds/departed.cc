@@ -17,8 +17,9 @@ void Fault(Outbox& outbox, JobShard& shard, const Chunk& chunk, Rank departed, R
 // A rank of the chunk's round other than the rank that has left.
 Rank OtherThan(const JobShard& shard, const Chunk& chunk, Rank departed) {
   Rank other = chunk.first_rank;
-  for (std::uint32_t i = 0; i < shard.config.world_size && other == departed; ++i) {
-    if (!shard.lanes[i].departed) other = Rank{i};
+  for (std::uint32_t i = 0; i < chunk.member_count && other == departed; ++i) {
+    const Rank rank = chunk.RankOf(i);
+    if (!shard.lanes[rank.value].departed) other = rank;
   }
   return other;
 }
@@ -35,6 +36,7 @@ void OnRankLeft(Outbox& outbox, JobShard& shard, Rank rank) {
   const bool undecided = shard.iteration.summed_count > 0 && !lane.decided;
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
+    if (!chunk.IsMember(rank)) continue;
     const bool pushed = chunk.arrived_count() == 0 || chunk.HasArrived(rank);
     if (!(chunk.is_summed ? undecided : !pushed)) continue;
     return Fault(outbox, shard, chunk, rank, OtherThan(shard, chunk, rank));
@@ -43,9 +45,10 @@ void OnRankLeft(Outbox& outbox, JobShard& shard, Rank rank) {
 
 bool FaultIfNeeded(Outbox& outbox, JobShard& shard, const Chunk& chunk, Rank rank) {
   if (shard.departed_count == 0) return false;
-  for (std::uint32_t other = 0; other < shard.config.world_size; ++other) {
-    if (!shard.lanes[other].departed || chunk.HasArrived(Rank{other})) continue;
-    Fault(outbox, shard, chunk, Rank{other}, rank);
+  for (std::uint32_t member = 0; member < chunk.member_count; ++member) {
+    const Rank other = chunk.RankOf(member);
+    if (!shard.lanes[other.value].departed || chunk.HasArrived(other)) continue;
+    Fault(outbox, shard, chunk, other, rank);
     return true;
   }
   return false;

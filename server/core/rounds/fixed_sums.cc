@@ -12,7 +12,7 @@ Made Finish(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   }
   checkpoint::BeforeRound(shard, chunk);
   const std::span<std::byte* const> own = stages.replies.OwnReplies(shard, chunk);
-  const auto gradients = aggregate::GatherGradients(shard, chunk, stages.terms);
+  const auto gradients = aggregate::GatherGradients(chunk, stages.terms);
   return stages.Screen(
       shard, chunk,
       optimize::ApplyFixed(chunk, gradients, own, optimize::StreamsResults(shard, own.size()),

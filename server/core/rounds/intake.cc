@@ -9,7 +9,8 @@ namespace phub::server {
 namespace {
 
 void NoteWantsReply(Chunk& chunk, Rank rank) {
-  chunk.wants_reply[rank.value / 64] |= std::uint64_t{1} << (rank.value % 64);
+  const std::uint32_t member = chunk.IndexOf(rank);
+  chunk.wants_reply[member / 64] |= std::uint64_t{1} << (member % 64);
 }
 
 }  // namespace
@@ -74,11 +75,11 @@ Chunk* Intake::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
   shard.metrics.CountGradient(message.header.payload_bytes);
   aggregate::Stage(shard, rank, chunk, message, stages_.loop.now);
   NoteWantsReply(chunk, rank);
-  if (chunk.arrived_count() == shard.config.world_size) {
+  if (chunk.IsWhole()) {
     CountRound(shard, rank, chunk);
     return &chunk;
   }
-  if (chunk.arrived_count() + 1 == shard.config.world_size) {
+  if (chunk.arrived_count() + 1 == chunk.member_count) {
     chunk.last_awaited_since = stages_.loop.now;
   }
   if (departed::FaultIfNeeded(stages_.outbox, shard, chunk, rank)) return nullptr;
@@ -149,7 +150,7 @@ void Intake::CountRound(JobShard& shard, Rank last, const Chunk& chunk) {
   const TimeNs now = stages_.loop.now;
   stages_.loop.counters.Add(CoreCounter::rounds);
   shard.metrics.CountRound(now - chunk.round_since);
-  if (shard.config.world_size > 1) shard.metrics.CountLast(last, now - chunk.last_awaited_since);
+  if (chunk.member_count > 1) shard.metrics.CountLast(last, now - chunk.last_awaited_since);
   if (shard.trace == nullptr || chunk.is_pooled()) [[likely]]
     return;
   TracedSpan span = SpanOf(chunk);

@@ -15,7 +15,7 @@ Made Finish(RoundStages& stages, JobShard& shard, Chunk& chunk) {
     return Made::kVersion;
   }
   const simd::Terms sum = aggregate::GatherTerms(shard, chunk, stages.terms);
-  return stages.Optimize(shard, chunk, sum, shard.config.world_size, own,
+  return stages.Optimize(shard, chunk, sum, chunk.member_count, own,
                          optimize::StreamsResults(shard, own.size()));
 }
 

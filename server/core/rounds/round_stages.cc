@@ -23,7 +23,7 @@ Made RoundStages::Optimize(JobShard& shard, Chunk& chunk, const simd::Terms& sum
 Made RoundStages::Screen(JobShard& shard, Chunk& chunk, bool non_finite) {
   if (!non_finite) return Made::kVersion;
   // In a job that spans racks no rank is named here, because the rank's own rack has reported it.
-  aggregate::NoteNonFinite(shard, chunk, shard.config.world_size);
+  aggregate::NoteNonFinite(shard, chunk, chunk.member_count);
   outbox.ReportNonFinite(shard);
   return shard.live() ? Made::kVersion : Made::kNothing;
 }

@@ -24,8 +24,7 @@ RoundPolicy Rounds::PolicyFor(const JobShard& shard) {
 }
 
 void Rounds::Finish(JobShard& shard, Chunk& chunk) {
-  PHUB_DCHECK(shard.live() && chunk.arrived_count() == shard.config.world_size, "chunk={}",
-              chunk.index.value);
+  PHUB_DCHECK(shard.live() && chunk.IsWhole(), "chunk={}", chunk.index.value);
   const TimeNs begin = BeginOfWork(shard);
   Complete(shard, chunk, Make(shard, chunk), begin);
 }

@@ -21,7 +21,7 @@ void Sum(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   if (!shard.live()) return;  // rejected: no chunk of the iteration was applied
   if (departed::FaultIfUndecidable(stages.outbox, shard, chunk)) return;
   if (shard.config.norms) {
-    chunk.squared_norm = optimize::MakeGradient(chunk, shard.config.world_size);
+    chunk.squared_norm = optimize::MakeGradient(chunk, chunk.member_count);
   }
   chunk.is_summed = true;
   ShardIteration& iteration = shard.iteration;
@@ -41,7 +41,7 @@ Made Apply(RoundStages& stages, JobShard& shard, Chunk& chunk) {
       std::memcpy(reply, chunk.Parameters(chunk.applied), chunk.reply_bytes());
     }
   } else {
-    optimize::ApplySummed(chunk, shard.config.world_size, shard.config.norms, iteration.scale, own,
+    optimize::ApplySummed(chunk, chunk.member_count, shard.config.norms, iteration.scale, own,
                           optimize::StreamsResults(shard, own.size()), shard.long_work);
   }
   chunk.is_summed = false;

@@ -13,16 +13,12 @@ std::int64_t Scaled(DurationNs duration, std::uint32_t weight) {
   return std::max<std::int64_t>(1, duration * weight / kWeightDefault);
 }
 
-bool IsWhole(const JobShard& shard, const Chunk& chunk) {
-  return chunk.arrived_count() == shard.config.world_size;
-}
-
 // What the chunk adds to the size of an iteration.
-std::uint64_t IterationBytes(const JobShard& shard, const Chunk& chunk) {
+std::uint64_t IterationBytes(const Chunk& chunk) {
   const ShardKey& key = *chunk.key;
   return std::uint64_t{std::max(
              {chunk.Bytes(key.type), chunk.Bytes(key.gradient_type), chunk.reply_bytes()})} *
-         shard.config.world_size;
+         chunk.member_count;
 }
 
 }  // namespace
@@ -58,7 +54,7 @@ void FairQueue::AddKeys(JobShard& shard, const KeyBatch& batch) {
   JobTurn& job = shard.turn;
   if (job.tenant == nullptr) return;  // the core loop has already removed the job
   std::uint64_t bytes = 0;
-  for (const Chunk& chunk : batch.chunks) bytes += IterationBytes(shard, chunk);
+  for (const Chunk& chunk : batch.chunks) bytes += IterationBytes(chunk);
   job.iteration_bytes += bytes;
   job.tenant->iteration_bytes += bytes;
 }
@@ -68,7 +64,7 @@ void FairQueue::RemoveChunk(JobShard& shard, const Chunk& chunk) {
   JobTurn& job = shard.turn;
   PHUB_CHECK(!chunk.is_queued, "chunk={}", chunk.index.value);
   if (job.tenant == nullptr) return;  // the core loop has already removed the job
-  const std::uint64_t bytes = IterationBytes(shard, chunk);
+  const std::uint64_t bytes = IterationBytes(chunk);
   job.iteration_bytes -= bytes;
   job.tenant->iteration_bytes -= bytes;
 }
@@ -189,7 +185,7 @@ FairQueue::Round FairQueue::Next() {
     chunk.is_queued = false;
     job.first = std::exchange(chunk.next_queued, nullptr);
     if (job.first == nullptr || !shard.live()) Forget(job);
-    if (shard.live() && IsWhole(shard, chunk)) return {&shard, &chunk};
+    if (shard.live() && chunk.IsWhole()) return {&shard, &chunk};
   }
   return {};
 }
