@@ -47,7 +47,7 @@ Status CheckKeySpec(const phub_key_spec& spec) {
   for (const Status& status :
        {CheckType("type", spec.type, false), CheckType("gradient_type", spec.gradient_type, true),
         CheckType("parameter_type", spec.parameter_type, true),
-        CheckChoice("operation", spec.operation, PHUB_PRODUCT),
+        CheckChoice("operation", spec.operation, PHUB_BITWISE_XOR),
         CheckChoice("movement", spec.movement, PHUB_GATHER_TO_ONE),
         CheckChoice("compression", spec.compression, PHUB_COMPRESSION_RANDOMK),
         CheckChoice("error_feedback", spec.error_feedback, PHUB_FEEDBACK_OFF)})

@@ -56,6 +56,10 @@ std::uint32_t MovementMaxOf(const v1::JoinResponse& joined) {
 std::string Unsupported(const KeyDefinition& key, const v1::JoinResponse& joined) {
   if (key.collective && !joined.collective_keys()) return "collective keys";
   if (key.pooled && !joined.pooled_keys()) return "pooled keys";
+  const std::uint32_t operations =
+      std::max<std::uint32_t>(joined.operation_max(), v1::OPERATION_PRODUCT);
+  if (static_cast<std::uint32_t>(OperationOf(key.operation)) > operations)
+    return fmt::format("operation {}", ToString(ReductionOf(key.operation)));
   if (static_cast<std::uint32_t>(key.encoding.kind) > joined.encoding_max())
     return fmt::format("compression {}", ToString(key.encoding.kind));
   const KeyMovement movement = key.parts.movement;

@@ -64,22 +64,28 @@ Status CheckTypes(const KeySpec& spec, KeyDefinition& key) {
   return status;
 }
 
+Status CheckOperation(const std::string& place, Operation operation, numeric::ElementType type) {
+  if (OperationOf(operation) == v1::OPERATION_UNSPECIFIED)
+    return Invalid(
+        fmt::format("{}: {} is not an operation", place, static_cast<unsigned>(operation)));
+  if (numeric::IsReductionOf(ReductionOf(operation), type)) return Status();
+  if (operation == Operation::kMean)
+    return Invalid(
+        fmt::format("{}: kMean is not defined for type {}; use kSum", place, ToString(type)));
+  return Invalid(fmt::format("{}: operation {} is defined only for integers, not for {}", place,
+                             ToString(ReductionOf(operation)), ToString(type)));
+}
+
 Status CheckArithmetic(const KeySpec& spec, KeyDefinition& key) {
   const bool has_optimizer = !std::holds_alternative<None>(spec.optimizer);
   key.operation = spec.options.operation;
   if (key.operation == Operation::kDefault)
     key.operation = has_optimizer ? Operation::kMean : Operation::kSum;
-  if (OperationOf(key.operation) == v1::OPERATION_UNSPECIFIED)
-    return Invalid(fmt::format("key {}: {} is not an operation", spec.name,
-                               static_cast<unsigned>(key.operation)));
-  if (!numeric::IsFloating(key.type)) {
-    if (has_optimizer)
-      return Invalid(fmt::format("key {} has type {}: optimizers need a floating-point key",
-                                 spec.name, ToString(key.type)));
-    if (key.operation == Operation::kMean)
-      return Invalid(fmt::format("key {} has type {}: kMean is not defined for integers; use kSum",
-                                 spec.name, ToString(key.type)));
-  }
+  if (has_optimizer && !numeric::IsFloating(key.type))
+    return Invalid(fmt::format("key {} has type {}: optimizers need a floating-point key",
+                               spec.name, ToString(key.type)));
+  if (Status status = CheckOperation("key " + spec.name, key.operation, key.type); !status.ok())
+    return status;
   key.optimizer = spec.optimizer;
   key.hyper_parameters = HyperParametersOf(spec.optimizer);
   return CheckHyperParameters(fmt::format("key {}", spec.name), spec.optimizer);
@@ -323,20 +329,12 @@ Result<wire::PoolRound> CheckPoolRound(const std::string& place, const KeyDefini
                     "(1 to {} elements)",
                     place, gradients.count, ToString(type), key.element_count, count_max));
   if (operation == Operation::kDefault) operation = Operation::kSum;
-  if (OperationOf(operation) == v1::OPERATION_UNSPECIFIED)
-    return Invalid(
-        fmt::format("{}: {} is not an operation", place, static_cast<unsigned>(operation)));
-  if (operation == Operation::kMean && !numeric::IsFloating(type))
-    return Invalid(
-        fmt::format("{}: kMean is not defined for type {}; use kSum", place, ToString(type)));
-  Status status = CheckElements(place, "gradients", gradients, type, gradients.count);
+  Status status = CheckOperation(place, operation, type);
+  if (status.ok()) status = CheckElements(place, "gradients", gradients, type, gradients.count);
   if (status.ok()) status = CheckElements(place, "parameters", parameters, type, gradients.count);
   if (status.ok()) status = CheckNoOverlap(place, gradients, parameters);
   if (!status.ok()) return status;
-  // The numbers of Operation follow kDefault in the same order.
-  return wire::PoolRound{
-      .elements = gradients.count,
-      .reduction = static_cast<numeric::Reduction>(static_cast<unsigned>(operation) - 1)};
+  return wire::PoolRound{.elements = gradients.count, .reduction = ReductionOf(operation)};
 }
 
 Status CheckNoOverlap(const std::string& place, ConstElements gradients, ConstElements parameters) {

@@ -54,9 +54,17 @@ v1::Operation OperationOf(Operation operation) {
     case Operation::kMin: return v1::OPERATION_MIN;
     case Operation::kMax: return v1::OPERATION_MAX;
     case Operation::kProduct: return v1::OPERATION_PRODUCT;
+    case Operation::kBitwiseAnd: return v1::OPERATION_BITWISE_AND;
+    case Operation::kBitwiseOr: return v1::OPERATION_BITWISE_OR;
+    case Operation::kBitwiseXor: return v1::OPERATION_BITWISE_XOR;
     case Operation::kDefault: break;
   }
   return v1::OPERATION_UNSPECIFIED;
+}
+
+numeric::Reduction ReductionOf(Operation operation) {
+  // The numbers of Operation follow kDefault in the same order.
+  return static_cast<numeric::Reduction>(static_cast<unsigned>(operation) - 1);
 }
 
 void ToProto(const wire::HyperParameters& values, v1::HyperParameters& message) {

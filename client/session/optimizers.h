@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "common/base/reduction.h"
 #include "common/wire/message.h"
 #include "phub/client.h"
 #include "phub/v1/session.pb.h"
@@ -12,6 +13,8 @@ namespace phub::client {
 wire::HyperParameters HyperParametersOf(const Optimizer& optimizer);
 v1::OptimizerKind OptimizerKindOf(const Optimizer& optimizer);
 v1::Operation OperationOf(Operation operation);  // kDefault: unspecified
+numeric::Reduction ReductionOf(
+    Operation operation);  // REQUIRES: not kDefault, and OperationOf() has it
 
 void ToProto(const wire::HyperParameters& values, v1::HyperParameters& message);
 wire::HyperParameters FromProto(const v1::HyperParameters& message);

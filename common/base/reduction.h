@@ -3,12 +3,30 @@
 
 #include <cstdint>
 
+#include "common/base/element_type.h"
+
 namespace phub::numeric {
 
-enum class Reduction : std::uint8_t { kSum, kMean, kMin, kMax, kProduct };
+enum class Reduction : std::uint8_t {
+  kSum,
+  kMean,
+  kMin,
+  kMax,
+  kProduct,
+  kBitwiseAnd,
+  kBitwiseOr,
+  kBitwiseXor
+};
 
 constexpr bool IsReduction(std::uint8_t value) {
-  return value <= static_cast<std::uint8_t>(Reduction::kProduct);
+  return value <= static_cast<std::uint8_t>(Reduction::kBitwiseXor);
+}
+
+constexpr bool IsBitwise(Reduction reduction) { return reduction >= Reduction::kBitwiseAnd; }
+
+// A mean of integers may be fractional, and floating-point numbers have no bitwise operations.
+constexpr bool IsReductionOf(Reduction reduction, ElementType type) {
+  return IsFloating(type) ? !IsBitwise(reduction) : reduction != Reduction::kMean;
 }
 
 constexpr const char* ToString(Reduction reduction) {
@@ -18,6 +36,9 @@ constexpr const char* ToString(Reduction reduction) {
     case Reduction::kMin: return "min";
     case Reduction::kMax: return "max";
     case Reduction::kProduct: return "product";
+    case Reduction::kBitwiseAnd: return "bitwise and";
+    case Reduction::kBitwiseOr: return "bitwise or";
+    case Reduction::kBitwiseXor: return "bitwise xor";
   }
   return "unknown";
 }

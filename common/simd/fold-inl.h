@@ -358,6 +358,20 @@ HWY_INLINE bool AddTerms(const Combination& combination, const Terms& terms, Ran
   }
 }
 
+// FoldTerms for bitwise operations, which only integers have.
+template <class Format, class Epilogue>
+HWY_INLINE bool FoldBits(Reduction reduction, const Terms& terms, Range range,
+                         const Epilogue& epilogue) {
+  if constexpr (std::is_integral_v<typename Format::Accumulation>) {
+    switch (reduction) {
+      case Reduction::kBitwiseAnd: return FoldTerms<Format, BitwiseAnd>(terms, range, epilogue);
+      case Reduction::kBitwiseOr: return FoldTerms<Format, BitwiseOr>(terms, range, epilogue);
+      default: return FoldTerms<Format, BitwiseXor>(terms, range, epilogue);
+    }
+  }
+  return false;
+}
+
 // Dispatches on the reduction once per call, not per element.
 template <class Format, class Output>
 HWY_INLINE bool FoldAs(const Combination& combination, const Terms& terms, Range range,
@@ -369,6 +383,10 @@ HWY_INLINE bool FoldAs(const Combination& combination, const Terms& terms, Range
     case Reduction::kMin: return FoldTerms<Format, Minimum>(terms, range, store);
     case Reduction::kMax: return FoldTerms<Format, Maximum>(terms, range, store);
     case Reduction::kProduct: return FoldTerms<Format, Product>(terms, range, store);
+    case Reduction::kBitwiseAnd:
+    case Reduction::kBitwiseOr:
+    case Reduction::kBitwiseXor:
+      return FoldBits<Format>(combination.reduction, terms, range, store);
   }
   return false;
 }

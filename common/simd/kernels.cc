@@ -180,8 +180,8 @@ bool IsSupported(const Round& round) {
     const bool adds = round.reduction == Reduction::kSum || round.reduction == Reduction::kMean;
     if (!adds || round.type != ElementType::kF32 || round.wire != ElementType::kF32) return false;
   }
-  return numeric::IsFloating(round.type) ||
-         (round.reduction != Reduction::kMean && round.optimizer == Optimizer::kNone);
+  return numeric::IsReductionOf(round.reduction, round.type) &&
+         (numeric::IsFloating(round.type) || round.optimizer == Optimizer::kNone);
 }
 
 bool FoldRange(const Combination& combination, const Terms& terms, Range range, std::byte* output) {

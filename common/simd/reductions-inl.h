@@ -64,6 +64,37 @@ struct Product {
   }
 };
 
+struct BitwiseAnd {
+  template <class D, class V>
+  static HWY_INLINE V First(D /*d*/, V term) {
+    return term;
+  }
+  template <class D, class V>
+  static HWY_INLINE V Combine(D /*d*/, V running, V next) {
+    return hn::And(running, next);
+  }
+};
+struct BitwiseOr {
+  template <class D, class V>
+  static HWY_INLINE V First(D /*d*/, V term) {
+    return term;
+  }
+  template <class D, class V>
+  static HWY_INLINE V Combine(D /*d*/, V running, V next) {
+    return hn::Or(running, next);
+  }
+};
+struct BitwiseXor {
+  template <class D, class V>
+  static HWY_INLINE V First(D /*d*/, V term) {
+    return term;
+  }
+  template <class D, class V>
+  static HWY_INLINE V Combine(D /*d*/, V running, V next) {
+    return hn::Xor(running, next);
+  }
+};
+
 // The minimum and maximum operations of IEEE 754-2019. The x86 instructions of that name differ:
 // for two zeros or a NaN, their result depends on the order of operands.
 template <bool kMaximum>

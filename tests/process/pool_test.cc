@@ -97,8 +97,11 @@ TEST_P(Pools, RoundsOfAllSizesTypesAndOperationsAreInFlightTogether) {
     Round<std::int32_t> max;
     start(mean, bytes[(shift + 2) % 3] / sizeof(float), 1.0f, Operation::kMean);
     start(max, bytes[shift % 3] / sizeof(std::int32_t), 8, Operation::kMax);
+    Round<std::uint8_t> bits;
+    start(bits, bytes[shift % 3], std::uint8_t{6}, Operation::kBitwiseXor);
     mean.Expect(1.5f);
     max.Expect(9);
+    bits.Expect(1);
   }
 }
 

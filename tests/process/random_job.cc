@@ -141,9 +141,10 @@ RandomKey DrawKey(SeededRandom& random, const RandomJob& job, std::size_t index)
   key.element_count = 1 + random.Below(random.Chance(1, 4) ? 8 : 400);
   const std::size_t optimizer =
       floating && random.Chance(2, 3) ? 1 + random.Below(optimizer::Descriptors().size() - 1) : 0;
-  const std::array<Operation, 5> operations = {Operation::kSum, Operation::kMin, Operation::kMax,
-                                               Operation::kProduct, Operation::kMean};
-  key.operation = operations[random.Below(floating ? 5 : 4)];
+  constexpr auto kOperations = static_cast<unsigned>(Operation::kBitwiseXor);
+  do {
+    key.operation = static_cast<Operation>(1 + random.Below(kOperations));
+  } while (!numeric::IsReductionOf(ReductionOf(key.operation), Internal(key.type)));
   const bool sums = key.operation == Operation::kSum || key.operation == Operation::kMean;
   if (job.sum_block != 0 && !sums) key.operation = Operation::kSum;
   Optimizer now = DrawOptimizer(random, optimizer);
@@ -185,6 +186,9 @@ simd::Reduction ReductionOf(Operation operation) {
     case Operation::kMin: return simd::Reduction::kMin;
     case Operation::kMax: return simd::Reduction::kMax;
     case Operation::kProduct: return simd::Reduction::kProduct;
+    case Operation::kBitwiseAnd: return simd::Reduction::kBitwiseAnd;
+    case Operation::kBitwiseOr: return simd::Reduction::kBitwiseOr;
+    case Operation::kBitwiseXor: return simd::Reduction::kBitwiseXor;
     case Operation::kSum:
     case Operation::kDefault: break;
   }

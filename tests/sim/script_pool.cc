@@ -15,10 +15,8 @@ float ReduceFloats(Reduction reduction, float a, float b) {
     case Reduction::kMin: return std::min(a, b);
     case Reduction::kMax: return std::max(a, b);
     case Reduction::kProduct: return a * b;
-    case Reduction::kSum:
-    case Reduction::kMean: break;
+    default: return a + b;
   }
-  return a + b;
 }
 
 // The bits of both as i32, which wrap.
@@ -29,10 +27,11 @@ float ReduceBits(Reduction reduction, float a, float b) {
     case Reduction::kMin: return signed_x < signed_y ? a : b;
     case Reduction::kMax: return signed_x > signed_y ? a : b;
     case Reduction::kProduct: return std::bit_cast<float>(x * y);
-    case Reduction::kSum:
-    case Reduction::kMean: break;
+    case Reduction::kBitwiseAnd: return std::bit_cast<float>(x & y);
+    case Reduction::kBitwiseOr: return std::bit_cast<float>(x | y);
+    case Reduction::kBitwiseXor: return std::bit_cast<float>(x ^ y);
+    default: return std::bit_cast<float>(x + y);
   }
-  return std::bit_cast<float>(x + y);
 }
 
 }  // namespace
@@ -54,8 +53,9 @@ void DrawPools(SeededRandom random, JobScript& job) {
       round.type = random.Chance(1, 3) ? ElementType::kI32 : ElementType::kF32;
       round.pool.elements = 1 + random.Below(key.element_count);
       round.pool.sequence = sequence++;
-      round.pool.reduction = static_cast<Reduction>(random.Below(5));
-      if (round.type == ElementType::kI32 && round.pool.reduction == Reduction::kMean)
+      constexpr auto kReductions = static_cast<unsigned>(Reduction::kBitwiseXor) + 1;
+      round.pool.reduction = static_cast<Reduction>(random.Below(kReductions));
+      if (!numeric::IsReductionOf(round.pool.reduction, round.type))
         round.pool.reduction = Reduction::kSum;
     }
   }

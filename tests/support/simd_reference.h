@@ -97,6 +97,9 @@ T Combined(Reduction reduction, T a, T b) {
   } else {
     const auto x = static_cast<std::uint64_t>(a);
     const auto y = static_cast<std::uint64_t>(b);
+    if (reduction == Reduction::kBitwiseAnd) return static_cast<T>(x & y);
+    if (reduction == Reduction::kBitwiseOr) return static_cast<T>(x | y);
+    if (reduction == Reduction::kBitwiseXor) return static_cast<T>(x ^ y);
     return static_cast<T>(product ? x * y : x + y);
   }
 }

@@ -28,7 +28,10 @@ enum {
   PHUB_MEAN = 2,
   PHUB_MIN = 3,
   PHUB_MAX = 4,
-  PHUB_PRODUCT = 5
+  PHUB_PRODUCT = 5,
+  PHUB_BITWISE_AND = 6, /* these three: only for integers */
+  PHUB_BITWISE_OR = 7,
+  PHUB_BITWISE_XOR = 8
 };
 /* Which elements of a key travel in a round: all, or world_size equal parts. All but the two
  * reductions move bytes. */

@@ -104,12 +104,15 @@ struct ConstElements {
 
 // How the ranks' gradients are combined.
 enum class Operation : std::uint8_t {
-  kDefault = 0,  // kMean with an optimizer, kSum without
-  kSum = 1,      // left fold in rank order; integers wrap
-  kMean = 2,     // the sum divided by world_size; not for integers
-  kMin = 3,      // any NaN gives NaN; -0 < +0
+  kDefault = 0,     // kMean with an optimizer, kSum without
+  kSum = 1,         // left fold in rank order; integers wrap
+  kMean = 2,        // the sum divided by world_size; not for integers
+  kMin = 3,         // any NaN gives NaN; -0 < +0
   kMax = 4,
-  kProduct = 5,  // left fold in rank order
+  kProduct = 5,     // left fold in rank order
+  kBitwiseAnd = 6,  // these three: only for integers
+  kBitwiseOr = 7,
+  kBitwiseXor = 8,
 };
 
 // Which elements of a key travel in a round. Except with kAllReduce, the key consists of world_size

@@ -126,7 +126,8 @@ class Job:
         """Adds a key. Every rank adds the same keys in the same order.
 
         operation: "sum", "mean", "min", "max" or "product" of the ranks' gradients; by default the
-        mean with an optimizer, and the sum without.
+        mean with an optimizer, and the sum without. Integers also have "bitwise_and", "bitwise_or"
+        and "bitwise_xor", but no mean.
         gradient_dtype, parameter_dtype: types in memory and on the wire; a float32 key may use
         float16 or phub.bfloat16.
         priority: among waiting keys, those with a higher priority are sent first.

@@ -36,7 +36,16 @@ MOVEMENTS = {
     "scatter": Movement(4, sends="root", receives="own"),
     "gather_to_one": Movement(5, sends="own", receives="root"),
 }
-OPERATIONS = {"sum": 1, "mean": 2, "min": 3, "max": 4, "product": 5}
+OPERATIONS = {
+    "sum": 1,
+    "mean": 2,
+    "min": 3,
+    "max": 4,
+    "product": 5,
+    "bitwise_and": 6,
+    "bitwise_or": 7,
+    "bitwise_xor": 8,
+}
 
 
 def part_count(side: str, is_root: bool, ranks: int) -> int:

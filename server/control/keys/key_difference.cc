@@ -30,6 +30,9 @@ std::string OperationName(v1::Operation operation) {
     case v1::OPERATION_MIN: return "operation min";
     case v1::OPERATION_MAX: return "operation max";
     case v1::OPERATION_PRODUCT: return "operation product";
+    case v1::OPERATION_BITWISE_AND: return "operation bitwise and";
+    case v1::OPERATION_BITWISE_OR: return "operation bitwise or";
+    case v1::OPERATION_BITWISE_XOR: return "operation bitwise xor";
     default: return fmt::format("operation number {}", static_cast<int>(operation));
   }
 }

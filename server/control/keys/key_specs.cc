@@ -40,6 +40,9 @@ Reduction ReductionOf(v1::Operation operation) {
     case v1::OPERATION_MIN: return Reduction::kMin;
     case v1::OPERATION_MAX: return Reduction::kMax;
     case v1::OPERATION_PRODUCT: return Reduction::kProduct;
+    case v1::OPERATION_BITWISE_AND: return Reduction::kBitwiseAnd;
+    case v1::OPERATION_BITWISE_OR: return Reduction::kBitwiseOr;
+    case v1::OPERATION_BITWISE_XOR: return Reduction::kBitwiseXor;
     default: break;
   }
   PHUB_CHECK(false, "operation={}", static_cast<int>(operation));
@@ -94,9 +97,9 @@ absl::Status CheckTypes(const v1::KeySpec& key) {
                                   "f16, bf16, f64, i32, i64, u8",
                                   static_cast<int>(key.type())));
   }
-  if (key.operation() < v1::OPERATION_SUM || key.operation() > v1::OPERATION_PRODUCT) {
-    return Wrong(key, fmt::format("unknown operation number {}; this daemon supports sum, "
-                                  "mean, min, max, product",
+  if (key.operation() < v1::OPERATION_SUM || key.operation() > v1::Operation_MAX) {
+    return Wrong(key, fmt::format("unknown operation number {}; this daemon supports sum, mean, "
+                                  "min, max, product, bitwise and, bitwise or, bitwise xor",
                                   static_cast<int>(key.operation())));
   }
   if (optimizer::FindDescriptor(key.optimizer()) == nullptr) {
@@ -108,8 +111,13 @@ absl::Status CheckTypes(const v1::KeySpec& key) {
     return Wrong(
         key,
         fmt::format("operation mean does not support {}: a mean of {} values may be fractional; "
-                    "integer keys support sum, min, max and product",
+                    "integer keys support all other operations",
                     numeric::ToString(type), numeric::ToString(type)));
+  }
+  if (!numeric::IsReductionOf(ReductionOf(key.operation()), type)) {
+    return Wrong(
+        key, fmt::format("operation {} needs an integer key, but its type is {}",
+                         numeric::ToString(ReductionOf(key.operation())), numeric::ToString(type)));
   }
   if (!numeric::IsFloating(type) && key.optimizer() != v1::OPTIMIZER_NONE) {
     return Wrong(key,

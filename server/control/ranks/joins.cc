@@ -225,6 +225,7 @@ v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t ve
   response.set_pooled_keys(true);
   response.set_removes_keys(true);
   response.set_encoding_max(numeric::kEncodingMax);
+  response.set_operation_max(v1::Operation_MAX);
   response.set_tls_lanes(context_.options.tls_lanes);
   response.set_encryption_required(context_.ledger.RequiresEncryption(job.account.tenant));
   response.set_created(created);

@@ -61,8 +61,7 @@ bool TypeFits(const MessageHeader& header, const ShardKey& key) {
       return header.type == key.type || header.type == key.parameter_type;
     case RoundOperation::kMove: return header.type == key.parameter_type;
     case RoundOperation::kLoad: return true;  // no payload
-    case RoundOperation::kPool:
-      return header.pool.reduction != numeric::Reduction::kMean || numeric::IsFloating(header.type);
+    case RoundOperation::kPool: return numeric::IsReductionOf(header.pool.reduction, header.type);
   }
   return false;
 }

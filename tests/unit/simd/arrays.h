@@ -19,8 +19,9 @@ namespace phub::simd {
 inline constexpr ElementType kElementTypes[] = {
     ElementType::kF32, ElementType::kF16, ElementType::kBf16, ElementType::kF64,
     ElementType::kI32, ElementType::kI64, ElementType::kU8};
-inline constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kMean, Reduction::kMin,
-                                            Reduction::kMax, Reduction::kProduct};
+inline constexpr Reduction kReductions[] = {
+    Reduction::kSum,     Reduction::kMean,       Reduction::kMin,       Reduction::kMax,
+    Reduction::kProduct, Reduction::kBitwiseAnd, Reduction::kBitwiseOr, Reduction::kBitwiseXor};
 // The optimizers of the table.
 inline const std::vector<Optimizer> kOptimizers = [] {
   std::vector<Optimizer> all;

@@ -13,7 +13,8 @@ namespace {
 TEST(Reductions, NamesAreApart) {
   std::set<std::string> reductions;
   for (const Reduction reduction : kReductions) reductions.insert(ToString(reduction));
-  EXPECT_EQ(reductions, (std::set<std::string>{"sum", "mean", "min", "max", "product"}));
+  EXPECT_EQ(reductions, (std::set<std::string>{"sum", "mean", "min", "max", "product",
+                                               "bitwise and", "bitwise or", "bitwise xor"}));
 }
 
 TEST(Rounds, WhatMakesNoSenseIsRefused) {

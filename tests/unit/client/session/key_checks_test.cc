@@ -95,9 +95,12 @@ TEST(CheckKey, ACollectiveKeyHasNoOptimizerAndNeitherRestartNorRacks) {
 
 TEST(CheckKey, IntegersHaveNeitherMeanNorOptimizer) {
   ExpectRefused(Spec(i32, None{}, {.operation = Operation::kMean}),
-                "kMean is not defined for integers");
+                "kMean is not defined for type i32");
   ExpectRefused(Spec(u8, Sgd{.learning_rate = 0.1}), "floating-point");
   EXPECT_TRUE(CheckKey(Spec(i64, None{}, {.operation = Operation::kProduct}), kBytesMax).ok());
+  EXPECT_TRUE(CheckKey(Spec(u8, None{}, {.operation = Operation::kBitwiseXor}), kBytesMax).ok());
+  ExpectRefused(Spec(f32, None{}, {.operation = Operation::kBitwiseOr}),
+                "operation bitwise or is defined only for integers, not for f32");
   ExpectRefused(Spec(i64, None{}, {.operation = Operation{77}}), "not an operation");
 }
 

@@ -89,15 +89,21 @@ TEST_F(KeyTypesTest, CoreLoopsGetTheBlockOfFixedSums) {
   EXPECT_EQ(LastBatch().keys[1].sum_block, 0u) << "integers are summed as always";
 }
 
-TEST_F(KeyTypesTest, EveryTypeAndOperationIsTakenButMeansOfIntegers) {
-  for (int operation = v1::OPERATION_SUM; operation <= v1::OPERATION_PRODUCT; ++operation) {
+TEST_F(KeyTypesTest, EveryTypeAndOperationIsTakenButMeansOfIntegersAndBitsOfFloats) {
+  for (int operation = v1::OPERATION_SUM; operation <= v1::Operation_MAX; ++operation) {
     for (const v1::ElementType type : kFloats) {
-      EXPECT_EQ(Refusal(KeyOf(type, static_cast<v1::Operation>(operation))), "");
+      const std::string refusal = Refusal(KeyOf(type, static_cast<v1::Operation>(operation)));
+      if (operation >= v1::OPERATION_BITWISE_AND) {
+        EXPECT_THAT(refusal, AllOf(HasSubstr("operation bitwise "),
+                                   HasSubstr(" needs an integer key, but its type is ")));
+      } else {
+        EXPECT_EQ(refusal, "");
+      }
     }
     for (const v1::ElementType type : kIntegers) {
       const std::string refusal = Refusal(KeyOf(type, static_cast<v1::Operation>(operation)));
       if (operation == v1::OPERATION_MEAN) {
-        EXPECT_THAT(refusal, AllOf(HasSubstr("mean"), HasSubstr("sum, min, max and product")));
+        EXPECT_THAT(refusal, AllOf(HasSubstr("mean"), HasSubstr("all other operations")));
       } else {
         EXPECT_EQ(refusal, "");
       }
