@@ -59,8 +59,9 @@ struct Command {
                           // OnLaneClosed). REQUIRES: the lane is detached. After a reconnection,
                           // every chunk without a reply is sent again.
     kAddKeys,             // batch
-    kRemoveKeys,          // key: this key and all later ones. REQUIRES: they are collective, and
-                          // none has a round; no command for them follows
+    kRemoveKeys,          // batch: its keys; without one, key: this key of the whole job and all
+                          // later ones. REQUIRES: they are collective, and none has a round; no
+                          // command for them follows
     kPush,                // key, ticket, operation, root, payload_type, gradients, parameters; for
                           // kLoad also reductions and first_iteration. REQUIRES: the key's last
                           // round was completed or withdrawn. With EngineConfig::restart a

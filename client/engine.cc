@@ -120,7 +120,7 @@ void Engine::Impl::Execute(const Command& command) {
     case Command::Kind::kNone: break;
     case Command::Kind::kAttachLane: AttachLane(command); break;
     case Command::Kind::kAddKeys: AddKeys(*command.batch); break;
-    case Command::Kind::kRemoveKeys: RemoveKeys(command.key); break;
+    case Command::Kind::kRemoveKeys: RemoveKeys(command); break;
     case Command::Kind::kPush: Push(command); break;
     case Command::Kind::kResume: Resume(command); break;
     case Command::Kind::kSetHyperParameters:

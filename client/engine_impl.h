@@ -43,12 +43,18 @@ struct Engine::Impl {
   void LookAtLanes(TimeNs now);
   bool SendAll();
 
-  // engine_rounds.cc
+  // engine_keys.cc
   void AddKeys(const KeyBatch& batch);
   void AddKey(const KeyPlan& plan);
-  void RemoveKeys(KeyIndex first);
-  void ShrinkLane(Lane& lane, KeyIndex first);
-  void GrowLane(Lane& lane, std::size_t chunks_added, std::size_t keys_added);
+  void RemoveKeys(const Command& command);
+  void RemoveKey(EngineKey& removed);
+  void GrowLane(Lane& lane, std::size_t chunk_end, std::size_t keys_added);
+  void ShrinkLane(Lane& lane);
+  void ResizeLanding(Lane& lane);
+  EngineKey& key(KeyIndex index);
+  std::uint32_t* FindPosition(KeyIndex index);  // null: no key has had that number
+
+  // engine_rounds.cc
   void Push(const Command& command);
   void Resume(const Command& command);
   EngineKey& BeginRound(const Command& command);
@@ -56,19 +62,18 @@ struct Engine::Impl {
   void Cancel(const Command& command);
   void CompleteRound(EngineKey& key);
 
-  EngineKey& key(KeyIndex index) {
-    PHUB_CHECK(index.value < keys.size(), "key={} keys={}", index.value, keys.size());
-    return *keys[index.value];
-  }
-
   const EngineConfig config;
   const Clock& clock;
   const std::vector<transport::Transport*> transports;
   EngineListener& listener;
   SpscQueue<Command> commands;
   std::vector<Lane> lanes;
-  std::vector<std::unique_ptr<EngineKey>> owned_keys;
-  std::vector<EngineKey*> keys;
+  std::vector<std::unique_ptr<EngineKey>> owned_keys;  // [position]
+  std::vector<EngineKey*> keys;                        // [position]; null: free
+  std::vector<std::uint32_t> free_positions;
+  // [number of the key; for groups, from kGroupKeysFirst on]: its position.
+  static constexpr std::uint32_t kNoPosition = UINT32_MAX;
+  std::vector<std::uint32_t> job_positions, group_positions;
   // [transport][connection index]: the lane. Take() compares the whole connection id.
   std::vector<std::vector<std::uint32_t>> lane_of_connection;
   EngineCounters counters;

@@ -39,8 +39,9 @@ struct EngineKey {
     std::uint32_t lane_key = 0;  // index into Lane::keys
   };
   KeyIndex index{};
-  bool collective = false;  // outside iterations
-  bool pooled = false;      // rounds state their type, reduction and length (kPool)
+  std::uint32_t position = 0;  // in the engine's keys
+  bool collective = false;     // outside iterations
+  bool pooled = false;         // rounds state their type, reduction and length (kPool)
   std::uint32_t chunk_count = 0;
   // The first chunk's. If all ranks send all chunks, only the last one has another size.
   std::uint32_t chunk_elements = 0;
@@ -119,7 +120,7 @@ struct ReadyKey {
 
 // Chunks of one key on one lane: [first, first + count), in order of offset.
 struct LaneKey {
-  std::uint32_t key = 0;  // index into the engine's keys
+  std::uint32_t key = 0;  // position in the engine's keys
   std::uint32_t first = 0;
   std::uint32_t count = 0;
   std::int32_t priority = 0;  // the key's
@@ -140,8 +141,9 @@ struct LaneChunk {
     kSent,   // sent on the lane's present connection; its reply is outstanding
   };
   Phase phase = Phase::kIdle;
+  static constexpr std::uint32_t kNoKey = UINT32_MAX;
   SlotIndex inflight = kNoSlot;  // the staging slot that the chunk holds
-  std::uint32_t lane_key = 0;
+  std::uint32_t lane_key = kNoKey;
   std::uint32_t element_count = 0;
   std::uint64_t sent_offset = 0;      // in this rank's gradients, if it sends the chunk
   std::uint64_t received_offset = 0;  // in its parameters, if it receives the chunk
@@ -155,6 +157,8 @@ struct LaneChunk {
   std::uint8_t summed_flags = 0;
   double squared_norm = 0.0;
 
+  // A number that no key of this rank has.
+  bool is_hole() const { return lane_key == kNoKey; }
   std::uint32_t Bytes(numeric::ElementType type) const {
     return element_count * numeric::ElementBytes(type);
   }
@@ -216,6 +220,7 @@ struct Lane {
   LaneClosed why{};  // set when the engine closes the lane
 
   std::vector<LaneKey> keys;
+  std::vector<std::uint32_t> free_keys;  // places in `keys` of removed ones, whose count is 0
   std::vector<LaneChunk> chunks;
   // [chunk]: open only while the chunk is kSent, so that an unexpected reply cannot write memory.
   std::vector<transport::LandingSlot> landing;

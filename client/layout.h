@@ -39,6 +39,11 @@ struct KeyPlacementView {
   std::uint32_t element_bytes = 4;  // size of the key's type, which determines chunks
   KeyParts parts = {};
   std::span<const std::uint32_t> chunk_bins;  // as sent by the daemon
+  // The key's first chunk on each lane of chunk_bins, in the order in which they first appear
+  // there. Empty: from a daemon that does not send them.
+  std::span<const std::uint32_t> first_chunks = {};
+  // Keys of groups: the members' ranks; `parts` counts members. Empty: all ranks.
+  std::span<const Rank> members = {};
 };
 
 // Lays out batches of keys, one after the other. One thread at a time.
@@ -50,6 +55,9 @@ class LaneLayout {
   // Lays out a batch; changes nothing if it fails. Checks the daemon's data: key indices in
   // sequence, a known bin for every chunk, and the right number of chunks.
   absl::StatusOr<std::vector<KeyLayout>> AddKeys(std::span<const KeyPlacementView> keys);
+
+  // The same for keys of a group, whose numbers are the daemon's alone.
+  absl::StatusOr<std::vector<KeyLayout>> AddGroupKeys(std::span<const KeyPlacementView> keys) const;
 
   // Takes the last key back: the next key gets its numbers. REQUIRES: `key` is that key's layout.
   void RemoveLast(const KeyLayout& key);

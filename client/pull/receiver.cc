@@ -21,6 +21,7 @@ Received ReceiveParameters(const EngineConfig& config, Lane& lane, std::span<Eng
   if (index >= lane.chunks.size() || header.slot.value != index)
     return {.fault = LaneFault::kChunkRange};
   LaneChunk& chunk = lane.chunks[index];
+  if (chunk.is_hole()) return {.fault = LaneFault::kChunkRange};
   EngineKey& key = *keys[lane.keys[chunk.lane_key].key];
   if (chunk.phase != LaneChunk::Phase::kSent) return {.fault = LaneFault::kNotAsked};
   if (header.iteration != IterationOf(key, chunk)) return {.fault = LaneFault::kIteration};
@@ -47,6 +48,7 @@ Received ReceiveSummed(const EngineConfig& config, Lane& lane, std::span<EngineK
                        const wire::MessageHeader& header) {
   if (header.chunk.value >= lane.chunks.size()) return {.fault = LaneFault::kChunkRange};
   LaneChunk& chunk = lane.chunks[header.chunk.value];
+  if (chunk.is_hole()) return {.fault = LaneFault::kChunkRange};
   const EngineKey& key = *keys[lane.keys[chunk.lane_key].key];
   if (chunk.phase != LaneChunk::Phase::kSent || !WaitsForDecision(config, key))
     return {.fault = LaneFault::kNotAsked};

@@ -10,7 +10,7 @@ void IterationGate::Count(std::span<EngineKey* const> keys) {
   std::uint64_t least = UINT64_MAX;
   std::size_t count = 0;
   for (const EngineKey* key : keys) {
-    if (key->collective || key->job_iteration() > least) continue;
+    if (key == nullptr || key->collective || key->job_iteration() > least) continue;
     if (key->job_iteration() < least) count = 0;
     least = key->job_iteration();
     ++count;

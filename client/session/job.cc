@@ -1,6 +1,7 @@
 // phub::Job, implemented with client/session/job_impl.h.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "client/session/fork.h"
@@ -93,14 +94,15 @@ Status Job::Initialize(Key& key, ConstElements values) {
   client::KeyImpl& state = *key.impl_;
   const client::KeyDefinition& definition = state.definition;
   if (state.has_values()) return this->status();
-  const bool is_root = rank() == 0;
+  const Rank root = definition.members.empty() ? Rank{0} : definition.members.front();
+  const bool is_root = rank() == root.value;
   if (is_root) {
     Status status =
         client::CheckElements(fmt::format("key {} of job {}", definition.name, name()),
                               "initial values", values, definition.type, definition.element_count);
     if (!status.ok()) return status;
   }
-  auto ticket = state.StartAssign(Rank{0}, definition.type, is_root ? values.data : nullptr);
+  auto ticket = state.StartAssign(root, definition.type, is_root ? values.data : nullptr);
   if (!ticket.ok()) return ticket.status();
   return state.Wait(*ticket, std::nullopt);
 }
@@ -114,6 +116,10 @@ Handle Job::Broadcast(Key& key, std::uint32_t root, ConstElements values) {
     return Handle(Status(
         StatusCode::kInvalidArgument,
         fmt::format("{}: root {} must be less than world_size {}", place, root, world_size())));
+  if (!definition.members.empty() &&
+      std::ranges::find(definition.members, Rank{root}) == definition.members.end())
+    return Handle(Status(StatusCode::kInvalidArgument,
+                         fmt::format("{}: root {} is not a member of the group", place, root)));
   // Without values the root sends its own parameters.
   const bool from_parameters = values.count == 0;
   if (from_parameters) values = definition.parameters;

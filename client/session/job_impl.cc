@@ -120,20 +120,18 @@ void JobImpl::LeaveElsewhere(const std::string& verdict, const DaemonLink* from,
 }
 
 void JobImpl::OnStopped() {
-  std::vector<std::shared_ptr<KeyImpl>> keys;
   {
     const std::lock_guard lock(mutex_);
     ended_.store(true, std::memory_order_seq_cst);
-    keys = keys_;
     changed_.notify_all();
   }
   calls_.waiter().End();
-  for (const std::shared_ptr<KeyImpl>& key : keys) key->WakeAll();
+  for (const std::shared_ptr<KeyImpl>& key : AllKeys()) key->WakeAll();
 }
 
 Status JobImpl::Drain() {
   const auto deadline = std::chrono::steady_clock::now() + settings_.options.leave_timeout;
-  for (const std::shared_ptr<KeyImpl>& key : Keys())
+  for (const std::shared_ptr<KeyImpl>& key : AllKeys())
     if (!key->WaitIdle(deadline) && !ended())
       return Status(
           StatusCode::kDeadlineExceeded,
@@ -191,6 +189,7 @@ void JobImpl::Shutdown(Status verdict) {
   const std::lock_guard lock(mutex_);
   keyless_iteration_ = LeastIteration();
   keys_.clear();  // they own this object
+  groups_.Clear();
 }
 
 }  // namespace phub::client

@@ -41,6 +41,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/layout.h"
@@ -51,6 +52,7 @@
 #include "client/session/engine_thread.h"
 #include "client/session/fault_text.h"
 #include "client/session/first_verdict.h"
+#include "client/session/job_groups.h"
 #include "client/session/key_definition.h"
 #include "client/session/key_impl.h"
 #include "client/session/key_memory.h"
@@ -111,6 +113,7 @@ class JobImpl final : public EngineListener,
 
   Result<std::vector<std::shared_ptr<KeyImpl>>> AddKeys(std::span<const KeySpec> specs);
   Status RemoveKeys(std::span<const std::shared_ptr<KeyImpl>> keys);  // job_removal.cc
+  JobGroups& groups() { return groups_; }
   Status Barrier();
   Result<std::uint64_t> SaveCheckpoint(const std::string& directory);
   Result<std::uint64_t> LoadCheckpoint(const std::string& directory);
@@ -139,6 +142,7 @@ class JobImpl final : public EngineListener,
                     transport::Connection& connection) override;
 
  private:
+  friend class JobGroups;
   explicit JobImpl(JobSettings settings);
 
   // job_start.cc
@@ -153,7 +157,15 @@ class JobImpl final : public EngineListener,
   Result<std::vector<std::shared_ptr<KeyImpl>>> Enter(std::vector<KeyDefinition> definitions,
                                                       const AddedBatch& added);
 
-  const KeyResume* ResumeOf(KeyIndex key) const;  // null: a new key
+  // Takes memory for the keys, and describes them to the engine in `batch`.
+  Result<std::vector<std::shared_ptr<KeyImpl>>> MakeKeys(std::vector<KeyDefinition> definitions,
+                                                         std::vector<KeyLayout> layouts,
+                                                         const AddedBatch& added, KeyBatch& batch);
+
+  // Null: a new key.
+  const KeyResume* ResumeOf(KeyIndex key) const {
+    return key.value < resume_.keys.size() ? &resume_.keys[key.value] : nullptr;
+  }
   // Fetches the values that existing keys had at the boundary. Blocks until they have arrived.
   Status ResumeKeys(std::span<const std::shared_ptr<KeyImpl>> keys);
 
@@ -178,13 +190,19 @@ class JobImpl final : public EngineListener,
   // sent the verdict, and `anchor`, which has it. Not on the engine's thread.
   void Fail(Status verdict, std::string key = {}, const DaemonLink* from = nullptr,
             const DaemonLink* anchor = nullptr);
-  std::vector<std::shared_ptr<KeyImpl>> Keys() const;
+  std::vector<std::shared_ptr<KeyImpl>> Keys() const;  // keys of the whole job
+  std::vector<std::shared_ptr<KeyImpl>> AllKeys() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<KeyImpl>> keys = keys_;
+    groups_.AppendKeys(keys);
+    return keys;
+  }
 
   const JobSettings settings_;
   const SystemClock clock_;
   RackCalls calls_;
   RackBatches rack_batches_;
-  DumpAnswers dump_answers_{calls_, clock_, [this] { return Keys(); }};
+  DumpAnswers dump_answers_{calls_, clock_, [this] { return AllKeys(); }};
   FirstVerdict first_verdict_{
       calls_.links(), [this](FirstVerdict::Verdict verdict, const DaemonLink* anchor) {
         Fail(std::move(verdict.status), std::move(verdict.key), verdict.from, anchor);
@@ -209,7 +227,8 @@ class JobImpl final : public EngineListener,
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::shared_ptr<KeyImpl>> keys_;
+  std::vector<std::shared_ptr<KeyImpl>> keys_;  // [key index]
+  JobGroups groups_{*this};
   std::uint64_t keyless_iteration_ = 0;  // the job's iteration without keys that are not collective
   Status verdict_;
   std::string verdict_key_;

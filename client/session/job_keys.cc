@@ -13,13 +13,12 @@
 #include "client/session/job_impl.h"
 #include "client/session/key_checks.h"
 #include "client/session/key_memory.h"
+#include "client/session/key_support.h"
 #include "client/session/optimizers.h"
 
 namespace phub::client {
 namespace {
 
-// Daemons receive messages of up to 4 MiB; besides keys, AddKeys has some numbers.
-constexpr std::uint64_t kWholeBatchBytesMax = (4 << 20) - 256;
 constexpr std::uint64_t kKeyOverheadBytes = 4;
 // The size of a key without its name is far below this.
 constexpr std::uint64_t kKeyBytesMax = 192;
@@ -68,7 +67,8 @@ std::string Unsupported(const KeyDefinition& key, const v1::JoinResponse& joined
   return {};
 }
 
-// The oldest daemons would take such a key for an ordinary one.
+}  // namespace
+
 Status CheckSupported(const KeyDefinition& key, const DaemonLinks& links) {
   for (const std::unique_ptr<DaemonLink>& link : links) {
     const std::string what = Unsupported(key, link->joined);
@@ -82,7 +82,25 @@ Status CheckSupported(const KeyDefinition& key, const DaemonLinks& links) {
   return Status();
 }
 
-}  // namespace
+std::vector<KeyPlacementView> ViewsOf(std::span<const KeyDefinition> definitions,
+                                      const v1::AddKeysResponse& response) {
+  const auto span_of = [](const auto& numbers) {
+    return std::span<const std::uint32_t>(numbers.data(), static_cast<std::size_t>(numbers.size()));
+  };
+  std::vector<KeyPlacementView> views;
+  for (std::size_t i = 0; i < definitions.size(); ++i) {
+    const v1::KeyPlacement& placement = response.placements(static_cast<int>(i));
+    views.push_back({.name = definitions[i].name,
+                     .key = KeyIndex{placement.key_index()},
+                     .element_count = definitions[i].elements_held(),
+                     .element_bytes = numeric::ElementBytes(definitions[i].type),
+                     .parts = definitions[i].parts,
+                     .chunk_bins = span_of(placement.chunk_bins()),
+                     .first_chunks = span_of(placement.first_chunks()),
+                     .members = definitions[i].members});
+  }
+  return views;
+}
 
 Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> specs) const {
   // The limit of chunk numbers on all lanes. The daemons check their memory themselves.
@@ -200,27 +218,32 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::AddBatch(
 
 Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefinition> definitions,
                                                              const AddedBatch& added) {
-  std::vector<KeyPlacementView> views;
-  for (std::size_t i = 0; i < definitions.size(); ++i) {
-    const v1::KeyPlacement& placement = added.response.placements(static_cast<int>(i));
-    views.push_back({.name = definitions[i].name,
-                     .key = KeyIndex{placement.key_index()},
-                     .element_count = definitions[i].elements_held(),
-                     .element_bytes = numeric::ElementBytes(definitions[i].type),
-                     .parts = definitions[i].parts,
-                     .chunk_bins = {placement.chunk_bins().data(),
-                                    static_cast<std::size_t>(placement.chunk_bins_size())}});
-  }
-  absl::StatusOr<std::vector<KeyLayout>> layouts = layout_->AddKeys(views);
+  absl::StatusOr<std::vector<KeyLayout>> layouts =
+      layout_->AddKeys(ViewsOf(definitions, added.response));
   if (!layouts.ok())
     return Status(StatusCode::kInternal,
                   fmt::format("daemon {}: {}", calls_.links().front()->endpoint.ToString(),
                               std::string(layouts.status().message())));
   auto batch = std::make_unique<KeyBatch>();
+  auto keys = MakeKeys(std::move(definitions), *std::move(layouts), added, *batch);
+  if (!keys.ok()) return keys.status();
+  {
+    const std::lock_guard lock(mutex_);
+    keys_.insert(keys_.end(), keys->begin(), keys->end());
+  }
+  batches_.push_back(std::move(batch));
+  Submit({.kind = Command::Kind::kAddKeys, .batch = batches_.back().get()});
+  return keys;
+}
+
+Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::MakeKeys(
+    std::vector<KeyDefinition> definitions, std::vector<KeyLayout> layouts, const AddedBatch& added,
+    KeyBatch& batch) {
   std::vector<std::shared_ptr<KeyImpl>> keys;
   for (std::size_t i = 0; i < definitions.size(); ++i) {
     KeyDefinition& definition = definitions[i];
-    const KeyResume* const resume = ResumeOf(views[i].key);
+    const KeyIndex index = layouts[i].key;
+    const KeyResume* const resume = ResumeOf(index);
     if (resume != nullptr) definition.first_iteration = resume->first_iteration;
     Status status = TakeMemory(definition, added.memory,
                                added.response.placements(static_cast<int>(i)).shared_offset());
@@ -232,35 +255,24 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefi
       ways_->Register(definition.gradients.data, definition.gradients_bytes(), Use::kSend);
     if (!definition.parameters_shared && definition.parameter_count() > 0)
       ways_->Register(definition.parameters.data, definition.parameters_bytes(), Use::kReceive);
-    batch->keys.push_back({.layout = std::move((*layouts)[i]),
-                           .type = definition.type,
-                           .gradient_type = definition.gradient_type,
-                           .parameter_type = definition.parameter_type,
-                           .encoding = definition.encoding,
-                           .rank = definition.rank,
-                           .first_iteration = definition.first_iteration,
-                           .priority = definition.priority,
-                           .collective = definition.collective,
-                           .pooled = definition.pooled,
-                           .hyper_parameters = definition.hyper_parameters});
-    keys.push_back(
-        std::make_shared<KeyImpl>(shared_from_this(), views[i].key, std::move(definition)));
-    batch->keys.back().listener = keys.back().get();
+    batch.keys.push_back({.layout = std::move(layouts[i]),
+                          .type = definition.type,
+                          .gradient_type = definition.gradient_type,
+                          .parameter_type = definition.parameter_type,
+                          .encoding = definition.encoding,
+                          .rank = Rank{rank()},
+                          .first_iteration = definition.first_iteration,
+                          .priority = definition.priority,
+                          .collective = definition.collective,
+                          .pooled = definition.pooled,
+                          .hyper_parameters = definition.hyper_parameters});
+    keys.push_back(std::make_shared<KeyImpl>(shared_from_this(), index, std::move(definition)));
+    batch.keys.back().listener = keys.back().get();
     if (timeline_ != nullptr)
       keys.back()->trace.Begin(*timeline_,
                                timeline_->AddKey(name(), rank(), keys.back()->definition.name));
   }
-  {
-    const std::lock_guard lock(mutex_);
-    keys_.insert(keys_.end(), keys.begin(), keys.end());
-  }
-  batches_.push_back(std::move(batch));
-  Submit({.kind = Command::Kind::kAddKeys, .batch = batches_.back().get()});
   return keys;
-}
-
-const KeyResume* JobImpl::ResumeOf(KeyIndex key) const {
-  return key.value < resume_.keys.size() ? &resume_.keys[key.value] : nullptr;
 }
 
 Status JobImpl::ResumeKeys(std::span<const std::shared_ptr<KeyImpl>> keys) {

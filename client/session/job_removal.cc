@@ -7,26 +7,10 @@
 #include <vector>
 
 #include "client/session/job_impl.h"
+#include "client/session/marked_keys.h"
 
 namespace phub::client {
 namespace {
-
-// The keys of a call that fails before the daemons have removed them can be used again.
-class MarkedKeys {
- public:
-  ~MarkedKeys() {
-    for (KeyImpl* const key : keys_) key->CancelRemoval();
-  }
-  Status Mark(KeyImpl& key) {
-    Status status = key.BeginRemoval();
-    if (status.ok()) keys_.push_back(&key);
-    return status;
-  }
-  void Keep() { keys_.clear(); }
-
- private:
-  std::vector<KeyImpl*> keys_;
-};
 
 Status CheckSupported(const std::string& job, const DaemonLinks& links, const LaneWays& ways) {
   for (const std::unique_ptr<DaemonLink>& link : links)

@@ -48,7 +48,8 @@ struct KeyDefinition {
   numeric::ElementType parameter_type{};
   Operation operation{};  // not kDefault
   KeyParts parts;
-  Rank rank{};  // this rank
+  Rank rank{};                // this rank, or its index in `members`
+  std::vector<Rank> members;  // the ranks of its group, ascending; empty: all ranks
   Optimizer optimizer;
   wire::HyperParameters hyper_parameters{};
   std::int32_t priority = 0;

@@ -102,6 +102,41 @@ Status RackBatches::Remove(std::uint32_t first_batch, bool& is_split) {
   return Status();
 }
 
+Result<v1::AddKeysResponse> RackBatches::AddToGroup(v1::AddKeysRequest request) {
+  DaemonLink& link = *calls_.links().front();
+  request.set_session_id(link.joined.session_id());
+  const auto answers =
+      calls_.Each<v1::AddKeysResponse>("AddKeys", calls_.All(), [&](DaemonLink& each, auto done) {
+        each.channel->Call<rpc::AddKeys>(request, calls_.timeout(), std::move(done));
+      });
+  if (!answers.front().ok())
+    return calls_.StatusOf(job_, "AddKeys", link, answers.front().status());
+  if (answers.front()->placements_size() == request.keys_size()) return *answers.front();
+  return Status(StatusCode::kInternal,
+                fmt::format("daemon {} placed {} of {} keys", link.endpoint.ToString(),
+                            answers.front()->placements_size(), request.keys_size()));
+}
+
+Status RackBatches::RemoveGroup(std::uint64_t id, const std::string& group) {
+  DaemonLink& link = *calls_.links().front();
+  v1::RemoveKeysRequest request;
+  request.set_session_id(link.joined.session_id());
+  request.set_group_id(id);
+  const auto answers = calls_.Each<v1::RemoveKeysResponse>(
+      "RemoveKeys", calls_.All(),
+      [&](DaemonLink& each, auto done) {
+        each.channel->Call<rpc::RemoveKeys>(request, /*timeout=*/0, std::move(done));
+      },
+      /*patient=*/nullptr, /*waits_for_ranks=*/true);
+  if (calls_.waiter().leaves())
+    return Status(StatusCode::kCancelled,
+                  fmt::format("rank {} leaves job {} while it waits for other ranks to remove "
+                              "group {}",
+                              job_.rank(), job_.name(), group));
+  if (answers.front().ok()) return Status();
+  return calls_.StatusOf(job_, "RemoveKeys", link, answers.front().status());
+}
+
 Result<AddedBatch> RackBatches::Agree(const v1::AddKeysRequest& request, std::uint64_t shared_bytes,
                                       std::vector<absl::StatusOr<v1::AddKeysResponse>> answers) {
   for (std::size_t i = 0; i < answers.size(); ++i)

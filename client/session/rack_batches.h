@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "client/session/key_memory.h"
@@ -36,6 +37,10 @@ class RackBatches {
   // Removes that batch and all later ones. Waits for every rank. is_split: as above. kCancelled:
   // this rank began to leave, and does not know whether the daemons have removed them.
   Status Remove(std::uint32_t first_batch, bool& is_split);
+
+  // The same for keys of a group, which share no memory. REQUIRES: the rack has one daemon.
+  Result<v1::AddKeysResponse> AddToGroup(v1::AddKeysRequest request);
+  Status RemoveGroup(std::uint64_t id, const std::string& group);
 
   // The daemon that this rank shares memory with: the first one with shared lanes, or null.
   const DaemonLink* SharingDaemon() const;

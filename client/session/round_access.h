@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "client/session/key_impl.h"
 #include "phub/client.h"
@@ -10,6 +11,7 @@
 namespace phub::client {
 
 struct RoundAccess {
+  static Key Make(std::shared_ptr<KeyImpl> state) { return Key(std::move(state)); }
   static const std::shared_ptr<KeyImpl>& KeyOf(const Key& key) { return key.impl_; }
   // Null: the push was refused, and handle.Wait() returns the reason.
   static const std::shared_ptr<KeyImpl>& KeyOf(const Handle& handle) { return handle.key_; }

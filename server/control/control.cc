@@ -27,6 +27,7 @@
 #include "server/control/jobs/stall_queries.h"
 #include "server/control/jobs/tenant_shares.h"
 #include "server/control/jobs/tenant_totals.h"
+#include "server/control/keys/group_keys.h"
 #include "server/control/keys/key_removals.h"
 #include "server/control/keys/keys.h"
 #include "server/control/lanes/lanes.h"
@@ -71,8 +72,9 @@ struct Control::Parts {
       : context(clock, random, std::move(handles), std::move(options)) {
     context.forgive_silence = [this](DurationNs duration) { liveness.ForgiveSilence(duration); };
     // They are notified in this order when a job ends or a new process takes over a rank.
-    for (JobObserver* observer : std::initializer_list<JobObserver*>{
-             &rack_jobs, &key_removals, &versions, &snapshots, &loads, &job_dumps, &job_traces}) {
+    for (JobObserver* observer :
+         std::initializer_list<JobObserver*>{&rack_jobs, &key_removals, &groups, &versions,
+                                             &snapshots, &loads, &job_dumps, &job_traces}) {
       jobs.AddObserver(*observer);
     }
   }
@@ -91,10 +93,11 @@ struct Control::Parts {
 
   RankMemories rank_memories{context, host_memory, jobs};
   Lanes lanes{context, jobs, sessions, presence, rank_memories, peer_lanes};
-  Keys keys{context,     sessions,      ending, pending_calls,
-            host_memory, rank_memories, shares, rack_jobs};
-  KeyRemovals key_removals{context,       jobs,        sessions,      ending,
-                           pending_calls, host_memory, rank_memories, shares};
+  Keys keys{context,       sessions, ending,    pending_calls, host_memory,
+            rank_memories, shares,   rack_jobs, groups};
+  KeyRemovals key_removals{context,     jobs,          sessions, ending, pending_calls,
+                           host_memory, rank_memories, shares,   groups};
+  GroupKeys groups{context, sessions, ending, pending_calls, host_memory, shares, keys};
 
   LocalRack local_rack{context, jobs, ending, diagnoses, rack_jobs};
   Barriers barriers{context, sessions, local_rack, rack_jobs};
@@ -220,7 +223,9 @@ void Control::HandleEvent(CoreIndex core, const Event& event) {
     case Event::Kind::kVersionsReported:
       return parts.versions.HandleVersionsReported(job, core, event);
     case Event::Kind::kSnapshotTaken: return parts.snapshots.HandleSnapshotTaken(job, core, event);
-    case Event::Kind::kKeysRemoved: return parts.key_removals.HandleKeysRemoved(job, event);
+    case Event::Kind::kKeysRemoved:
+      parts.key_removals.HandleKeysRemoved(job, event);
+      return parts.groups.HandleKeysRemoved(job, event);
     case Event::Kind::kNonFinite: return parts.diagnoses.NoteNonFinite(job, event);
     case Event::Kind::kJobEnded:
       if (++job.cores_ended == parts.context.cores.size()) parts.ending.Release(job);
@@ -235,6 +240,7 @@ void Control::PollJob(Job& job, TimeNs now) {
   if (job.running()) parts.keys.HandOutBatches(job);
   parts.pending_calls.AnswerAcknowledged(job);
   parts.key_removals.Advance(job);
+  parts.groups.Advance(job);
   parts.stall_queries.CheckQueries(job, now);
   parts.versions.CheckVersionQueries(job, now);
   parts.snapshots.AdvanceSnapshot(job, now);
@@ -359,8 +365,8 @@ TimeNs Control::NextDeadline() {
     const bool snapshot = checkpoints.snapshot != nullptr &&
                           (checkpoints.snapshot->state == SnapshotRun::State::kAccepting ||
                            checkpoints.snapshot->state == SnapshotRun::State::kDropping);
-    return !job->pending.empty() || KeyRemovals::Waits(*job) || snapshot ||
-           !checkpoints.replaced.empty();
+    return !job->pending.empty() || KeyRemovals::Waits(*job) || GroupKeys::Waits(*job) ||
+           snapshot || !checkpoints.replaced.empty();
   };
   const auto is_behind = [](const CoreLink& link) { return link.backlog() > 0; };
   const TimeNs timer = NoteTimers();

@@ -18,6 +18,7 @@
 #include "common/base/chunk_map.h"
 #include "common/base/clock.h"
 #include "common/base/element_type.h"
+#include "common/base/group_keys.h"
 #include "common/base/ids.h"
 #include "common/base/mapped_memory.h"
 #include "common/simd/kernels.h"
@@ -85,10 +86,6 @@ struct ShardConfig {
 
   std::uint32_t versions() const { return restart ? 2 : 1; }
 };
-
-// Keys of the whole job have the numbers below, so that they stay dense. As many keys of groups
-// have the numbers from here on.
-inline constexpr std::uint32_t kGroupKeysFirst = kKeysPerJobMax;
 
 // A key's part in one shard: the chunks of the key that this core loop owns.
 struct KeyShardSpec {
@@ -243,6 +240,9 @@ struct Chunk {
   std::byte* CopyOf(std::uint32_t member) const {
     return copies + std::size_t{member} * Bytes(key->gradient_type);
   }
+  // A trace puts chunks together by the numbers of their rounds, which differ in pooled keys, and
+  // by the keys of the whole job.
+  bool IsTraced() const { return !is_pooled() && members == nullptr; }
   bool is_pooled() const { return key->pool_bytes != 0; }
   // What the current round consists of.
   std::uint32_t elements() const { return is_pooled() ? pool.elements : element_count; }

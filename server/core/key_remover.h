@@ -1,9 +1,10 @@
-// Removes the last keys of a shard: unlinks them and their chunks, so that later messages find
-// neither, and reports kKeysRemoved once no transport sends from their memory any more.
+// Removes the last keys of a shard, or those of a group: unlinks them and their chunks, so that
+// later messages find neither, and reports kKeysRemoved once no transport sends from their memory
+// any more.
 //
-// Every rank has all replies of the keys, since it asks only then. So an honest rank has no round,
-// no reply and no credit of these keys here; the only remains are replies that have arrived but
-// whose kSent was not polled yet, and lanes that were lost and are not closed yet. A rank that
+// Every rank of the keys has all their replies, since it asks only then. So an honest rank has no
+// round, no reply and no credit of these keys here; the only remains are replies that have arrived
+// but whose kSent was not polled yet, and lanes that were lost and are not closed yet. A rank that
 // still uses a key is a fault, and nothing is unlinked. Why numbers can be used again:
 // docs/internals/jobs.md.
 //

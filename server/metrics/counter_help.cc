@@ -72,7 +72,8 @@ constexpr Help kHelp[] = {
     {"key_batches", "Batches of keys that were accepted."},
     {"keys_added", "Keys that were added to jobs."},
     {"keys_removed", "Keys that jobs have removed."},
-    {"key_removals", "Calls of RemoveKeys that every rank of a job has made."},
+    {"key_removals",
+     "Removals of keys that every rank of the job, or every member of the group, has called."},
     {"key_removals_refused", "Calls of RemoveKeys that were refused."},
     {"keys_refused", "Batches of keys that were refused."},
     // Control: lanes and shared memory.

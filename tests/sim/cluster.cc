@@ -94,7 +94,7 @@ void Cluster::DrawJobs() {
   Fate fate = DrawFate(random_);
   if (fate == Fate::kLanesCut && rack_.size() < 2) fate = Fate::kCompletes;
   for (std::uint64_t i = 0; i < job_count; ++i) {
-    AddJob(DrawJob(random_, fmt::format("job{}", i), fate), 0);
+    AddJob(DrawJob(random_, fmt::format("job{}", i), fate, rack_.size() == 1), 0);
     // A daemon's death affects every job of the rack. Other faults affect at most one job; the
     // others must complete, undisturbed.
     if (!jobs_.back()->script.loses_daemon()) fate = Fate::kCompletes;
@@ -151,7 +151,8 @@ void Cluster::StartWorkers() {
 // Saves jobs while they train.
 void Cluster::StartSavers() {
   for (const auto& job : jobs_) {
-    if (!random_.Chance(1, 2)) continue;
+    // Checkpoints of jobs with groups are refused.
+    if (!random_.Chance(1, 2) || !job->script.groups.empty()) continue;
     std::span<const std::unique_ptr<SimDaemon>> daemons = rack_;
     if (layout_ == Layout::kManyRacks) {
       daemons = daemons.subspan(job->first_rack * per_rack_, job->script.racks * per_rack_);

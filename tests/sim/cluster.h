@@ -35,6 +35,8 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(collective_rounds)                \
   X(encoded_rounds)                   \
   X(pooled_rounds)                    \
+  X(group_rounds)                     \
+  X(groups_removed)                   \
   X(keys_removed)                     \
   X(gradients_copied) X(replies_in_pass) X(parameters_shared) X(decisions) X(rounds_skipped)
 #define PHUB_SIM_MANY_RACKS_COVERAGE(X) \

@@ -262,7 +262,7 @@ const char* ToString(Fate fate) {
   return "unknown";
 }
 
-JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
+JobScript DrawJob(SeededRandom& random, std::string name, Fate fate, bool one_daemon) {
   JobScript job;
   job.name = std::move(name);
   job.fate = fate;
@@ -274,6 +274,7 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
   DrawSum(random, job);
   DrawTraining(random, job);
   DrawPoolsAndRemovals(random, job);
+  if (one_daemon) DrawGroups(random, job);
   ComputeExpected(job);
   return job;
 }
@@ -307,7 +308,7 @@ std::string Describe(const JobScript& job) {
   for (const KeyScript& key : job.keys) {
     text += DescribeKey(key);
   }
-  return text + "]";
+  return text + "]" + DescribeGroups(job);
 }
 
 std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint64_t iteration,

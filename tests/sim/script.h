@@ -49,6 +49,12 @@ struct TroubleScript {
   std::uint32_t rank = 0, key = 0;
 };
 
+struct GroupScript {
+  std::string name;
+  std::vector<std::uint32_t> ranks;  // ascending
+};
+inline constexpr std::uint32_t kNoGroup = UINT32_MAX;
+
 struct KeyScript {
   std::string name;
   std::uint32_t element_count = 0;  // that the daemons hold
@@ -58,6 +64,7 @@ struct KeyScript {
   bool mean = false;
   KeyMovement movement = KeyMovement::kAllReduce;
   std::uint32_t root = 0;                    // the movement's root, if it has one
+  std::uint32_t group = kNoGroup;            // in JobScript::groups; else of the whole job
   bool collective = false;                   // outside iterations and checkpoints
   numeric::GradientEncoding encoding = {};   // of gradients on the wire; without error feedback
   bool pooled = false;                       // its rounds are kPool
@@ -108,7 +115,8 @@ struct JobScript {
   std::uint32_t iterations = 1;
   // How often the last batch, of collective keys, is removed after all its rounds, and added again.
   std::uint32_t removals = 0;
-  std::vector<KeyScript> keys;
+  std::vector<KeyScript> keys;      // last those of groups
+  std::vector<GroupScript> groups;  // each with one key, removed after all its rounds
   Fate fate = Fate::kCompletes;
   std::uint32_t culprit = 0;            // the rank that causes the fate
   std::uint32_t culprit_iteration = 1;  // of its own, of the first key
@@ -126,8 +134,15 @@ struct JobScript {
   bool loses_daemon() const { return fate == Fate::kDaemonDies || fate == Fate::kDaemonSilent; }
 };
 
-// Draws a job; `fate` decides whether and how it fails.
-JobScript DrawJob(SeededRandom& random, std::string name, Fate fate);
+// Draws a job; `fate` decides whether and how it fails. one_daemon: so it may have groups.
+JobScript DrawJob(SeededRandom& random, std::string name, Fate fate, bool one_daemon = false);
+
+// Draws groups and their keys (script_groups.cc). Takes a copy of the generator, like DrawSum().
+// REQUIRES: everything else is drawn.
+void DrawGroups(SeededRandom random, JobScript& job);
+std::string DescribeGroups(const JobScript& job);  // for messages
+// The ranks that push the key.
+std::vector<std::uint32_t> MembersOf(const JobScript& job, const KeyScript& key);
 
 // Draws JobScript::sum_block. Takes a copy of the generator, so that the seed's other decisions do
 // not change.

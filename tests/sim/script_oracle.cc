@@ -31,21 +31,23 @@ struct KeyState {
   std::uint64_t reductions = 0;
 };
 
-// Sums an element of the gradients of a rack's ranks. `gradients` is indexed by the job's ranks.
+// Sums an element of the gradients of a rack's ranks, or of the members of a group. `terms` is
+// indexed by the ranks that push the key.
 float SumOfRack(const JobScript& job, std::uint32_t rack,
                 const std::vector<std::vector<float>>& terms, std::size_t element) {
-  const std::uint32_t ranks = job.world_size / job.racks;
+  const std::uint32_t ranks = static_cast<std::uint32_t>(terms.size()) / job.racks;
   float sum = terms[rack * ranks][element];
   for (std::uint32_t i = 1; i < ranks; ++i) sum = sum + terms[rack * ranks + i][element];
   return sum;
 }
 
-// What every rank pushes, as the daemon decodes it, given the parameters of the whole key.
+// What every rank of the key pushes, as the daemon decodes it, given the parameters of the whole
+// key.
 std::vector<std::vector<float>> GradientsOf(const JobScript& job, std::uint32_t key_index,
                                             std::uint64_t iteration,
                                             const std::vector<float>& parameters) {
   std::vector<std::vector<float>> gradients;
-  for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
+  for (const std::uint32_t rank : MembersOf(job, job.keys[key_index])) {
     const auto read = Pick(parameters, ReceivedBy(job, job.keys[key_index], rank));
     gradients.push_back(GradientOf(job, key_index, iteration, rank, read));
     const numeric::GradientEncoding& encoding = job.keys[key_index].encoding;
@@ -86,7 +88,7 @@ std::vector<float> SumSerially(const JobScript& job, std::uint32_t key_index,
   }
   if (job.sum_block != 0) sum = SumInFixedPoint(job, key, terms);
   if (!key.mean) return sum;
-  for (float& value : sum) value = value / static_cast<float>(job.world_size);
+  for (float& value : sum) value = value / static_cast<float>(terms.size());
   return sum;
 }
 

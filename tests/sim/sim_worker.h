@@ -82,6 +82,8 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t collective_rounds() const { return collective_rounds_; }
   std::uint64_t encoded_rounds() const { return encoded_rounds_; }
   std::uint64_t pooled_rounds() const { return pooled_rounds_; }
+  std::uint64_t group_rounds() const { return group_rounds_; }
+  std::uint64_t groups_removed() const { return groups_removed_; }
   std::uint64_t keys_removed() const { return removed_keys_.size(); }
   std::uint64_t keys_resumed_back() const { return keys_resumed_back_; }
   const std::string& SessionAt(std::size_t position) const {
@@ -212,6 +214,12 @@ class SimWorker final : public client::EngineListener {
   bool MayRemoveKeys() const;
   void RemoveLastBatch();
   void OnKeysRemoved(std::uint32_t batch);
+  // Groups (sim_worker_groups.cc).
+  void SkipOtherGroups();
+  std::uint32_t KeyOfGroup(std::uint32_t group) const;
+  void AddNextGroup();
+  void OnGroupAdded();
+  bool RemoveNextGroup();
   void LeaveInOrder();
   void Stop();
   void Submit(const client::Command& command);
@@ -260,6 +268,13 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t collective_rounds_ = 0;
   std::uint64_t encoded_rounds_ = 0;
   std::uint64_t pooled_rounds_ = 0;
+  struct JoinedGroup {
+    std::uint64_t id = 0;
+    std::unique_ptr<client::KeyBatch> batch;
+  };
+  std::vector<JoinedGroup> groups_;  // that this rank is a member of
+  std::uint32_t next_group_ = 0;     // to be added, of the script; then to be removed, of `groups_`
+  std::uint64_t group_rounds_ = 0, groups_removed_ = 0;
   std::uint64_t keys_resumed_back_ = 0;  // to the version before the newest
   bool agreed_ = false, stands_alone_ = false, ended_leaving_ = false;
   std::string verdict_, mistake_;

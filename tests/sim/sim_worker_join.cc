@@ -267,7 +267,7 @@ void SimWorker::AddNextBatch() {
     });
   }
   const v1::AddKeysRequest request = NextBatch();
-  if (request.keys_size() == 0) return StartTraining();
+  if (request.keys_size() == 0) return AddNextGroup();
   const std::uint64_t shared_bytes = PlanMemory(request);
   CallAll<v1::AddKeysResponse>(
       "add keys",

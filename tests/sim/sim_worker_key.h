@@ -13,6 +13,7 @@ class SimWorker::Key final : public client::RoundListener {
  public:
   Key(SimWorker& worker, std::uint32_t key_index)
       : index(key_index),
+        number(key_index),
         pushed(PushedBy(worker.script_, worker.script_.keys[key_index], worker.rank_)),
         received(ReceivedBy(worker.script_, worker.script_.keys[key_index], worker.rank_)),
         own_gradients(std::max(pushed.size(), EncodedFloats(worker.script_, key_index))),
@@ -40,7 +41,8 @@ class SimWorker::Key final : public client::RoundListener {
 
   std::vector<float> Parameters() const { return {parameters, parameters + received.size()}; }
 
-  const std::uint32_t index;
+  const std::uint32_t index;                  // in the script
+  KeyIndex number;                            // the daemon's; another one for keys of groups
   const std::vector<std::uint32_t> pushed;    // the elements of the key in `gradients`
   const std::vector<std::uint32_t> received;  // the elements of the key in `parameters`
   std::vector<float> own_gradients, own_parameters;

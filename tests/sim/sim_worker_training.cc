@@ -49,6 +49,7 @@ bool SimWorker::Train() {
   if (removals_done_ < script_.removals) {
     if (MayRemoveKeys()) RemoveLastBatch();
   } else if (all_done) {
+    if (RemoveNextGroup()) return worked;
     if (engine_->job_iteration() != IterationsOf(script_)) {
       mistake_ = fmt::format("{} rank {} is at iteration {}, not {}", script_.name, rank_,
                              engine_->job_iteration(), IterationsOf(script_));
@@ -131,13 +132,13 @@ void SimWorker::StartRound(Key& key) {
   }
   Command hyper;
   hyper.kind = Command::Kind::kSetHyperParameters;
-  hyper.key = KeyIndex{key.index};
+  hyper.key = key.number;
   hyper.hyper_parameters = round.hyper_parameters;
   if (!script.pooled) Submit(hyper);
 
   Command push;
   push.kind = Command::Kind::kPush;
-  push.key = KeyIndex{key.index};
+  push.key = key.number;
   push.ticket = ++key.ticket;
   push.operation = round.operation;
   push.payload_type = round.type;
@@ -164,7 +165,7 @@ void SimWorker::StartRound(Key& key) {
   if (random_.Chance(script_.cancel_chance, 1'000'000)) {
     Command cancel;
     cancel.kind = Command::Kind::kCancel;
-    cancel.key = KeyIndex{key.index};
+    cancel.key = key.number;
     cancel.ticket = key.ticket;
     Submit(cancel);
   }
@@ -190,7 +191,7 @@ void SimWorker::EncodeInto(Key& key, const std::vector<float>& values, std::uint
 void SimWorker::Resume(Key& key, const client::KeyResume& resume) {
   Command pull;
   pull.kind = Command::Kind::kResume;
-  pull.key = KeyIndex{key.index};
+  pull.key = key.number;
   pull.ticket = ++key.ticket;
   pull.version = resume.version;
   pull.reductions = resume.reductions;
@@ -210,6 +211,7 @@ void SimWorker::CheckRound(Key& key) {
   key.arrived = false;
   key.active = false;
   collective_rounds_ += script_.keys[key.index].collective ? 1 : 0;
+  group_rounds_ += script_.keys[key.index].group != kNoGroup ? 1 : 0;
   pooled_rounds_ += script_.keys[key.index].pooled ? 1 : 0;
   if (key.was_skipped != script_.keys[key.index].rounds[key.completed - 1].skipped) {
     mistake_ = fmt::format("{} rank {} {} iteration {}: skipped={}", script_.name, rank_,

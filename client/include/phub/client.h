@@ -103,8 +103,7 @@ struct KeyOptions {
   // a higher priority, since the next forward pass needs them earlier.
   std::optional<std::int32_t> priority = {};
   // true: parameters() is private memory, which this worker may write between rounds. false: it may
-  // be one region that all workers of the host map read-only. Keys without an optimizer always
-  // have private memory.
+  // be one region that all workers of the host map read-only, except without an optimizer.
   bool copy = false;
   // Memory for gradients() and parameters(), valid until this rank has left the job: element_count
   // elements of the types above, or one part where a rank has only its own (Key::gradients). Empty:
@@ -113,9 +112,8 @@ struct KeyOptions {
   Elements parameters = {};
 };
 
-// A key to add. All ranks add the same keys in the same order. If name, type, element_count,
-// operation, movement, compression or optimizer differ between ranks, the call fails and names the
-// difference.
+// A key to add. All ranks add the same keys in the same order. If name, type, count, operation,
+// movement, compression or optimizer differ between ranks, the call fails and names the difference.
 struct KeySpec {
   std::string name = {};  // 1 to 255 bytes, unique in the job
   ElementType type = f32;
@@ -254,6 +252,7 @@ struct DumpRecord {
 // bytes_max: text and json together should not be longer.
 using Recorder = std::function<DumpRecord(std::size_t bytes_max)>;
 
+class Group;  // phub/group.h
 // A worker's membership in a job. The destructor leaves the job, like Leave().
 class PHUB_API Job {
  public:
@@ -298,6 +297,8 @@ class PHUB_API Job {
   // refused. Memory that this rank shares with the daemon stays mapped, and charged to the tenant,
   // until the last copy of the Key is destroyed.
   Status RemoveKeys(std::span<const Key> keys);
+  // A group of ranks with keys of its own (phub/group.h). On every member; calls no daemon.
+  Result<Group> NewGroup(std::string_view name, std::span<const std::uint32_t> ranks);
 
   // Sets parameters() on every rank to rank 0's values, in one round; blocks until they arrive.
   // values: element_count elements of the key's type on rank 0; ignored on other ranks and may be

@@ -242,15 +242,15 @@ typedef struct phub_key_spec {
   int32_t parameter_type;          /* likewise */
   int32_t has_priority;            /* 0: keys added earlier have a higher priority */
   int32_t priority;
-  int32_t copy;       /* not 0: this worker may write the parameters between rounds */
-  int32_t reserved;   /* 0 */
-  void* gradients;    /* memory for phub_key_gradients(), valid until this rank has left */
-  void* parameters;   /* likewise. NULL: phub allocates zero-filled memory */
-  int32_t movement;   /* PHUB_ALL_REDUCE, ...; phub/client.h has the rules */
-  uint32_t root;      /* of PHUB_SCATTER and PHUB_GATHER_TO_ONE */
-  int32_t collective; /* not 0: outside iterations and checkpoints; phub/client.h has the rules */
-  int32_t reserved2;  /* 0 */
-  int32_t compression;    /* PHUB_COMPRESSION_*, of gradients on the wire */
+  int32_t copy;        /* not 0: this worker may write the parameters between rounds */
+  int32_t reserved;    /* 0 */
+  void* gradients;     /* memory for phub_key_gradients(), valid until this rank has left */
+  void* parameters;    /* likewise. NULL: phub allocates zero-filled memory */
+  int32_t movement;    /* PHUB_ALL_REDUCE, ...; phub/client.h has the rules */
+  uint32_t root;       /* of PHUB_SCATTER and PHUB_GATHER_TO_ONE */
+  int32_t collective;  /* not 0: outside iterations and checkpoints; phub/client.h has the rules */
+  int32_t reserved2;   /* 0 */
+  int32_t compression; /* PHUB_COMPRESSION_*, of gradients on the wire */
   int32_t error_feedback; /* PHUB_FEEDBACK_* */
   double kept;            /* PHUB_COMPRESSION_TOPK and PHUB_COMPRESSION_RANDOMK: up to 0.5 */
 } phub_key_spec;

@@ -52,7 +52,8 @@ inline constexpr ElementType kElementTypeOf<std::int64_t> = i64;
 template <>
 inline constexpr ElementType kElementTypeOf<std::uint8_t> = u8;
 template <typename T>
-concept Element = kElementTypeOf<T> != ElementType{};
+concept Element = kElementTypeOf<T>
+!= ElementType{};
 
 // Views of elements whose type is known at run time. They convert from spans and vectors.
 struct Elements {
@@ -104,10 +105,10 @@ struct ConstElements {
 
 // How the ranks' gradients are combined.
 enum class Operation : std::uint8_t {
-  kDefault = 0,     // kMean with an optimizer, kSum without
-  kSum = 1,         // left fold in rank order; integers wrap
-  kMean = 2,        // the sum divided by world_size; not for integers
-  kMin = 3,         // any NaN gives NaN; -0 < +0
+  kDefault = 0,  // kMean with an optimizer, kSum without
+  kSum = 1,      // left fold in rank order; integers wrap
+  kMean = 2,     // the sum divided by world_size; not for integers
+  kMin = 3,      // any NaN gives NaN; -0 < +0
   kMax = 4,
   kProduct = 5,     // left fold in rank order
   kBitwiseAnd = 6,  // these three: only for integers

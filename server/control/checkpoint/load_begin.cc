@@ -14,6 +14,8 @@ absl::StatusOr<LoadId> Loads::BeginLoad(v1::LoadStateRequest first) {
   const absl::StatusOr<Seating> seat = FindLoader(first);
   if (!seat.ok()) return seat.status();
   Job& job = *seat->job;
+  if (absl::Status status = CheckNoGroups(job); !status.ok())
+    return context_.Refuse(ControlCounter::loads_refused, status);
   if (!pending_calls_.KeysAcknowledged(job, job.batches.size())) {
     return context_.Refuse(
         ControlCounter::loads_refused,

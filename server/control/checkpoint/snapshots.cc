@@ -46,6 +46,7 @@ absl::Status Snapshots::CheckTargets(const Job& job, const v1::BeginSnapshotRequ
     return absl::FailedPreconditionError(fmt::format(
         "job {} has only collective keys, which checkpoints do not contain", job.name()));
   }
+  if (absl::Status status = CheckNoGroups(job); !status.ok()) return status;
   const auto target_count = static_cast<std::size_t>(request.targets_size());
   std::vector<bool> has_target(job.keys.size(), false);
   targets.assign(job.keys.size(), 0);

@@ -84,9 +84,9 @@ void Diagnoses::BeginDiagnosis(Job& job, Diagnosis diagnosis) {
   diagnosis.begun_at = now;
   diagnosis.deadline = now + context_.options.diagnosis_timeout;
   diagnosis.stream_grace = now + context_.options.diagnosis_timeout / 2;
-  diagnosis.reported = job.keys.empty();
+  diagnosis.reported = job.keys.empty() && job.groups.empty();
   job.diagnosis = std::move(diagnosis);
-  if (!job.keys.empty()) {
+  if (!diagnosis.reported) {
     const auto is_same = [&job, rank = job.diagnosis->rank, deadline = job.diagnosis->deadline] {
       return job.diagnosis && job.diagnosis->rank == rank && job.diagnosis->deadline == deadline;
     };
@@ -195,7 +195,7 @@ void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) 
       break;
     default: what = fmt::format("{} {}", who, Misdeed(event.code)); break;
   }
-  const bool has_key = event.key.value < job.keys.size();
+  const bool has_key = HasKey(job, event.key);
   if (has_key) what += fmt::format("; key {}", DescribeKey(job, event.key));
   if (has_key && event.iteration.value > 0) {
     what += fmt::format(" iteration {}", event.iteration.value);

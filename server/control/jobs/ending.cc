@@ -116,13 +116,19 @@ void Ending::SendEndCommands(Job& job) {
 void Ending::FreeMemory(Job& job) {
   auto unwanted =
       std::make_shared<std::vector<std::shared_ptr<const void>>>(std::exchange(job.unwanted, {}));
-  for (BatchRecord& record : job.batches) {
+  const auto add = [&](BatchRecord& record) {
     unwanted->insert(unwanted->end(), record.parts.begin(), record.parts.end());
     unwanted->push_back(record.parameters.shared.shared());
     unwanted->push_back(record.parameters.ordinary);
     unwanted->push_back(std::move(record.keys));
     unwanted->push_back(std::move(record.placements));
+  };
+  for (BatchRecord& record : job.batches) add(record);
+  for (const std::shared_ptr<Group>& group : job.groups) {
+    for (const std::shared_ptr<BatchRecord>& record : group->batches) add(*record);
+    unwanted->push_back(group);
   }
+  job.groups.clear();
   if (job.exchange != nullptr) {
     auto& batches = job.exchange->batches;
     unwanted->insert(unwanted->end(), batches.begin(), batches.end());

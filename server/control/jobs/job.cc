@@ -64,9 +64,35 @@ std::string DescribeRankBriefly(const Job& job, Rank rank) {
                      job.members[rank.value].host);
 }
 
+namespace {
+
+const v1::KeySpec* FindGroupKey(const Job& job, KeyIndex key) {
+  for (const std::shared_ptr<Group>& group : job.groups) {
+    for (const std::shared_ptr<BatchRecord>& batch : group->batches) {
+      const std::uint32_t first = batch->first_key;
+      if (batch->keys != nullptr && key.value >= first && key.value - first < batch->keys->size())
+        return &(*batch->keys)[key.value - first];
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::Status CheckNoGroups(const Job& job) {
+  if (job.groups_made == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "job {} has or had groups, and checkpoints of such jobs are not supported", job.name()));
+}
+
+bool HasKey(const Job& job, KeyIndex key) {
+  return key.value < job.keys.size() || FindGroupKey(job, key) != nullptr;
+}
+
 std::string DescribeKey(const Job& job, KeyIndex key) {
-  if (key.value >= job.keys.size()) return fmt::format("number {}", key.value);
-  return job.keys[key.value].name();
+  if (key.value < job.keys.size()) return job.keys[key.value].name();
+  const v1::KeySpec* const in_group = FindGroupKey(job, key);
+  return in_group != nullptr ? in_group->name() : fmt::format("number {}", key.value);
 }
 
 }  // namespace phub::server

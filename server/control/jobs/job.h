@@ -28,8 +28,9 @@
 #include "server/control/answers.h"
 #include "server/control/context.h"
 #include "server/control/core_link.h"
-#include "server/control/jobs/batch_parameters.h"
+#include "server/control/jobs/batch_record.h"
 #include "server/control/jobs/granted_nonce.h"
+#include "server/control/jobs/group.h"
 #include "server/control/jobs/job_exchange.h"
 #include "server/control/jobs/key_table.h"
 #include "server/control/jobs/lent_memory.h"
@@ -120,27 +121,6 @@ struct Member {
 };
 const char* ToString(Member::State state);
 
-// A batch of keys, as the first rank to add it defined it.
-struct BatchRecord {
-  Rank first{};
-  std::uint32_t first_key = 0;
-  std::shared_ptr<KeyList> keys;
-  std::vector<Ticket> tickets;  // [core]; empty until the core loops get the batch
-  std::shared_ptr<const v1::AddKeysResponse> placements;
-  std::vector<std::uint32_t> own_chunks;         // [key of the batch]: chunks in this daemon
-  std::size_t units = 0;                         // of work to copy the placements
-  std::vector<std::shared_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
-  ParameterLayout layout;
-  BatchParameters parameters;   // the memory that the parts point into
-  PagesFlag pages;              // of parts and parameters; null: they have pages
-  std::vector<DoneFlag> known;  // set when devices have registered the memory
-  // What the job had before the batch, for its removal.
-  std::uint64_t bytes = 0;                         // that admission charged for it
-  std::uint64_t parameter_bytes = 0;               // of its keys
-  std::vector<PlacementBin> bins_before;           // Job::bins; only if all keys are collective
-  std::vector<std::uint32_t> chunk_counts_before;  // Job::chunk_counts; the same
-};
-
 // The ranks' call of RemoveKeys; the rules are in keys/key_removals.h.
 struct RemovalRun {
   // kGathering: not every rank has called, or other work still uses numbers of keys.
@@ -172,6 +152,8 @@ struct PendingCall {
   std::uint32_t batches = 0;
   std::vector<DoneFlag> done = {};  // all of them must be set, too
   PagesFlag pages = {};             // must be prefaulted, too; null: they are
+  // A batch of a group, which the core loops must have, too; null: none.
+  std::shared_ptr<const BatchRecord> of_group = {};
 };
 
 // A query to every core loop for the stalled rounds of a job. Core loops write into the reports, so
@@ -243,7 +225,12 @@ struct Job {
   std::size_t batches_handed_out = 0;  // the first of `batches`, which were sent to the core loops
   OwnBins own_bins;                    // this daemon's core loops among those of the rack
   std::vector<PlacementBin> bins;      // the bins of the rack, in the order that breaks ties
-  std::vector<std::uint32_t> chunk_counts;  // [bin]
+  std::vector<NumberSpace> chunk_numbers;  // [bin]
+  // Groups with keys, in the order in which they were made.
+  std::vector<std::shared_ptr<Group>> groups;
+  std::uint64_t groups_made = 0;
+  NumberSpace group_key_numbers;          // from kGroupKeysFirst on
+  const KeyRemoval* unlinking = nullptr;  // the core loops execute it; one at a time
   std::uint64_t parameter_bytes = 0;
   std::uint32_t removals_done = 0;      // calls of RemoveKeys that succeeded, on every rank
   std::shared_ptr<RemovalRun> removal;  // the call in progress; null: none
@@ -308,6 +295,11 @@ DurationNs PatienceWith(const Member& member, DurationNs liveness_timeout);
 std::string DescribeRank(const Job& job, Rank rank);
 // "rank 2 (node5)"
 std::string DescribeRankBriefly(const Job& job, Rank rank);
+// Checkpoints need chunks whose numbers have no gaps.
+absl::Status CheckNoGroups(const Job& job);
+
+// Whether the job or one of its groups has the key.
+bool HasKey(const Job& job, KeyIndex key);
 // The name of a key, or "number 7" if the key does not exist.
 std::string DescribeKey(const Job& job, KeyIndex key);
 

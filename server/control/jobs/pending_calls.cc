@@ -24,7 +24,8 @@ void PendingCalls::AnswerAcknowledged(Job& job) {
     if (pages == PrefaultState::kRefused) {
       refused.splice(refused.end(), job.pending, call);
     } else if (there && done && pages == PrefaultState::kTaken &&
-               context_.cores.Acknowledged(call->tickets) && KeysAcknowledged(job, call->batches)) {
+               context_.cores.Acknowledged(call->tickets) && KeysAcknowledged(job, call->batches) &&
+               HasGroupBatch(*call)) {
       ready.splice(ready.end(), job.pending, call);
     }
     call = next;
@@ -45,6 +46,11 @@ void PendingCalls::AnswerAcknowledged(Job& job) {
     if (job.rack_run == nullptr) return ending_.EndInOrder(job);
     peer_racks_.EndIfAllLeft(job);
   }
+}
+
+bool PendingCalls::HasGroupBatch(const PendingCall& call) const {
+  return call.of_group == nullptr ||
+         (!call.of_group->tickets.empty() && context_.cores.Acknowledged(call.of_group->tickets));
 }
 
 bool PendingCalls::KeysAcknowledged(const Job& job, std::size_t batches) const {

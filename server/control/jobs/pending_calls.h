@@ -20,6 +20,8 @@ class PendingCalls {
   bool KeysAcknowledged(const Job& job, std::size_t batches) const;
 
  private:
+  bool HasGroupBatch(const PendingCall& call) const;
+
   Context& context_;
   Ending& ending_;
   PeerRacks& peer_racks_;

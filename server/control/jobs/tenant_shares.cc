@@ -12,7 +12,8 @@ constexpr std::uint64_t kBandwidthPartMin = 64 * 1024;
 
 // Bytes of parameters of a job on a core loop. The last chunk of a key counts as a full one.
 std::uint64_t ChunkBytesOn(const Job& job, std::size_t core) {
-  return std::uint64_t{job.chunk_counts[job.own_bins.first + core]} * job.settings.chunk_bytes;
+  return std::uint64_t{job.chunk_numbers[job.own_bins.first + core].used()} *
+         job.settings.chunk_bytes;
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ absl::Status CheckBatchChunks(const KeyBuild& build) {
 }
 
 absl::Status CheckChunkCounts(const KeyBuild& build) {
-  const std::uint32_t most =
-      *std::max_element(build.chunk_counts.begin(), build.chunk_counts.end());
+  std::uint32_t most = 0;
+  for (const NumberSpace& numbers : build.chunk_numbers) most = std::max(most, numbers.end());
   if (most <= kChunksPerShardMax) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
       "job {}: a core loop would own {} chunks of {} bytes; the limit is {} chunks; use a larger "
@@ -47,6 +47,7 @@ void DescribePlacement(KeyBuild& build) {
       placed.add_chunk_bins(bin.value);
       if (build.own_bins.Has(bin)) ++own;
     }
+    for (const NumberRange& range : build.numbers[i]) placed.add_first_chunks(range.first);
     record.own_chunks.push_back(own);
     record.units += build.placement[i].size() / kCopiedChunksPerUnit;
     const ParameterLayout::KeyPlace& place = record.layout.keys[i];
@@ -61,7 +62,7 @@ std::vector<std::vector<BinIndex>> Place(KeyBuild& build) {
   std::vector<std::uint64_t> part_bytes;
   std::vector<std::uint32_t> parts;  // [key]
   for (const v1::KeySpec& key : build.keys) {
-    parts.push_back(PartsOf(key, build.config.world_size).count());
+    parts.push_back(PartsOf(key, build.ranks()).count());
     part_bytes.insert(part_bytes.end(), parts.back(), KeyBytes(key) / parts.back());
   }
   std::vector<std::vector<BinIndex>> placed = PlaceKeys(build.bins, part_bytes, build.chunk_bytes);
@@ -74,6 +75,54 @@ std::vector<std::vector<BinIndex>> Place(KeyBuild& build) {
     }
   }
   return placement;
+}
+
+// Numbers the chunks of each key on each core loop, one after the other. Keys of the whole job
+// follow all others; those of groups fill gaps that removed groups left.
+void NumberChunks(KeyBuild& build) {
+  for (const std::vector<BinIndex>& key : build.placement) {
+    std::vector<NumberRange>& ranges = build.numbers.emplace_back();
+    for (const BinIndex bin : key) {
+      const auto range = std::ranges::find(ranges, bin, &NumberRange::bin);
+      if (range != ranges.end()) {
+        ++range->count;
+      } else {
+        ranges.push_back({.bin = bin, .first = 0, .count = 1});
+      }
+    }
+    for (NumberRange& range : ranges) {
+      NumberSpace& numbers = build.chunk_numbers[range.bin.value];
+      range.first =
+          build.group == nullptr ? numbers.Append(range.count) : numbers.Take(range.count);
+    }
+  }
+  if (build.group == nullptr) return;
+  build.first_key =
+      kGroupKeysFirst + build.group_key_numbers.Take(static_cast<std::uint32_t>(build.keys.size()));
+}
+
+// Senders and receivers are numbered over the whole job; the parts of a key over its members.
+void GiveNumbers(KeyBuild& build) {
+  for (std::size_t i = 0; i < build.numbers.size(); ++i) {
+    for (const NumberRange& range : build.numbers[i]) {
+      if (!build.own_bins.Has(range.bin)) continue;
+      build.parts[range.bin.value - build.own_bins.first][i].first_chunk = range.first;
+    }
+  }
+  if (build.group == nullptr) return;
+  const Members& members = *build.group->members;
+  const auto in_job = [&](Rank member) {
+    return member == kEveryRank ? member : members.RankOf(member.value);
+  };
+  for (std::vector<KeyShardSpec>& part : build.parts) {
+    for (KeyShardSpec& key : part) {
+      key.members = &members;
+      for (KeyShardSpec::ChunkSpec& chunk : key.chunks) {
+        chunk.sender = in_job(chunk.sender);
+        chunk.receiver = in_job(chunk.receiver);
+      }
+    }
+  }
 }
 
 // A message that another daemon cannot receive would block all later messages.
@@ -120,7 +169,7 @@ std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMem
   build->share = host_memory.shares_memory() && job.config.versions() == 1;
   build->release_hook = host_memory.left().HookOf(job.account);
   build->bins = job.bins;
-  build->chunk_counts = job.chunk_counts;
+  build->chunk_numbers = job.chunk_numbers;
   build->names = job.key_names;
   build->rank = rank;
   build->batch = static_cast<std::uint32_t>(job.batches.size());
@@ -141,15 +190,14 @@ void PlanKeys(KeyBuild& build) {
   if (!build.status.ok()) return;
   for (const v1::KeySpec& key : build.keys) build.parameter_bytes += KeyBytes(key);
   build.placement = Place(build);
-  for (const std::vector<BinIndex>& key : build.placement) {
-    for (const BinIndex bin : key) ++build.chunk_counts[bin.value];
-  }
+  NumberChunks(build);
   build.refusal = ControlCounter::keys_refused_capacity;
   build.status = CheckBatchChunks(build);
   if (build.status.ok()) build.status = CheckChunkCounts(build);
   if (!build.status.ok()) return;
-  build.parts = CutForCores(build.keys, build.placement, build.own_bins, build.config.world_size,
+  build.parts = CutForCores(build.keys, build.placement, build.own_bins, build.ranks(),
                             build.chunk_bytes, build.first_key);
+  GiveNumbers(build);
   build.record.layout =
       LayOutParameters(build.keys, build.parts, build.config.versions(), build.share);
   build.bytes = build.record.layout.memory_bytes;

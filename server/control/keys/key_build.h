@@ -29,9 +29,12 @@ struct KeyBuild {
   bool share = false;                      // keys may be in shared memory
   SharedMemory::ReleaseHook release_hook;  // of shared memory; may be empty
   std::vector<PlacementBin> bins;
-  std::vector<std::uint32_t> chunk_counts;       // [bin]
-  std::shared_ptr<std::set<std::string>> names;  // the job's; only builds use it
-  std::shared_ptr<const KeySpecs> given;         // until they are planned
+  std::vector<NumberSpace> chunk_numbers;        // [bin]
+  std::shared_ptr<std::set<std::string>> names;  // the job's or the group's; only builds use it
+  // The keys belong to this group; null: to the job. A group enters the job with its first batch.
+  std::shared_ptr<Group> group;
+  NumberSpace group_key_numbers;
+  std::shared_ptr<const KeySpecs> given;  // until they are planned
   Rank rank{};
   // Only for jobs that span racks.
   std::vector<std::shared_ptr<exchange::ShardExchange>> exchange_shards;  // [core]
@@ -43,16 +46,25 @@ struct KeyBuild {
 
   // What becomes of the batch.
   absl::Status status;
-  ControlCounter refusal{};                      // if !status.ok()
-  KeySpecs keys;                                 // with defaults filled in
-  std::vector<std::vector<BinIndex>> placement;  // [key][chunk]
-  std::vector<std::vector<KeyShardSpec>> parts;  // [core][key]
-  std::vector<std::uint64_t> first_iterations;   // [key]
+  ControlCounter refusal{};                       // if !status.ok()
+  KeySpecs keys;                                  // with defaults filled in
+  std::vector<std::vector<BinIndex>> placement;   // [key][chunk]
+  std::vector<std::vector<NumberRange>> numbers;  // [key]: its chunks on each core loop
+  std::vector<std::vector<KeyShardSpec>> parts;   // [core][key]
+  std::vector<std::uint64_t> first_iterations;    // [key]
   std::uint64_t parameter_bytes = 0;
   std::uint64_t bytes = 0;  // what admission charges
   BatchRecord record;
   std::vector<std::shared_ptr<exchange::ExchangeBatch>> exchange_batches;  // [core]
   std::optional<SharedPeerMessage> for_racks;
+
+  // The ranks of this rack that push the keys.
+  std::uint32_t ranks() const {
+    return group == nullptr ? config.world_size : group->members->count();
+  }
+  std::size_t keys_before() const {
+    return group == nullptr ? first_key : group_key_numbers.used();
+  }
 };
 
 std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMemory& host_memory);

@@ -136,9 +136,8 @@ KeyDifference CompareKeys(const KeyList& first, const KeySpecs& keys) {
   return {true, 0, {}, {}, count, Printable(extra, kNameBytesMax)};
 }
 
-std::string Describe(const KeyDifference& difference, const Job& job, std::uint32_t batch,
-                     Rank rank) {
-  const BatchRecord& record = job.batches[batch];
+std::string Describe(const KeyDifference& difference, const Job& job, const BatchRecord& record,
+                     std::uint32_t batch, Rank rank) {
   const std::string first = DescribeRankBriefly(job, record.first);
   const std::string other = DescribeRankBriefly(job, rank);
   if (difference.first.empty()) {
@@ -147,7 +146,8 @@ std::string Describe(const KeyDifference& difference, const Job& job, std::uint3
                        difference.count, record.keys->size() > difference.count ? first : other,
                        difference.extra);
   }
-  return fmt::format("key {}: {} has {}, but {} has {}", record.first_key + difference.key, first,
+  const std::size_t before = record.first_key < kGroupKeysFirst ? record.first_key : 0;
+  return fmt::format("key {}: {} has {}, but {} has {}", before + difference.key, first,
                      difference.first, other, difference.other);
 }
 

@@ -6,21 +6,32 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "server/control/keys/group_keys.h"
 #include "server/control/keys/key_text.h"
 #include "server/control/keys/keys.h"
 #include "server/control/on_control.h"
 #include "server/control/text.h"
 
 namespace phub::server {
-namespace {
 
-// The memory of a part. A snapshot may hold the part itself, but only reads what its chunks are.
-void TakeMemoryOf(KeyBatch& part, std::vector<std::shared_ptr<const void>>& memory) {
-  for (MappedMemory* const each : {&part.masters, &part.accumulators, &part.state})
-    memory.push_back(std::make_shared<MappedMemory>(std::move(*each)));
+// A snapshot may hold the parts themselves, but only reads what their chunks are.
+void TakeMemoryOf(BatchRecord& record, std::vector<std::shared_ptr<const void>>& memory) {
+  for (const std::shared_ptr<KeyBatch>& part : record.parts) {
+    for (MappedMemory* const each : {&part->masters, &part->accumulators, &part->state})
+      memory.push_back(std::make_shared<MappedMemory>(std::move(*each)));
+  }
+  memory.insert(memory.end(), record.parts.begin(), record.parts.end());
+  memory.push_back(record.parameters.shared.shared());
+  memory.push_back(record.parameters.ordinary);
+  memory.push_back(std::move(record.placements));
 }
 
-}  // namespace
+void ReturnPlaces(Job& job, const BatchRecord& record) {
+  PHUB_CHECK(record.loads.size() == job.bins.size(), "job={}", job.name());
+  for (std::size_t i = 0; i < job.bins.size(); ++i) job.bins[i].load_bytes -= record.loads[i];
+  for (const NumberRange& range : record.chunks)
+    job.chunk_numbers[range.bin.value].Return(range.first, range.count);
+}
 
 // Errors of this call only: nothing is agreed on yet, and the job keeps its keys.
 absl::Status KeyRemovals::CheckCall(const Job& job, Rank rank,
@@ -88,6 +99,7 @@ absl::Status KeyRemovals::CheckRemovable(const Job& job, std::uint32_t first_bat
 void KeyRemovals::RemoveKeys(const v1::RemoveKeysRequest& request,
                              Answer<v1::RemoveKeysResponse> answer) {
   PHUB_ON_CONTROL();
+  if (request.group_id() != 0) return groups_.Remove(request, std::move(answer));
   const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
@@ -148,6 +160,7 @@ void KeyRemovals::FailOverRemoval(Job& job, Rank rank, std::uint32_t first_batch
 // to chunks.
 bool KeyRemovals::MayUnlink(const Job& job) const {
   if (job.removal->called_count < job.members.size() || !job.pending.empty()) return false;
+  if (job.unlinking != nullptr) return false;
   if (!pending_calls_.KeysAcknowledged(job, job.batches.size())) return false;
   return std::ranges::none_of(jobs_.observers(),
                               [&](const JobObserver* each) { return each->RefersToKeys(job); });
@@ -174,6 +187,7 @@ void KeyRemovals::Advance(Job& job) {
 void KeyRemovals::Unlink(Job& job) {
   RemovalRun& run = *job.removal;
   run.state = RemovalRun::State::kUnlinking;
+  job.unlinking = &run.removal;
   run.removal.first_key = job.batches[run.first_batch].first_key;
   for (Member& member : job.members) {
     RankMemories::Withdrawn withdrawn = rank_memories_.Withdraw(member, run.first_batch);
@@ -194,7 +208,17 @@ void KeyRemovals::HandleKeysRemoved(Job& job, const Event& event) {
   // After a fault the memory is freed with the job.
   if (job.removal == nullptr || event.removal != &job.removal->removal || !job.running()) return;
   PHUB_CHECK(job.removal->cores_left > 0, "job={}", job.name());
-  if (--job.removal->cores_left == 0) Forget(job);
+  if (--job.removal->cores_left > 0) return;
+  job.unlinking = nullptr;
+  ForgetBetweenBuilds(job);
+}
+
+// The build of a group's batch has copies of the numbers in use.
+void KeyRemovals::ForgetBetweenBuilds(Job& job) {
+  if (job.key_build == nullptr) return Forget(job);
+  Keys::AfterBuild(job, [this, &job, run = job.removal] {
+    if (job.running() && job.removal == run) ForgetBetweenBuilds(job);
+  });
 }
 
 // The job has the keys no more. Names and memory are freed without the lock; they are charged until
@@ -203,9 +227,6 @@ void KeyRemovals::Forget(Job& job) {
   RemovalRun& run = *job.removal;
   run.state = RemovalRun::State::kFreeing;
   run.key_count = job.keys.size() - run.removal.first_key;
-  BatchRecord& first = job.batches[run.first_batch];
-  job.bins = std::move(first.bins_before);
-  job.chunk_counts = std::move(first.chunk_counts_before);
   auto unwanted =
       std::make_shared<std::vector<std::shared_ptr<const void>>>(std::exchange(run.unwanted, {}));
   std::vector<std::shared_ptr<const KeyList>> lists;
@@ -213,11 +234,8 @@ void KeyRemovals::Forget(Job& job) {
     BatchRecord& record = job.batches[i];
     run.bytes += record.bytes;
     job.parameter_bytes -= record.parameter_bytes;
-    for (const std::shared_ptr<KeyBatch>& part : record.parts) TakeMemoryOf(*part, *unwanted);
-    unwanted->insert(unwanted->end(), record.parts.begin(), record.parts.end());
-    unwanted->push_back(record.parameters.shared.shared());
-    unwanted->push_back(record.parameters.ordinary);
-    unwanted->push_back(std::move(record.placements));
+    ReturnPlaces(job, record);
+    TakeMemoryOf(record, *unwanted);
     lists.push_back(std::move(record.keys));
   }
   for (const std::uint64_t bytes : run.of_ranks) run.bytes += bytes;

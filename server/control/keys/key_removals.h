@@ -4,13 +4,15 @@
 //                 unlinks the keys, and reports when no transport uses their memory any more
 //   3. free       the job forgets the keys; then their memory is freed and returned to the quota
 //   4. answer     all ranks at once, so that no rank adds keys while another one still waits
-// Only the job's last batches are removed, so numbers of keys, chunks and regions stay dense on
+// Only the job's last batches are removed, so numbers of keys and regions stay dense on
 // both ends. Why they may be used again: docs/internals/jobs.md.
 // Owned by Control; under control's lock, except the long work (ControlTurns::RunLong).
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/control/context.h"
@@ -25,11 +27,19 @@
 
 namespace phub::server {
 
+class GroupKeys;
+
+// Moves what is to be freed of a removed batch to `memory`.
+void TakeMemoryOf(BatchRecord& record, std::vector<std::shared_ptr<const void>>& memory);
+// The job's core loops have no chunks of the batch any more: later batches may have their numbers.
+// REQUIRES: no batch is being built.
+void ReturnPlaces(Job& job, const BatchRecord& record);
+
 class KeyRemovals final : public JobObserver {
  public:
   KeyRemovals(Context& context, JobTable& jobs, Sessions& sessions, Ending& ending,
               PendingCalls& pending_calls, HostMemory& host_memory, RankMemories& rank_memories,
-              TenantShares& shares)
+              TenantShares& shares, GroupKeys& groups)
       : context_(context),
         jobs_(jobs),
         sessions_(sessions),
@@ -37,7 +47,8 @@ class KeyRemovals final : public JobObserver {
         pending_calls_(pending_calls),
         host_memory_(host_memory),
         rank_memories_(rank_memories),
-        shares_(shares) {}
+        shares_(shares),
+        groups_(groups) {}
 
   void RemoveKeys(const v1::RemoveKeysRequest& request, Answer<v1::RemoveKeysResponse> answer);
   void HandleKeysRemoved(Job& job, const Event& event);
@@ -59,6 +70,7 @@ class KeyRemovals final : public JobObserver {
                        const std::string& others_call);
   bool MayUnlink(const Job& job) const;
   void Unlink(Job& job);
+  void ForgetBetweenBuilds(Job& job);
   void Forget(Job& job);
   void Finish(Job& job);
 
@@ -70,6 +82,7 @@ class KeyRemovals final : public JobObserver {
   HostMemory& host_memory_;
   RankMemories& rank_memories_;
   TenantShares& shares_;
+  GroupKeys& groups_;
 };
 
 }  // namespace phub::server

@@ -184,9 +184,10 @@ absl::Status CheckMovement(const KeyBuild& build, const v1::KeySpec& key) {
                                   "collective keys",
                                   name));
   }
-  const std::uint32_t ranks = build.config.world_size;
+  const std::uint32_t ranks = build.ranks();
   if (key.root() >= ranks) {
-    return Wrong(key, fmt::format("root is {}, but the job has only {} ranks", key.root(), ranks));
+    return Wrong(key, fmt::format("root is {}, but the {} has only {} ranks", key.root(),
+                                build.group == nullptr ? "job" : "group", ranks));
   }
   if (key.element_count() % PartsOf(key, ranks).count() != 0) {
     return Wrong(key, fmt::format("movement {} needs equal parts: {} elements cannot be divided "
@@ -214,7 +215,10 @@ absl::Status CheckMovement(const KeyBuild& build, const v1::KeySpec& key) {
 // A process that takes over a rank could not know which rounds of a collective key its predecessor
 // has made.
 absl::Status CheckCollective(const KeyBuild& build, const v1::KeySpec& key) {
-  if (!key.collective()) return absl::OkStatus();
+  if (!key.collective()) {
+    if (build.group == nullptr) return absl::OkStatus();
+    return Wrong(key, "keys of groups must be collective");
+  }
   if (build.config.restart) return Wrong(key, "collective keys do not work with restart=true");
   if (build.config.ranks_of_job > 0) {
     return Wrong(key, "collective keys do not work in jobs that span racks");
@@ -317,25 +321,26 @@ absl::Status CheckKeys(const KeyBuild& build, const KeySpecs& keys) {
     return absl::InvalidArgumentError(fmt::format("job {}: the batch contains no keys", build.job));
   }
   const std::size_t key_count = static_cast<std::size_t>(keys.size());
-  if (key_count > kKeysPerJobMax - build.first_key) {
+  if (key_count > kKeysPerJobMax - build.keys_before()) {
     return absl::InvalidArgumentError(
-        fmt::format("job {} has {} keys; {} more would exceed the limit of {} keys; bundle "
+        fmt::format("job {} has {} keys{}; {} more would exceed the limit of {} keys; bundle "
                     "small tensors into one key",
-                    build.job, build.first_key, key_count, kKeysPerJobMax));
+                    build.job, build.keys_before(), build.group == nullptr ? "" : " of groups",
+                    key_count, kKeysPerJobMax));
   }
   std::uint64_t chunks = 0;
-  for (const std::uint32_t count : build.chunk_counts) chunks += count;
-  const std::uint64_t chunks_max = std::uint64_t{kChunksPerShardMax} * build.chunk_counts.size();
+  for (const NumberSpace& numbers : build.chunk_numbers) chunks += numbers.used();
+  const std::uint64_t chunks_max = std::uint64_t{kChunksPerShardMax} * build.chunk_numbers.size();
   std::set<std::string> names;
   for (std::size_t i = 0; i < key_count; ++i) {
     const v1::KeySpec& key = keys[static_cast<int>(i)];
-    if (absl::Status status = CheckKey(build, key, build.first_key + i); !status.ok())
+    if (absl::Status status = CheckKey(build, key, build.keys_before() + i); !status.ok())
       return status;
     if (build.names->contains(key.name()) || !names.insert(key.name()).second) {
       return absl::InvalidArgumentError(fmt::format(
           "key {} was already added to job {}; key names must be unique", key.name(), build.job));
     }
-    chunks += ChunksOf(key, build.config.world_size, build.chunk_bytes).count();
+    chunks += ChunksOf(key, build.ranks(), build.chunk_bytes).count();
   }
   if (chunks > chunks_max) {
     return absl::InvalidArgumentError(fmt::format(

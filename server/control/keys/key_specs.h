@@ -33,8 +33,8 @@ struct KeyDifference {
 // `keys` have their defaults filled in. Any thread: reads neither first iterations nor the job.
 KeyDifference CompareKeys(const KeyList& first, const KeySpecs& keys);
 // Describes it with the names of both ranks.
-std::string Describe(const KeyDifference& difference, const Job& job, std::uint32_t batch,
-                     Rank rank);
+std::string Describe(const KeyDifference& difference, const Job& job, const BatchRecord& record,
+                     std::uint32_t batch, Rank rank);
 
 // The following functions need a checked key with its defaults filled in.
 std::uint64_t KeyBytes(const v1::KeySpec& key);  // in the type of the key

@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "server/control/keys/batch_layout.h"
+#include "server/control/keys/group_keys.h"
 #include "server/control/keys/key_specs.h"
 #include "server/control/keys/key_text.h"
 #include "server/control/on_control.h"
@@ -98,21 +99,30 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
   record.bytes = build.bytes;
   record.parameter_bytes = build.parameter_bytes;
   job.bins.swap(build.bins);
-  job.chunk_counts.swap(build.chunk_counts);
+  job.chunk_numbers.swap(build.chunk_numbers);
   job.parameter_bytes += build.parameter_bytes;
-  job.keys.Add(record.keys, build.first_iterations);
-  if (job.keys.IsCollective(job.batches.size())) {
-    record.bins_before = std::move(build.bins);
-    record.chunk_counts_before = std::move(build.chunk_counts);
+  if (std::ranges::all_of(*record.keys, &v1::KeySpec::collective)) {
+    for (std::size_t i = 0; i < job.bins.size(); ++i)
+      record.loads.push_back(job.bins[i].load_bytes - build.bins[i].load_bytes);
+    for (const std::vector<NumberRange>& key : build.numbers)
+      record.chunks.insert(record.chunks.end(), key.begin(), key.end());
   }
-  job.key_count = job.keys.size();
   context_.counters.Add(ControlCounter::key_batches);
   context_.counters.Add(ControlCounter::keys_added, record.keys->size());
+  const std::size_t batch =
+      build.group == nullptr ? job.batches.size() : build.group->batches.size();
   context_.log.Info(
-      "event=keys_added tenant={} job=\"{}\" batch={} keys={} parameter_bytes={} shared_bytes={}",
-      job.account.tenant, job.name(), job.batches.size(), record.keys->size(), job.parameter_bytes,
-      record.layout.shared_bytes);
-  job.batches.push_back(std::move(record));
+      "event=keys_added tenant={} job=\"{}\" group=\"{}\" batch={} keys={} parameter_bytes={} "
+      "shared_bytes={}",
+      job.account.tenant, job.name(), build.group == nullptr ? "" : build.group->name, batch,
+      record.keys->size(), job.parameter_bytes, record.layout.shared_bytes);
+  if (build.group != nullptr) {
+    groups_.Enter(job, build);
+  } else {
+    job.keys.Add(record.keys, build.first_iterations);
+    job.key_count = job.keys.size();
+    job.batches.push_back(std::move(record));
+  }
   shares_.ShareOutAgain(job.account.tenant);
   HandOutBatches(job);
   return job.running() ? absl::OkStatus() : absl::AbortedError(job.fault.message());
@@ -179,24 +189,38 @@ void Keys::HandOutBatches(Job& job) {
     BatchRecord& next = job.batches[job.batches_handed_out];
     const PrefaultState pages = next.pages == nullptr ? PrefaultState::kTaken : next.pages->load();
     if (pages == PrefaultState::kWaiting) return;
-    if (pages == PrefaultState::kRefused) {
-      context_.counters.Add(ControlCounter::keys_refused_capacity);
-      const std::string daemon =
-          job.rack_run == nullptr
-              ? "phubd"
-              : context_.options.DescribeRack(RackIndex{context_.options.rack_index});
-      return ending_.Fail(
-          job, ending_.MakeFault(job, "out_of_memory",
-                                 fmt::format("{} could not allocate memory for the keys; free "
-                                             "memory on its host, or lower memory_max",
-                                             daemon)));
-    }
-    for (std::size_t core = 0; core < context_.cores.size(); ++core) {
-      next.tickets.push_back(context_.cores[core].Send({.kind = Command::Kind::kAddKeys,
-                                                        .shard = job.shards[core].get(),
-                                                        .batch = next.parts[core].get()}));
+    if (pages == PrefaultState::kRefused) return FailWithoutMemory(job);
+    SendBatch(job, next);
+  }
+  for (const std::shared_ptr<Group>& group : job.groups) {
+    for (const std::shared_ptr<BatchRecord>& batch : group->batches) {
+      if (!batch->tickets.empty()) continue;
+      const PrefaultState pages =
+          batch->pages == nullptr ? PrefaultState::kTaken : batch->pages->load();
+      if (pages == PrefaultState::kRefused) return FailWithoutMemory(job);
+      if (pages == PrefaultState::kTaken) SendBatch(job, *batch);
     }
   }
+}
+
+void Keys::SendBatch(Job& job, BatchRecord& batch) {
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    batch.tickets.push_back(context_.cores[core].Send({.kind = Command::Kind::kAddKeys,
+                                                       .shard = job.shards[core].get(),
+                                                       .batch = batch.parts[core].get()}));
+  }
+}
+
+void Keys::FailWithoutMemory(Job& job) {
+  context_.counters.Add(ControlCounter::keys_refused_capacity);
+  const std::string daemon =
+      job.rack_run == nullptr
+          ? "phubd"
+          : context_.options.DescribeRack(RackIndex{context_.options.rack_index});
+  ending_.Fail(job, ending_.MakeFault(job, "out_of_memory",
+                                      fmt::format("{} could not allocate memory for the keys; free "
+                                                  "memory on its host, or lower memory_max",
+                                                  daemon)));
 }
 
 void Keys::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer) {
@@ -206,6 +230,7 @@ void Keys::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse
 void Keys::AddOwnedKeys(std::shared_ptr<const v1::AddKeysRequest> owned,
                         Answer<v1::AddKeysResponse> answer) {
   PHUB_ON_CONTROL();
+  if (owned->has_group()) return groups_.AddKeys(std::move(owned), std::move(answer));
   const Adding adding{owned->session_id(),
                       owned->batch(),
                       owned->shared_bytes(),
@@ -299,11 +324,12 @@ void Keys::CompareBatch(Job& job, const Adding& adding, Request request) {
         if (absl::Status place = CheckPlace(found, seat->rank, adding); !place.ok())
           return adding.answer(place, {});
         const std::uint32_t batch = adding.batch;
-        ending_.FailOverKeys(found, seat->rank,
-                             fmt::format("{} and {} disagree on the keys they added: {}",
-                                         DescribeRankBriefly(found, found.batches[batch].first),
-                                         DescribeRankBriefly(found, seat->rank),
-                                         Describe(*difference, found, batch, seat->rank)));
+        ending_.FailOverKeys(
+            found, seat->rank,
+            fmt::format("{} and {} disagree on the keys they added: {}",
+                        DescribeRankBriefly(found, found.batches[batch].first),
+                        DescribeRankBriefly(found, seat->rank),
+                        Describe(*difference, found, found.batches[batch], batch, seat->rank)));
         adding.answer(absl::InvalidArgumentError(found.fault.message()), {});
       });
 }

@@ -23,11 +23,13 @@
 
 namespace phub::server {
 
+class GroupKeys;
+
 class Keys {
  public:
   Keys(Context& context, Sessions& sessions, Ending& ending, PendingCalls& pending_calls,
        HostMemory& host_memory, RankMemories& rank_memories, TenantShares& shares,
-       PeerRacks& peer_racks)
+       PeerRacks& peer_racks, GroupKeys& groups)
       : context_(context),
         sessions_(sessions),
         ending_(ending),
@@ -35,7 +37,8 @@ class Keys {
         host_memory_(host_memory),
         rank_memories_(rank_memories),
         shares_(shares),
-        peer_racks_(peer_racks) {}
+        peer_racks_(peer_racks),
+        groups_(groups) {}
 
   void AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer);
   // The same without a copy of the request.
@@ -51,6 +54,9 @@ class Keys {
                       std::function<void(const absl::Status&)> done);
   // Sends batches to the core loops, in order, as soon as their pages are prefaulted.
   void HandOutBatches(Job& job);
+  // Builds a batch and gives it to the job or its group. REQUIRES: none is being built.
+  using Done = std::function<void(const absl::Status&)>;
+  void StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Done& done);
 
  private:
   struct Adding {  // an AddKeys call
@@ -64,10 +70,10 @@ class Keys {
   // The request may be large. It is dropped, without the lock, once its keys were copied or
   // compared.
   using Request = std::shared_ptr<const v1::AddKeysRequest>;
-  using Done = std::function<void(const absl::Status&)>;
   absl::Status Admit(Job& job, KeyBuild& build);
   absl::Status Enter(Job& job, KeyBuild& build);
-  void StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Done& done);
+  void SendBatch(Job& job, BatchRecord& batch);
+  void FailWithoutMemory(Job& job);
   void FinishBuild(Job& job, const Done& done, const absl::Status& status);
   void BeginAdding(const Adding& adding, Request request);
   void CompareBatch(Job& job, const Adding& adding, Request request);
@@ -85,6 +91,7 @@ class Keys {
   RankMemories& rank_memories_;
   TenantShares& shares_;
   PeerRacks& peer_racks_;
+  GroupKeys& groups_;
 };
 
 }  // namespace phub::server

@@ -108,8 +108,10 @@ void RackJobs::ComparePeerKeys(Job& job, RackIndex from,
         if (!difference->found) return EndKeyWork(*found, from);
         context_.counters.Add(ControlCounter::keys_refused_mismatch);
         const Rank rank{keys->rank() - found->config.rank_base};
-        FailOverKeys(*found, fmt::format("racks disagree on the keys they added: {}",
-                                         Describe(*difference, *found, keys->batch(), rank)));
+        FailOverKeys(*found,
+                     fmt::format("racks disagree on the keys they added: {}",
+                                 Describe(*difference, *found, found->batches[keys->batch()],
+                                          keys->batch(), rank)));
       });
 }
 

@@ -151,7 +151,7 @@ absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request, const JobS
   const auto own = cores.begin() + context_.options.rack_self;
   job->own_bins = {std::accumulate(cores.begin(), own, 0u), *own};
   job->bins = BinsForJob(std::accumulate(cores.begin(), cores.end(), 0u), job->name());
-  job->chunk_counts.assign(job->bins.size(), 0);
+  job->chunk_numbers.resize(job->bins.size());
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
     JobShard* shard = job->shards[core].get();
     jobs_.AddShard(shard, *job, CoreAt(core));
@@ -222,6 +222,7 @@ v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t ve
   response.set_movements(true);
   response.set_movement_max(kMovementMax);
   response.set_collective_keys(true);
+  response.set_groups(true);
   response.set_pooled_keys(true);
   response.set_removes_keys(true);
   response.set_encoding_max(numeric::kEncodingMax);

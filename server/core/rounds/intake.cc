@@ -151,7 +151,7 @@ void Intake::CountRound(JobShard& shard, Rank last, const Chunk& chunk) {
   stages_.loop.counters.Add(CoreCounter::rounds);
   shard.metrics.CountRound(now - chunk.round_since);
   if (chunk.member_count > 1) shard.metrics.CountLast(last, now - chunk.last_awaited_since);
-  if (shard.trace == nullptr || chunk.is_pooled()) [[likely]]
+  if (shard.trace == nullptr || !chunk.IsTraced()) [[likely]]
     return;
   TracedSpan span = SpanOf(chunk);
   span.work = TracedSpan::Work::kGather;

@@ -35,8 +35,7 @@ TimeNs Rounds::BeginOfWork(const JobShard& shard) const {
 
 // Publishes the version if there is one, and adds the work to the shard's trace if there is one.
 void Rounds::Complete(JobShard& shard, Chunk& chunk, Made made, TimeNs begin) {
-  // A trace puts chunks together by the numbers of their rounds, which differ in pooled keys.
-  if (shard.trace == nullptr || chunk.is_pooled()) [[likely]] {
+  if (shard.trace == nullptr || !chunk.IsTraced()) [[likely]] {
     if (made != Made::kNothing) Publish(shard, chunk, made);
     return;
   }

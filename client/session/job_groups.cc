@@ -1,0 +1,239 @@
+// Groups of a job: checks them, adds their keys and removes them. Their members agree in the
+// daemon.
+#include "client/session/job_groups.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/session/job_impl.h"
+#include "client/session/key_checks.h"
+#include "client/session/key_support.h"
+#include "client/session/marked_keys.h"
+
+namespace phub::client {
+namespace {
+
+Status InvalidGroup(std::string message) {
+  return Status(StatusCode::kInvalidArgument, std::move(message));
+}
+
+Status RefusedGroup(std::string message) {
+  return Status(StatusCode::kFailedPrecondition, std::move(message));
+}
+
+std::string GroupPlace(const std::string& job, std::uint32_t rank, const std::string& group) {
+  return fmt::format("group {} of job {}, rank {}", group, job, rank);
+}
+
+}  // namespace
+
+Status JobGroups::CheckSupported(const std::string& group) const {
+  const JobOptions& options = job_.settings_.options;
+  const char* why = nullptr;
+  if (!options.plan.empty()) why = "spans racks";
+  if (options.restart) why = "has restart=true";
+  if (options.sum == Sum::kFixed) why = "has sum=kFixed";
+  if (job_.calls_.links().size() > 1) why = "uses several daemons";
+  if (why != nullptr)
+    return RefusedGroup(fmt::format("{}: job {} {}, and such jobs cannot have groups",
+                                    GroupPlace(job_.name(), job_.rank(), group), job_.name(), why));
+  const DaemonLink& link = *job_.calls_.links().front();
+  if (link.joined.groups()) return Status();
+  return RefusedGroup(
+      fmt::format("{}: daemon {} of version {} does not support groups: upgrade the "
+                  "daemon",
+                  GroupPlace(job_.name(), job_.rank(), group), link.endpoint.ToString(),
+                  link.joined.daemon_version()));
+}
+
+Result<std::shared_ptr<GroupImpl>> JobGroups::New(std::string_view group_name,
+                                                  std::span<const std::uint32_t> ranks) {
+  const std::string group(group_name);
+  const std::string place = GroupPlace(job_.name(), job_.rank(), group);
+  if (Status verdict = job_.status(); !verdict.ok()) return verdict;
+  if (Status status = CheckSupported(group); !status.ok()) return status;
+  if (group.empty()) return InvalidGroup(fmt::format("{}: a group needs a name", place));
+  std::vector<std::uint32_t> members(ranks.begin(), ranks.end());
+  std::ranges::sort(members);
+  const auto twice = std::ranges::adjacent_find(members);
+  if (twice != members.end())
+    return InvalidGroup(fmt::format("{}: rank {} is given twice", place, *twice));
+  if (!members.empty() && members.back() >= job_.world_size())
+    return InvalidGroup(fmt::format("{}: rank {} must be less than world_size {}", place,
+                                    members.back(), job_.world_size()));
+  const auto own = std::ranges::find(members, job_.rank());
+  if (own == members.end())
+    return InvalidGroup(fmt::format("{}: this rank is not a member; the group has ranks {}", place,
+                                    fmt::join(members, ", ")));
+  const auto index = static_cast<std::uint32_t>(own - members.begin());
+  const auto made = std::make_shared<GroupImpl>(group, std::move(members), index);
+  const std::lock_guard lock(job_.mutex_);
+  for (const std::shared_ptr<GroupImpl>& other : groups_) {
+    if (other->name == group)
+      return Status(
+          StatusCode::kAlreadyExists,
+          fmt::format("{}: this rank is already a member of a group of that name", place));
+  }
+  groups_.push_back(made);
+  return made;
+}
+
+Result<std::vector<KeyDefinition>> JobGroups::CheckSpecs(const GroupImpl& group,
+                                                         std::span<const KeySpec> specs) const {
+  const std::uint32_t chunk_bytes = job_.calls_.links().front()->joined.chunk_bytes();
+  const Membership member{.rank = Rank{group.index},
+                          .world_size = static_cast<std::uint32_t>(group.ranks.size()),
+                          .chunk_bytes = chunk_bytes};
+  const std::uint64_t bytes_max =
+      std::uint64_t{kChunksPerShardMax} * job_.layout_->lane_count() * chunk_bytes;
+  std::set<std::string> names;
+  for (const std::shared_ptr<KeyImpl>& key : KeysOf(group)) names.insert(key->definition.name);
+  std::vector<KeyDefinition> definitions;
+  for (const KeySpec& given : specs) {
+    KeySpec spec = given;
+    spec.name = fmt::format("{} of group {}", given.name, group.name);
+    spec.options.collective = true;
+    const Movement movement = spec.options.movement;
+    if (movement == Movement::kScatter || movement == Movement::kGatherToOne) {
+      const auto root = std::ranges::find(group.ranks, spec.options.root);
+      if (root == group.ranks.end())
+        return InvalidGroup(fmt::format("key {}: root {} is not a member; the group has ranks {}",
+                                        spec.name, spec.options.root,
+                                        fmt::join(group.ranks, ", ")));
+      spec.options.root = static_cast<std::uint32_t>(root - group.ranks.begin());
+    }
+    if (!names.insert(spec.name).second)
+      return Status(StatusCode::kAlreadyExists,
+                    fmt::format("job {} already has a key {}", job_.name(), spec.name));
+    Result<KeyDefinition> definition = CheckKey(spec, bytes_max, member);
+    if (!definition.ok()) return definition.status();
+    if (Status status = client::CheckSupported(*definition, job_.calls_.links()); !status.ok())
+      return status;
+    for (const std::uint32_t each : group.ranks) definition->members.push_back(Rank{each});
+    definitions.push_back(*std::move(definition));
+  }
+  return definitions;
+}
+
+Result<std::vector<std::shared_ptr<KeyImpl>>> JobGroups::AddKeys(GroupImpl& group,
+                                                                 std::span<const KeySpec> specs) {
+  const std::lock_guard group_calls(group.calls_mutex);
+  if (Status verdict = job_.status(); !verdict.ok()) return verdict;
+  if (group.removed)
+    return RefusedGroup(
+        fmt::format("{}: the group was removed", GroupPlace(job_.name(), job_.rank(), group.name)));
+  if (specs.empty()) return std::vector<std::shared_ptr<KeyImpl>>();
+  Result<std::vector<KeyDefinition>> definitions = CheckSpecs(group, specs);
+  if (!definitions.ok()) return definitions.status();
+  v1::AddKeysRequest request;
+  request.set_batch(static_cast<std::uint32_t>(group.batches.size()));
+  request.mutable_group()->set_name(group.name);
+  for (const std::uint32_t each : group.ranks) request.mutable_group()->add_ranks(each);
+  for (const KeyDefinition& definition : *definitions) *request.add_keys() = ToProto(definition);
+  if (request.ByteSizeLong() > kWholeBatchBytesMax)
+    return InvalidGroup(
+        fmt::format("{}: {} keys are too many for one call; add them in several calls",
+                    GroupPlace(job_.name(), job_.rank(), group.name), specs.size()));
+  Result<v1::AddKeysResponse> response = job_.rack_batches_.AddToGroup(std::move(request));
+  if (!response.ok()) return response.status();
+  const std::lock_guard calls(job_.calls_mutex_);
+  if (job_.left_) return job_.status();
+  auto keys = Enter(group, *std::move(definitions), *response);
+  // The daemon has the keys but this rank does not, so the job must end.
+  if (!keys.ok()) job_.Fail(keys.status());
+  return keys;
+}
+
+Result<std::vector<std::shared_ptr<KeyImpl>>> JobGroups::Enter(
+    GroupImpl& group, std::vector<KeyDefinition> definitions, const v1::AddKeysResponse& response) {
+  absl::StatusOr<std::vector<KeyLayout>> layouts =
+      job_.layout_->AddGroupKeys(ViewsOf(definitions, response));
+  if (!layouts.ok() || response.group_id() == 0)
+    return Status(StatusCode::kInternal,
+                  fmt::format("daemon {}: {}", job_.calls_.links().front()->endpoint.ToString(),
+                              layouts.ok() ? "the group has no id"
+                                           : std::string(layouts.status().message())));
+  auto batch = std::make_unique<KeyBatch>();
+  auto keys = job_.MakeKeys(std::move(definitions), *std::move(layouts),
+                            {.response = response, .memory = {}}, *batch);
+  if (!keys.ok()) return keys.status();
+  group.id = response.group_id();
+  {
+    const std::lock_guard lock(job_.mutex_);
+    group.keys.insert(group.keys.end(), keys->begin(), keys->end());
+  }
+  group.batches.push_back(std::move(batch));
+  job_.Submit({.kind = Command::Kind::kAddKeys, .batch = group.batches.back().get()});
+  return keys;
+}
+
+Status JobGroups::Remove(const std::shared_ptr<GroupImpl>& group) {
+  const std::lock_guard group_calls(group->calls_mutex);
+  if (Status verdict = job_.status(); !verdict.ok()) return verdict;
+  if (group->removed)
+    return RefusedGroup(fmt::format("{}: the group was removed",
+                                    GroupPlace(job_.name(), job_.rank(), group->name)));
+  if (group->id != 0) {
+    if (Status status = RemoveKeys(*group); !status.ok()) return status;
+  }
+  group->removed = true;
+  std::vector<std::shared_ptr<KeyImpl>> keys;  // none is destroyed with the lock
+  const std::lock_guard lock(job_.mutex_);
+  keys.swap(group->keys);
+  std::erase(groups_, group);
+  return Status();
+}
+
+void JobGroups::AppendKeys(std::vector<std::shared_ptr<KeyImpl>>& keys) const {
+  for (const std::shared_ptr<GroupImpl>& group : groups_)
+    keys.insert(keys.end(), group->keys.begin(), group->keys.end());
+}
+
+void JobGroups::Clear() {
+  for (const std::shared_ptr<GroupImpl>& group : groups_) group->keys.clear();
+  groups_.clear();
+}
+
+std::vector<std::shared_ptr<KeyImpl>> JobGroups::KeysOf(const GroupImpl& group) const {
+  const std::lock_guard lock(job_.mutex_);
+  return group.keys;
+}
+
+// REQUIRES: group.calls_mutex is held.
+Status JobGroups::RemoveKeys(GroupImpl& group) {
+  if (job_.ways_->registers_memory())
+    return RefusedGroup(
+        fmt::format("{}: the memory of its keys is registered with this host's RDMA "
+                    "devices until the job ends; require another transport",
+                    GroupPlace(job_.name(), job_.rank(), group.name)));
+  const std::vector<std::shared_ptr<KeyImpl>> keys = KeysOf(group);
+  MarkedKeys marked;
+  for (const std::shared_ptr<KeyImpl>& key : keys)
+    if (Status status = marked.Mark(*key); !status.ok()) return status;
+  if (Status status = job_.rack_batches_.RemoveGroup(group.id, group.name); !status.ok()) {
+    if (status.code() == StatusCode::kCancelled) marked.Keep();
+    return status;
+  }
+  marked.Keep();
+  {
+    const std::lock_guard calls(job_.calls_mutex_);
+    if (job_.left_) return job_.status();
+    for (const std::unique_ptr<KeyBatch>& batch : group.batches)
+      job_.Submit({.kind = Command::Kind::kRemoveKeys, .batch = batch.get()});
+  }
+  // If the job ends meanwhile, its keys stay until this rank leaves.
+  for (const std::shared_ptr<KeyImpl>& key : keys)
+    if (!key->AwaitRemoved()) return job_.status();
+  group.batches.clear();
+  group.id = 0;
+  return Status();
+}
+
+}  // namespace phub::client

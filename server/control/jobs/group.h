@@ -1,0 +1,44 @@
+// A group: some ranks of a job, with keys of its own (keys/group_keys.h). Data; owned by the Job;
+// under control's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "server/control/answers.h"
+#include "server/control/jobs/batch_record.h"
+#include "server/core/key_removal.h"
+#include "server/core/members.h"
+
+namespace phub::server {
+
+// The members' calls to remove their group. Like RemovalRun, for a group.
+struct GroupRemoval {
+  // kGathering: not every member has called, or another removal is being unlinked.
+  enum class State : std::uint8_t { kGathering, kUnlinking, kUnlinked, kFreeing };
+  State state = State::kGathering;
+  Rank first{};                                         // the member that called first
+  std::vector<Answer<v1::RemoveKeysResponse>> answers;  // [member]; empty: it has not called
+  std::size_t called_count = 0;
+  KeyRemoval removal;  // for the core loops
+  std::size_t cores_left = 0;
+  DoneFlag memory_free;  // null: it is
+};
+
+struct Group {
+  std::string name;      // a label: other groups of the job may have it, if they share no rank
+  std::uint64_t id = 0;  // from 1, in the order in which the job's groups were made
+  Rank first{};          // the member that made it
+  std::shared_ptr<const Members> members;
+  std::vector<std::uint32_t> next_batch;              // [member]
+  std::vector<std::shared_ptr<BatchRecord>> batches;  // handed out if they have tickets
+  // Used only by the build of a batch.
+  std::shared_ptr<std::set<std::string>> key_names = std::make_shared<std::set<std::string>>();
+  std::unique_ptr<GroupRemoval> removal;  // null: no member has called
+};
+
+}  // namespace phub::server

@@ -1,0 +1,204 @@
+#include "server/control/keys/group_keys.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/printable.h"
+#include "server/control/keys/group_text.h"
+#include "server/control/keys/key_specs.h"
+#include "server/control/on_control.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+absl::Status InvalidGroup(std::string message) {
+  return absl::InvalidArgumentError(std::move(message));
+}
+
+absl::Status CheckSpec(const Job& job, Rank rank, const v1::GroupSpec& spec) {
+  const std::string who = DescribeRankBriefly(job, rank);
+  if (!IsName(spec.name()))
+    return InvalidGroup(
+        fmt::format("{} of job {} named a group '{}'; a name has 1 to {} bytes of "
+                    "printable UTF-8",
+                    who, job.name(), Printable(spec.name(), 64), kNameBytesMax));
+  for (int i = 0; i < spec.ranks_size(); ++i) {
+    const bool in_order = i == 0 || spec.ranks(i - 1) < spec.ranks(i);
+    if (in_order && spec.ranks(i) < job.settings.world_size) continue;
+    return InvalidGroup(fmt::format(
+        "{} gave group {} of job {} the ranks {}; they must be ascending "
+        "and less than world_size {}",
+        who, spec.name(), job.name(), DescribeRanks(spec.ranks()), job.settings.world_size));
+  }
+  if (std::ranges::find(spec.ranks(), rank.value) == spec.ranks().end())
+    return InvalidGroup(fmt::format("{} is not a member of group {} (ranks {}) of job {}", who,
+                                    spec.name(), DescribeRanks(spec.ranks()), job.name()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status GroupKeys::Refuse(absl::Status why) {
+  return context_.Refuse(ControlCounter::keys_refused_invalid, std::move(why));
+}
+
+// The job fails: another member would wait forever.
+absl::Status GroupKeys::Disagree(Job& job, Rank rank, const std::string& what) {
+  ending_.FailOverKeys(job, rank, what);
+  return absl::InvalidArgumentError(job.fault.message());
+}
+
+absl::Status GroupKeys::CheckJob(const Job& job, const std::string& group) const {
+  const char* why = nullptr;
+  if (job.rack_run != nullptr) why = "spans racks";
+  if (job.settings.restart) why = "has restart=true";
+  if (job.settings.sum_block != 0) why = "has sum=fixed";
+  if (job.settings.daemon_cores.size() > 1) why = "uses several daemons";
+  if (why == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("job {} {}, and such jobs cannot have groups; group {}", job.name(), why, group));
+}
+
+// Groups of one name share no rank, so a rank and a name identify a group.
+absl::StatusOr<std::shared_ptr<Group>> GroupKeys::FindGroup(Job& job, Rank rank,
+                                                            const v1::GroupSpec& spec) {
+  for (const std::shared_ptr<Group>& group : job.groups) {
+    const bool overlaps = std::ranges::any_of(spec.ranks(), [&](std::uint32_t each) {
+      return group->members->IndexOf(Rank{each}) != kNoMember;
+    });
+    if (group->name != spec.name() || !overlaps) continue;
+    if (std::ranges::equal(RanksOf(*group), spec.ranks())) return group;
+    return Disagree(job, rank,
+                    fmt::format("{} made group {} of ranks {}, and {} made it of ranks {}",
+                                DescribeRankBriefly(job, group->first), group->name,
+                                DescribeRanks(RanksOf(*group)), DescribeRankBriefly(job, rank),
+                                DescribeRanks(spec.ranks())));
+  }
+  return std::shared_ptr<Group>();
+}
+
+void GroupKeys::AddKeys(Request request, Answer<v1::AddKeysResponse> answer) {
+  PHUB_ON_CONTROL();
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request->session_id());
+  if (!seat.ok()) return answer(seat.status(), {});
+  Job& job = *seat->job;
+  const v1::GroupSpec& spec = request->group();
+  absl::Status status = CheckSpec(job, seat->rank, spec);
+  if (status.ok()) status = CheckJob(job, spec.name());
+  if (!status.ok()) return answer(Refuse(status), {});
+  absl::StatusOr<std::shared_ptr<Group>> found = FindGroup(job, seat->rank, spec);
+  if (!found.ok()) return answer(found.status(), {});
+  const Adding adding{request, answer};
+  if (*found != nullptr) {
+    if (status = CheckCall(job, seat->rank, **found, adding); !status.ok())
+      return answer(status, {});
+    if (request->batch() < (*found)->batches.size()) return Compare(job, *found, adding);
+  } else if (request->batch() != 0) {
+    return answer(
+        Refuse(InvalidGroup(fmt::format("{} added batch {} of keys to group {} of job {}, "
+                                        "which has none",
+                                        DescribeRankBriefly(job, seat->rank), request->batch(),
+                                        spec.name(), job.name()))),
+        {});
+  }
+  if (job.key_build != nullptr)
+    return Keys::AfterBuild(job, [this, request, answer] { AddKeys(request, answer); });
+  Build(job, seat->rank, *found, adding);
+}
+
+absl::Status GroupKeys::CheckCall(Job& job, Rank rank, const Group& group, const Adding& adding) {
+  const std::uint32_t member = group.members->IndexOf(rank);
+  if (adding.request->batch() > group.next_batch[member])
+    return Refuse(InvalidGroup(
+        fmt::format("{} added batch {} of keys to {} of job {}, but its next batch is {}",
+                    DescribeRankBriefly(job, rank), adding.request->batch(), Describe(group),
+                    job.name(), group.next_batch[member])));
+  if (group.removal == nullptr) return absl::OkStatus();
+  return Disagree(job, rank,
+                  fmt::format("{} removes {}, and {} adds keys to it",
+                              DescribeRankBriefly(job, group.removal->first), Describe(group),
+                              DescribeRankBriefly(job, rank)));
+}
+
+void GroupKeys::Build(Job& job, Rank rank, const std::shared_ptr<Group>& found,
+                      const Adding& adding) {
+  std::shared_ptr<Group> group = found;
+  if (group == nullptr) {
+    std::vector<Rank> ranks;
+    for (const std::uint32_t each : adding.request->group().ranks()) ranks.push_back(Rank{each});
+    group = std::make_shared<Group>();
+    group->name = adding.request->group().name();
+    group->first = rank;
+    group->members = std::make_shared<const Members>(ranks);
+    group->next_batch.assign(ranks.size(), 0);
+  }
+  const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_);
+  build->given = std::shared_ptr<const KeySpecs>(adding.request, &adding.request->keys());
+  build->group = group;
+  build->group_key_numbers = job.group_key_numbers;
+  build->names = group->key_names;
+  build->share = false;
+  keys_.StartBuild(job, build, [this, group, adding](const absl::Status& status) {
+    if (!status.ok()) return adding.answer(status, {});
+    Share(group, adding);
+  });
+}
+
+void GroupKeys::Enter(Job& job, KeyBuild& build) {
+  Group& group = *build.group;
+  job.group_key_numbers = std::move(build.group_key_numbers);
+  group.batches.push_back(std::make_shared<BatchRecord>(std::move(build.record)));
+  if (group.id != 0) return;
+  group.id = ++job.groups_made;
+  job.groups.push_back(build.group);
+}
+
+void GroupKeys::Compare(Job& job, const std::shared_ptr<Group>& group, const Adding& adding) {
+  const auto difference = std::make_shared<KeyDifference>();
+  const std::shared_ptr<const BatchRecord> record = group->batches[adding.request->batch()];
+  context_.turns.RunLong(
+      static_cast<std::size_t>(adding.request->keys_size()), job.account.tenant,
+      [difference, keys = record->keys, request = adding.request] {
+        *difference = CompareKeys(*keys, FillInDefaults(request->keys()));
+      },
+      [this, difference, group, record, adding] {
+        const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.request->session_id());
+        if (!seat.ok()) return adding.answer(seat.status(), {});
+        if (!difference->found) return Share(group, adding);
+        adding.answer(
+            Disagree(*seat->job, seat->rank,
+                     fmt::format("{} and {} disagree on the keys they added to {}: {}",
+                                 DescribeRankBriefly(*seat->job, record->first),
+                                 DescribeRankBriefly(*seat->job, seat->rank), Describe(*group),
+                                 Describe(*difference, *seat->job, *record, adding.request->batch(),
+                                          seat->rank))),
+            {});
+      });
+}
+
+// The member has the same keys as its group: answers once the core loops have them.
+void GroupKeys::Share(const std::shared_ptr<Group>& group, const Adding& adding) {
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.request->session_id());
+  if (!seat.ok()) return adding.answer(seat.status(), {});
+  Job& job = *seat->job;
+  const std::uint32_t batch = adding.request->batch();
+  std::uint32_t& next = group->next_batch[group->members->IndexOf(seat->rank)];
+  if (batch == next) ++next;
+  const std::shared_ptr<BatchRecord> record = group->batches[batch];
+  job.pending.push_back(
+      {.tickets = {},
+       .succeed =
+           [group, record, answer = adding.answer] {
+             v1::AddKeysResponse response = *record->placements;
+             response.set_group_id(group->id);
+             answer(absl::OkStatus(), std::move(response));
+           },
+       .fail = [answer = adding.answer](const absl::Status& status) { answer(status, {}); },
+       .of_group = record});
+  pending_calls_.AnswerAcknowledged(job);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,202 @@
+// Removes groups: the second part of GroupKeys.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "server/control/keys/group_keys.h"
+#include "server/control/keys/group_text.h"
+#include "server/control/keys/key_removals.h"
+#include "server/control/on_control.h"
+
+namespace phub::server {
+
+void GroupKeys::Remove(const v1::RemoveKeysRequest& request,
+                       Answer<v1::RemoveKeysResponse> answer) {
+  PHUB_ON_CONTROL();
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request.session_id());
+  if (!seat.ok()) return answer(seat.status(), {});
+  Job& job = *seat->job;
+  const auto refuse = [&](const absl::Status& why) {
+    answer(context_.Refuse(ControlCounter::key_removals_refused, why), {});
+  };
+  const auto found = std::ranges::find(job.groups, request.group_id(), &Group::id);
+  if (found == job.groups.end()) {
+    if (request.group_id() <= job.groups_made) return answer(absl::OkStatus(), {});  // a retry
+    return refuse(
+        absl::InvalidArgumentError(fmt::format("{} removed a group that job {} never had",
+                                               DescribeRankBriefly(job, seat->rank), job.name())));
+  }
+  Group& group = **found;
+  if (absl::Status status = CheckRemoval(job, seat->rank, group); !status.ok())
+    return job.running() ? refuse(status) : answer(status, {});
+  if (group.removal == nullptr) {
+    group.removal = std::make_unique<GroupRemoval>();
+    group.removal->first = seat->rank;
+    group.removal->answers.resize(group.members->count());
+  }
+  Answer<v1::RemoveKeysResponse>& place =
+      group.removal->answers[group.members->IndexOf(seat->rank)];
+  if (place) {  // the worker reconnected, and calls again
+    place(absl::CancelledError(
+              fmt::format("{} of job {} removed {} again, which canceled this call",
+                          DescribeRankBriefly(job, seat->rank), job.name(), Describe(group))),
+          {});
+  } else {
+    ++group.removal->called_count;
+  }
+  place = std::move(answer);
+  Advance(job);
+}
+
+absl::Status GroupKeys::CheckRemoval(Job& job, Rank rank, const Group& group) {
+  const std::uint32_t member = group.members->IndexOf(rank);
+  if (member == kNoMember)
+    return absl::InvalidArgumentError(fmt::format("{} is not a member of {} of job {}",
+                                                  DescribeRankBriefly(job, rank), Describe(group),
+                                                  job.name()));
+  if (host_memory_.registers_memory())
+    return absl::FailedPreconditionError(
+        fmt::format("job {} cannot remove {}: this daemon serves RDMA, and memory that is "
+                    "registered with devices stays registered until the job ends",
+                    job.name(), Describe(group)));
+  if (group.next_batch[member] < group.batches.size())
+    return Disagree(
+        job, rank,
+        fmt::format("{} added {} batches of keys to {}, and {} removes it after {}",
+                    DescribeRankBriefly(job, group.batches.back()->first), group.batches.size(),
+                    Describe(group), DescribeRankBriefly(job, rank), group.next_batch[member]));
+  return CheckMembers(job, group);
+}
+
+// A member that has left will never call.
+absl::Status GroupKeys::CheckMembers(const Job& job, const Group& group) const {
+  for (const Rank rank : group.members->ranks()) {
+    if (job.members[rank.value].state != Member::State::kLeft) continue;
+    return absl::FailedPreconditionError(fmt::format("job {} cannot remove {}: {} has left",
+                                                     job.name(), Describe(group),
+                                                     DescribeRank(job, rank)));
+  }
+  return absl::OkStatus();
+}
+
+bool GroupKeys::Waits(const Job& job) {
+  return std::ranges::any_of(job.groups, [](const std::shared_ptr<Group>& group) {
+    return group->removal != nullptr && group->removal->called_count == group->members->count();
+  });
+}
+
+void GroupKeys::Advance(Job& job) {
+  PHUB_ON_CONTROL();
+  const auto is_removed = [](const std::shared_ptr<Group>& group) {
+    return group->removal != nullptr;
+  };
+  if (!job.running() || std::ranges::none_of(job.groups, is_removed)) return;
+  const std::vector<std::shared_ptr<Group>> groups = job.groups;  // steps remove some
+  for (const std::shared_ptr<Group>& group : groups) {
+    if (group->removal == nullptr) continue;
+    AdvanceRemoval(job, *group);
+    const GroupRemoval* const removal = group->removal.get();
+    if (removal != nullptr && removal->state == GroupRemoval::State::kFreeing &&
+        (removal->memory_free == nullptr || removal->memory_free->load()))
+      Finish(job, group);
+  }
+}
+
+void GroupKeys::AdvanceRemoval(Job& job, Group& group) {
+  GroupRemoval& removal = *group.removal;
+  if (removal.state == GroupRemoval::State::kGathering) {
+    if (absl::Status status = CheckMembers(job, group); !status.ok()) {
+      const std::unique_ptr<GroupRemoval> refused = std::exchange(group.removal, nullptr);
+      for (const Answer<v1::RemoveKeysResponse>& answer : refused->answers)
+        if (answer) answer(context_.Refuse(ControlCounter::key_removals_refused, status), {});
+      return;
+    }
+    if (MayUnlink(job, group)) Unlink(job, group);
+  }
+  // A build has copies of the numbers in use.
+  if (removal.state == GroupRemoval::State::kUnlinked && job.key_build == nullptr)
+    Forget(job, group);
+}
+
+// A call that is being answered refers to its batch.
+bool GroupKeys::MayUnlink(const Job& job, const Group& group) const {
+  if (group.removal->called_count < group.members->count() || job.unlinking != nullptr)
+    return false;
+  const auto is_pending = [&](const std::shared_ptr<BatchRecord>& batch) {
+    return batch->tickets.empty() || !context_.cores.Acknowledged(batch->tickets) ||
+           std::ranges::find(job.pending, batch, &PendingCall::of_group) != job.pending.end();
+  };
+  return std::ranges::none_of(group.batches, is_pending);
+}
+
+void GroupKeys::Unlink(Job& job, Group& group) {
+  GroupRemoval& removal = *group.removal;
+  removal.state = GroupRemoval::State::kUnlinking;
+  removal.removal.group = group.members.get();
+  removal.cores_left = context_.cores.size();
+  job.unlinking = &removal.removal;
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    context_.cores[core].Send({.kind = Command::Kind::kRemoveKeys,
+                               .shard = job.shards[core].get(),
+                               .removal = &removal.removal});
+  }
+}
+
+void GroupKeys::HandleKeysRemoved(Job& job, const Event& event) {
+  PHUB_ON_CONTROL();
+  if (!job.running()) return;  // the memory is freed with the job
+  for (const std::shared_ptr<Group>& group : job.groups) {
+    if (group->removal == nullptr || &group->removal->removal != event.removal) continue;
+    PHUB_CHECK(group->removal->cores_left > 0, "job={}", job.name());
+    if (--group->removal->cores_left > 0) return;
+    group->removal->state = GroupRemoval::State::kUnlinked;
+    job.unlinking = nullptr;
+    return Advance(job);
+  }
+}
+
+void GroupKeys::Forget(Job& job, Group& group) {
+  group.removal->state = GroupRemoval::State::kFreeing;
+  auto unwanted = std::make_shared<std::vector<std::shared_ptr<const void>>>();
+  for (const std::shared_ptr<BatchRecord>& batch : group.batches) {
+    ReturnPlaces(job, *batch);
+    job.group_key_numbers.Return(batch->first_key - kGroupKeysFirst,
+                                 static_cast<std::uint32_t>(batch->keys->size()));
+    job.parameter_bytes -= batch->parameter_bytes;
+    TakeMemoryOf(*batch, *unwanted);
+  }
+  shares_.ShareOutAgain(job.account.tenant);
+  group.removal->memory_free = host_memory_.FreeLater(std::move(unwanted));
+}
+
+void GroupKeys::Finish(Job& job, const std::shared_ptr<Group>& group) {
+  std::uint64_t bytes = 0;
+  std::size_t keys = 0;
+  for (const std::shared_ptr<BatchRecord>& batch : group->batches) {
+    bytes += batch->bytes;
+    keys += batch->keys->size();
+  }
+  context_.ledger.Return(job.account, bytes);
+  context_.ledger.ReturnKeys(job.account, keys);
+  job.memory_bytes -= bytes;
+  std::erase(job.groups, group);
+  context_.counters.Add(ControlCounter::key_removals);
+  context_.counters.Add(ControlCounter::keys_removed, keys);
+  context_.log.Info("event=group_removed tenant={} job=\"{}\" group=\"{}\" keys={} memory_bytes={}",
+                    job.account.tenant, job.name(), group->name, keys, bytes);
+  for (const Answer<v1::RemoveKeysResponse>& answer : group->removal->answers)
+    answer(absl::OkStatus(), {});
+}
+
+// Core loops refer to the groups until they have ended the job.
+void GroupKeys::OnOver(Job& job, const absl::Status& why) {
+  PHUB_ON_CONTROL();
+  for (const std::shared_ptr<Group>& group : job.groups) {
+    if (group->removal == nullptr) continue;
+    for (const Answer<v1::RemoveKeysResponse>& answer : std::exchange(group->removal->answers, {}))
+      if (answer) answer(why, {});
+  }
+}
+
+}  // namespace phub::server

@@ -1,0 +1,69 @@
+// Groups of a simulated job, and their keys.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tests/sim/script.h"
+
+namespace phub::sim {
+namespace {
+
+constexpr int kDrawnBefore = 24;
+
+std::vector<std::uint32_t> DrawMembers(SeededRandom& random, std::uint32_t world_size) {
+  std::vector<std::uint32_t> ranks;
+  while (ranks.empty()) {
+    for (std::uint32_t rank = 0; rank < world_size; ++rank)
+      if (random.Chance(1, 2)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+KeyScript DrawKeyOf(SeededRandom& random, const JobScript& job, std::uint32_t group) {
+  const std::vector<std::uint32_t>& ranks = job.groups[group].ranks;
+  KeyScript key;
+  key.name = fmt::format("key of group {}", job.groups[group].name);
+  key.element_count = static_cast<std::uint32_t>(1 + random.Below(4 * job.chunk_bytes / 4));
+  key.batch = UINT32_MAX;
+  key.group = group;
+  key.collective = true;
+  key.mean = random.Chance(1, 3);
+  for (std::uint32_t i = 0; i < job.iterations; ++i) {
+    RoundScript round;
+    if (random.Chance(1, 5)) {
+      round.operation = wire::RoundOperation::kAssign;
+      round.root = ranks[random.Below(ranks.size())];
+    }
+    key.rounds.push_back(round);
+  }
+  return key;
+}
+
+}  // namespace
+
+void DrawGroups(SeededRandom random, JobScript& job) {
+  for (int i = 0; i < kDrawnBefore; ++i) (void)random.Below(2);
+  if (job.fate != Fate::kCompletes || job.restart || job.sum_block != 0 || job.removals > 0) return;
+  if (random.Chance(1, 3)) return;
+  const auto count = static_cast<std::uint32_t>(1 + random.Below(3));
+  for (std::uint32_t group = 0; group < count; ++group) {
+    job.groups.push_back(
+        {.name = fmt::format("g{}", group), .ranks = DrawMembers(random, job.world_size)});
+    job.keys.push_back(DrawKeyOf(random, job, group));
+  }
+}
+
+std::string DescribeGroups(const JobScript& job) {
+  std::string text;
+  for (const GroupScript& group : job.groups)
+    text += fmt::format(" {}={{{}}}", group.name, fmt::join(group.ranks, ","));
+  return text;
+}
+
+std::vector<std::uint32_t> MembersOf(const JobScript& job, const KeyScript& key) {
+  if (key.group != kNoGroup) return job.groups[key.group].ranks;
+  std::vector<std::uint32_t> ranks;
+  for (std::uint32_t rank = 0; rank < job.world_size; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace phub::sim
