@@ -22,17 +22,6 @@ phub_elements ToC(const Elements& elements) {
 phub_const_elements ToC(const ConstElements& elements) {
   return {elements.data, elements.count, static_cast<std::int32_t>(elements.type), 0};
 }
-// Another type than the key's is refused later, with the names of both.
-ElementType TypeOf(std::int32_t type) {
-  return type > 0 && type <= PHUB_U8 ? static_cast<ElementType>(type) : ElementType{};
-}
-Elements FromC(const phub_elements& elements) {
-  return {elements.data, elements.count, TypeOf(elements.type)};
-}
-ConstElements FromC(const phub_const_elements& elements) {
-  return {elements.data, elements.count, TypeOf(elements.type)};
-}
-
 Status CheckType(const char* name, std::int32_t type, bool may_be_unset) {
   if (type == 0 && may_be_unset) return Status();
   if (TypeOf(type) != ElementType{}) return Status();
@@ -76,6 +65,7 @@ Status ReadKeySpec(const void* given, const Job& job, KeySpec& spec) {
   options.movement = static_cast<Movement>(values.movement);
   options.root = values.root;
   options.collective = values.collective != 0;
+  options.pooled = values.pooled != 0;
   options.compression.kind = static_cast<Compression::Kind>(values.compression);
   options.compression.kept = values.kept;
   if (values.error_feedback != PHUB_FEEDBACK_DEFAULT)
@@ -232,6 +222,22 @@ phub_result phub_key_push_pull_to_skip(phub_key* key, phub_handle** handle, phub
     if (key == nullptr) return NullArgument("phub_key_push_pull_to_skip", "key");
     if (handle == nullptr) return NullArgument("phub_key_push_pull_to_skip", "handle");
     return Deliver(key->key.PushPullToSkip(), handle);
+  });
+}
+
+phub_result phub_key_all_reduce(phub_key* key, const phub_const_elements* gradients,
+                                const phub_elements* parameters, int32_t operation,
+                                uint32_t sequence, phub_handle** handle, phub_error** error) {
+  return Run(key, error, [&] {
+    if (key == nullptr) return NullArgument("phub_key_all_reduce", "key");
+    if (gradients == nullptr) return NullArgument("phub_key_all_reduce", "gradients");
+    if (parameters == nullptr) return NullArgument("phub_key_all_reduce", "parameters");
+    if (handle == nullptr) return NullArgument("phub_key_all_reduce", "handle");
+    if (Status status = CheckChoice("operation", operation, PHUB_BITWISE_XOR); !status.ok())
+      return status;
+    return Deliver(key->key.AllReduce(FromC(*gradients), FromC(*parameters),
+                                      static_cast<phub::Operation>(operation), sequence),
+                   handle);
   });
 }
 

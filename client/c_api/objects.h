@@ -12,6 +12,7 @@
 #include "client/session/round_access.h"
 #include "phub/client.h"
 #include "phub/phub.h"
+#include "phub/pool.h"
 
 struct phub_error {
   phub_result result = PHUB_UNKNOWN;
@@ -34,6 +35,11 @@ struct phub_key {
 struct phub_handle {
   phub::Handle handle;
 };
+struct phub_pool {
+  phub::Pool pool;
+  const std::string job;
+  const std::int64_t own_rank;
+};
 struct phub_queue {
   std::shared_ptr<phub::client::CompletionQueue> state;
 };
@@ -46,6 +52,7 @@ struct Place {
   Place(const phub_job* job_in);        // NOLINT: implicit
   Place(const phub_key* key_in);        // NOLINT: implicit
   Place(const phub_handle* handle_in);  // NOLINT: implicit
+  Place(const phub_pool* pool_in);      // NOLINT: implicit
   explicit Place(const client::KeyImpl* key_in);
 
   const std::string* job = nullptr;

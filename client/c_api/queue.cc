@@ -45,12 +45,7 @@ phub_result phub_queue_add(phub_queue* queue, const phub_handle* handle, uint64_
     if (queue == nullptr) return NullArgument("phub_queue_add", "queue");
     if (handle == nullptr) return NullArgument("phub_queue_add", "handle");
     if (phub::client::InForkedChild()) return phub::client::ForkedStatus();
-    const auto& key = phub::client::RoundAccess::KeyOf(handle->handle);
-    phub::client::WatchedRounds one;
-    one.push_back({.ticket = phub::client::RoundAccess::TicketOf(handle->handle),
-                   .tag = tag,
-                   .queue = queue->state});
-    key->Watch(std::move(one));
+    phub::client::RoundAccess::Watch(handle->handle, tag, queue->state);
     return Status();
   });
 }
@@ -68,8 +63,9 @@ phub_result phub_queue_wait(phub_queue* queue, int64_t timeout_ns, uint64_t* tag
   if (waited != PHUB_OK) return waited;
   const phub::client::WatchedRound& round = one.front();
   *tag = round.tag;
-  *result = Run(Place(round.key.get()), error,
-                [&round] { return round.key->Wait(round.ticket, std::nullopt); });
+  *result = Run(Place(round.key.get()), error, [&round] {
+    return phub::client::WaitForAll(round.earlier.get(), *round.key, round.ticket, std::nullopt);
+  });
   return PHUB_OK;
 }
 

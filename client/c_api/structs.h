@@ -48,6 +48,17 @@ inline Status CheckChoice(const char* name, std::int32_t value, std::int32_t max
   return Invalid(fmt::format("{} is {}; it must be 0 to {}", name, value, max));
 }
 
+// A type that does not exist is refused later.
+inline ElementType TypeOf(std::int32_t type) {
+  return type > 0 && type <= PHUB_U8 ? static_cast<ElementType>(type) : ElementType{};
+}
+inline Elements FromC(const phub_elements& elements) {
+  return {elements.data, elements.count, TypeOf(elements.type)};
+}
+inline ConstElements FromC(const phub_const_elements& elements) {
+  return {elements.data, elements.count, TypeOf(elements.type)};
+}
+
 // optimizer.cc. optimizer: null for none.
 Status ReadOptimizer(const phub_optimizer* optimizer, Optimizer& values);
 

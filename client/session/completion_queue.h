@@ -16,23 +16,33 @@
 
 namespace phub::client {
 
-class CompletionQueue;
+class RoundSink;
 struct KeyImpl;
+struct PoolRounds;
 
 struct WatchedRound {
   std::uint64_t ticket = 0;
-  std::uint64_t tag = 0;                        // the caller's
-  std::shared_ptr<CompletionQueue> queue = {};  // until the round is complete
-  std::shared_ptr<KeyImpl> key = {};            // after that
+  std::uint64_t tag = 0;                           // the caller's
+  std::shared_ptr<RoundSink> queue = {};           // until the round is complete
+  std::shared_ptr<KeyImpl> key = {};               // after that
+  std::shared_ptr<const PoolRounds> earlier = {};  // rounds of the same pool operation
 };
 using WatchedRounds = std::list<WatchedRound>;
 
-class CompletionQueue {
+// Where keys report complete rounds.
+class RoundSink {
+ public:
+  virtual ~RoundSink() = default;
+  // Takes one complete round. On the engine's thread, with the key's lock.
+  virtual void Report(WatchedRounds& one) = 0;
+};
+
+class CompletionQueue final : public RoundSink {
  public:
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
-  // Takes one complete round. Does nothing after Close().
-  void Report(WatchedRounds& one);
+  // Does nothing after Close().
+  void Report(WatchedRounds& one) override;
   // Waits for a round: kReady fills `one`.
   enum class Outcome { kReady, kTimedOut, kClosed };
   Outcome Wait(const Deadline& deadline, WatchedRounds& one);

@@ -1,6 +1,7 @@
 // phub::Key and phub::Handle, implemented with client/session/key_impl.h.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -8,6 +9,7 @@
 #include "client/session/key_checks.h"
 #include "client/session/key_impl.h"
 #include "client/session/optimizers.h"
+#include "client/session/pool_rounds.h"
 #include "common/base/check.h"
 #include "phub/client.h"
 
@@ -202,7 +204,8 @@ Handle& Handle::operator=(const Handle& other) = default;
 
 Status Handle::Wait() const {
   if (client::InForkedChild()) return client::ForkedStatus();
-  return key_ == nullptr ? refused_ : key_->Wait(ticket_, std::nullopt);
+  if (key_ == nullptr) return refused_;
+  return client::WaitForAll(pool_rounds_.get(), *key_, ticket_, std::nullopt);
 }
 
 Status Handle::Wait(std::chrono::nanoseconds timeout) const {
@@ -211,15 +214,24 @@ Status Handle::Wait(std::chrono::nanoseconds timeout) const {
   const auto now = std::chrono::steady_clock::now();
   // Such a deadline would overflow, so wait without one.
   if (timeout > std::chrono::steady_clock::time_point::max() - now) return Wait();
-  return key_->Wait(ticket_, now + timeout);
+  return client::WaitForAll(pool_rounds_.get(), *key_, ticket_, now + timeout);
 }
 
 bool Handle::Test() const {
-  return key_ == nullptr || client::InForkedChild() || key_->Test(ticket_);
+  if (key_ == nullptr || client::InForkedChild()) return true;
+  if (!key_->Test(ticket_)) return false;
+  if (pool_rounds_ == nullptr) return true;
+  return std::ranges::all_of(pool_rounds_->earlier,
+                             [](const auto& round) { return round.key->Test(round.ticket); });
 }
 
 Status Handle::Cancel() const {
   if (client::InForkedChild()) return client::ForkedStatus();
+  if (pool_rounds_ != nullptr)
+    return Status(StatusCode::kFailedPrecondition,
+                  fmt::format("{}: operations of a pool cannot be cancelled, since all ranks start "
+                              "the same ones",
+                              PlaceOf(*key_)));
   return key_ == nullptr ? refused_ : key_->Cancel(ticket_);
 }
 

@@ -316,25 +316,39 @@ Status CheckElements(const std::string& place, const char* what, ConstElements m
   return Status();
 }
 
-Result<wire::PoolRound> CheckPoolRound(const std::string& place, const KeyDefinition& key,
-                                       ConstElements gradients, ConstElements parameters,
-                                       Operation operation) {
+Result<numeric::Reduction> CheckPoolOperation(const std::string& place, ConstElements gradients,
+                                              ConstElements parameters, Operation operation) {
   if (!IsKnown(gradients.type))
     return Invalid(fmt::format("{}: the gradients have an unknown type", place));
   const numeric::ElementType type = Numeric(gradients.type);
-  const std::uint64_t count_max = key.element_count / numeric::ElementBytes(type);
-  if (gradients.count == 0 || gradients.count > count_max)
+  if (gradients.count == 0)
     return Invalid(
-        fmt::format("{}: {} elements of type {} were given, but its capacity is {} bytes "
-                    "(1 to {} elements)",
-                    place, gradients.count, ToString(type), key.element_count, count_max));
+        fmt::format("{}: 0 elements of type {} were given, but an operation has at "
+                    "least 1",
+                    place, ToString(type)));
   if (operation == Operation::kDefault) operation = Operation::kSum;
   Status status = CheckOperation(place, operation, type);
   if (status.ok()) status = CheckElements(place, "gradients", gradients, type, gradients.count);
   if (status.ok()) status = CheckElements(place, "parameters", parameters, type, gradients.count);
   if (status.ok()) status = CheckNoOverlap(place, gradients, parameters);
   if (!status.ok()) return status;
-  return wire::PoolRound{.elements = gradients.count, .reduction = ReductionOf(operation)};
+  return ReductionOf(operation);
+}
+
+Result<wire::PoolRound> CheckPoolRound(const std::string& place, const KeyDefinition& key,
+                                       ConstElements gradients, ConstElements parameters,
+                                       Operation operation) {
+  const Result<numeric::Reduction> reduction =
+      CheckPoolOperation(place, gradients, parameters, operation);
+  if (!reduction.ok()) return reduction.status();
+  const numeric::ElementType type = Numeric(gradients.type);
+  const std::uint64_t count_max = key.element_count / numeric::ElementBytes(type);
+  if (gradients.count > count_max)
+    return Invalid(
+        fmt::format("{}: {} elements of type {} were given, but its capacity is {} bytes "
+                    "(1 to {} elements)",
+                    place, gradients.count, ToString(type), key.element_count, count_max));
+  return wire::PoolRound{.elements = gradients.count, .reduction = *reduction};
 }
 
 Status CheckNoOverlap(const std::string& place, ConstElements gradients, ConstElements parameters) {

@@ -345,7 +345,7 @@ void KeyImpl::ReportWatched() {
       one.front().key = shared_from_this();
       waiting_.fetch_sub(1, std::memory_order_seq_cst);
       // The list may hold the last reference to the queue, so it must not be a part of the queue.
-      const std::shared_ptr<CompletionQueue> queue = std::move(one.front().queue);
+      const std::shared_ptr<RoundSink> queue = std::move(one.front().queue);
       queue->Report(one);
     }
     each = next;

@@ -97,10 +97,15 @@ std::uint8_t FlagsOf(MessageKind kind);
 // round must agree. The round covers the first chunks of its key.
 struct PoolRound {
   std::uint64_t elements = 0;  // the whole round has so many, at least 1
-  std::uint32_t sequence = 0;  // the number of the pool's operation, modulo 2^32
+  // The number of the pool's operation, modulo 2^24, and above it (8 bits) how many rounds of the
+  // operation follow: an operation that does not fit into a round takes several.
+  std::uint32_t sequence = 0;
   numeric::Reduction reduction = numeric::Reduction::kSum;
   friend bool operator==(const PoolRound&, const PoolRound&) = default;
 };
+inline constexpr unsigned kPoolSequenceBits = 24;
+inline constexpr std::uint32_t kPoolSequenceMask = (1u << kPoolSequenceBits) - 1;
+inline constexpr std::uint32_t kPoolRoundsLeftMax = 255;  // or more
 
 struct MessageHeader {
   std::uint8_t version = kLaneVersionMin;  // the oldest lane version that has this message

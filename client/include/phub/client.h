@@ -46,7 +46,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -68,6 +67,7 @@ class JobImpl;
 class SessionImpl;
 struct JobAccess;
 struct KeyImpl;
+struct PoolRounds;
 struct RoundAccess;
 }  // namespace client
 
@@ -92,7 +92,8 @@ struct KeyOptions {
   // in jobs with restart=true or of several racks.
   bool collective = false;
   // A collective u8 key whose element_count is a capacity in bytes: each round states its own type,
-  // operation and length (Key::AllReduce). Several such keys allow as many rounds in flight.
+  // operation and length (Key::AllReduce). A Pool (pool.h) has several, for as many rounds in
+  // flight.
   bool pooled = false;
   // Element types of gradients() and parameters(), and on the wire. Unset: the key's type. An f32
   // key may use f16 or bf16; the daemon then keeps f32 masters.
@@ -159,6 +160,7 @@ class PHUB_API Handle {
   std::shared_ptr<client::KeyImpl> key_;
   std::uint64_t ticket_ = 0;
   Status refused_;
+  std::shared_ptr<const client::PoolRounds> pool_rounds_;  // not null: a Pool's operation
 };
 
 // One tensor of a key: views of the key's memory.
@@ -219,8 +221,9 @@ class PHUB_API Key {
   // because this rank's loss is NaN. A request by one rank for one key is enough.
   [[nodiscard]] Handle PushPullToSkip();
   // Pooled keys only, which have no other rounds. Reduces gradients.count elements of any type into
-  // as many `parameters`, which do not overlap. `sequence` numbers the caller's operations. Ranks
-  // that differ in type, operation, count or sequence end the job with an error that names both.
+  // as many `parameters`, which do not overlap. `sequence` numbers the caller's operations, with 24
+  // bits, above which are 8 bits for the number of rounds of the operation that follow. Ranks that
+  // differ in type, operation, count or sequence end the job with an error that names both.
   [[nodiscard]] Handle AllReduce(ConstElements gradients, Elements parameters, Operation operation,
                                  std::uint32_t sequence);
   // Starts a round like PushPull(), for callers that wait for the parameters later with Pull().
@@ -242,15 +245,6 @@ class PHUB_API Key {
 };
 
 // ---- Sessions and jobs -------------------------------------------------------------------------
-
-// What a program adds to the record of its rank when an administrator runs `phubctl job dump`.
-struct DumpRecord {
-  std::string headline = {};  // one line, what the program does: "waits in operation 7, all_reduce"
-  std::string text = {};      // lines for people, the most important first; cut if too long
-  std::string json = {};      // for programs; left out if too long
-};
-// bytes_max: text and json together should not be longer.
-using Recorder = std::function<DumpRecord(std::size_t bytes_max)>;
 
 class Group;  // phub/group.h
 // A worker's membership in a job. The destructor leaves the job, like Leave().

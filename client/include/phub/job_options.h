@@ -1,8 +1,10 @@
-// The options with which a worker joins a job (Session::Join in client.h).
+// The options with which a worker joins a job (Session::Join in client.h), and what a job reports.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace phub {
@@ -109,5 +111,14 @@ struct IterationOutcome {
   double norm = 0.0;   // norm of its gradients before clipping; only with clip_norm
   double scale = 1.0;  // the factor that its gradients were multiplied by
 };
+
+// What a program adds to the record of its rank when an administrator runs `phubctl job dump`.
+struct DumpRecord {
+  std::string headline = {};  // one line, what the program does: "waits in operation 7, all_reduce"
+  std::string text = {};      // lines for people, the most important first; cut if too long
+  std::string json = {};      // for programs; left out if too long
+};
+// bytes_max: text and json together should not be longer.
+using Recorder = std::function<DumpRecord(std::size_t bytes_max)>;
 
 }  // namespace phub

@@ -81,6 +81,7 @@ typedef struct phub_session phub_session;
 typedef struct phub_job phub_job;
 typedef struct phub_key phub_key;
 typedef struct phub_handle phub_handle;
+typedef struct phub_pool phub_pool;
 typedef struct phub_queue phub_queue;
 
 /* Version of the library, for example "0.1.0". Static storage. */
@@ -253,6 +254,8 @@ typedef struct phub_key_spec {
   int32_t compression; /* PHUB_COMPRESSION_*, of gradients on the wire */
   int32_t error_feedback; /* PHUB_FEEDBACK_* */
   double kept;            /* PHUB_COMPRESSION_TOPK and PHUB_COMPRESSION_RANDOMK: up to 0.5 */
+  int32_t pooled;         /* not 0: rounds have types of their own; phub/client.h has the rules */
+  int32_t reserved3;      /* 0 */
 } phub_key_spec;
 PHUB_API void phub_key_spec_init(phub_key_spec* spec, size_t struct_size);
 
@@ -304,6 +307,12 @@ PHUB_API phub_result phub_key_push_pull_with(phub_key* key, const phub_const_ele
 /* PHUB_APPLY_ITERATION: requests that the iteration be skipped. */
 PHUB_API phub_result phub_key_push_pull_to_skip(phub_key* key, phub_handle** handle,
                                                 phub_error** error);
+/* Pooled keys only: a round of its own type, operation (PHUB_SUM, ...) and length; see
+ * Key::AllReduce in client.h. */
+PHUB_API phub_result phub_key_all_reduce(phub_key* key, const phub_const_elements* gradients,
+                                         const phub_elements* parameters, int32_t operation,
+                                         uint32_t sequence, phub_handle** handle,
+                                         phub_error** error);
 /* Another handle of the key's last push. */
 PHUB_API phub_result phub_key_pull(const phub_key* key, phub_handle** handle, phub_error** error);
 /* Sends every rank the values of rank `root`. values: NULL for the root's parameters; NULL or not
@@ -321,6 +330,31 @@ PHUB_API int32_t phub_handle_test(const phub_handle* handle); /* not 0: wait wou
 PHUB_API phub_result phub_handle_cancel(const phub_handle* handle, phub_error** error);
 /* The round continues. */
 PHUB_API void phub_handle_free(phub_handle* handle);
+
+/* ---- Pools --------------------------------------------------------------------------------- */
+
+/* All-reduces of any type, operation and length; phub/pool.h has the rules. */
+typedef struct phub_pool_options {
+  size_t struct_size;
+  const char* name;        /* required; the keys are name/0 to name/<depth - 1> */
+  uint64_t capacity_bytes; /* of one round; default: 4 MiB */
+  uint32_t depth;          /* rounds in flight; default: 4 */
+  uint32_t reserved;       /* 0 */
+} phub_pool_options;
+PHUB_API void phub_pool_options_init(phub_pool_options* options, size_t struct_size);
+/* Every rank makes the same calls of this and of phub_job_add_keys() in the same order. */
+PHUB_API phub_result phub_job_add_pool(phub_job* job, const phub_pool_options* options,
+                                       phub_pool** pool, phub_error** error);
+/* Like phub_job_remove_keys(). Free the pool as well. */
+PHUB_API phub_result phub_job_remove_pool(phub_job* job, phub_pool* pool, phub_error** error);
+PHUB_API void phub_pool_free(phub_pool* pool);
+/* Starts an operation and sets *handle, which cannot be cancelled. operation: PHUB_SUM, ...; 0: the
+ * sum. Blocks while the round whose turn it is waits for an earlier one. */
+PHUB_API phub_result phub_pool_all_reduce(phub_pool* pool, const phub_const_elements* values,
+                                          const phub_elements* results, int32_t operation,
+                                          phub_handle** handle, phub_error** error);
+/* Not 0: an operation with these values would block; NULL: one round. */
+PHUB_API int32_t phub_pool_would_wait(const phub_pool* pool, const phub_const_elements* values);
 
 /* ---- Completion queues --------------------------------------------------------------------- */
 

@@ -57,6 +57,7 @@ from ._optimizers import (
     RmsPropMomentum,
     Sgd,
 )
+from ._pool import Pool, PoolHandle
 from ._record import DumpRecord
 from ._rounds import CompletionQueue, Handle, as_completed, wait_all
 from ._session import Session, connect
@@ -91,6 +92,8 @@ __all__ = [
     "NotFound",
     "Optimizer",
     "PermissionDenied",
+    "Pool",
+    "PoolHandle",
     "RandomK",
     "ResourceExhausted",
     "RmsProp",

@@ -16,6 +16,7 @@ from ._key import Key
 from ._key_spec import KeySpec, fill, layout_of
 from ._library import lib
 from ._optimizers import Optimizer
+from ._pool import Pool
 from ._record import NO_RECORDER, DumpRecord, c_recorder
 
 
@@ -193,6 +194,10 @@ class Job:
         )
         del kept
         return [Key(self, pointer, layout) for pointer, layout in zip(pointers, layouts)]
+
+    def add_pool(self, name: str, capacity: int = 1 << 22, depth: int = 4) -> Pool:
+        """Adds a :class:`phub.Pool`: `depth` rounds of up to `capacity` bytes may be in flight."""
+        return Pool(self, name, capacity, depth)
 
     def remove_keys(self, keys: Iterable[Key]) -> None:
         """Gives back all that the job holds for collective keys; every rank calls it alike.

@@ -118,6 +118,18 @@ class KeySpec(ctypes.Structure):
         ("compression", ctypes.c_int32),
         ("error_feedback", ctypes.c_int32),
         ("kept", ctypes.c_double),
+        ("pooled", ctypes.c_int32),
+        ("reserved3", ctypes.c_int32),
+    ]
+
+
+class PoolOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("capacity_bytes", ctypes.c_uint64),
+        ("depth", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 
@@ -188,12 +200,25 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "phub_key_push_pull": (_RESULT, [_OBJECT, _OUT, _ERROR]),
     "phub_key_push_pull_with": (_RESULT, [_OBJECT, _VIEW, _VIEW, _OUT, _ERROR]),
     "phub_key_push_pull_to_skip": (_RESULT, [_OBJECT, _OUT, _ERROR]),
+    "phub_key_all_reduce": (
+        _RESULT,
+        [_OBJECT, _VIEW, _VIEW, ctypes.c_int32, ctypes.c_uint32, _OUT, _ERROR],
+    ),
     "phub_key_pull": (_RESULT, [_OBJECT, _OUT, _ERROR]),
     "phub_job_broadcast": (_RESULT, [_OBJECT, _OBJECT, ctypes.c_uint32, _VIEW, _OUT, _ERROR]),
     "phub_handle_wait": (_RESULT, [_OBJECT, ctypes.c_int64, _ERROR]),
     "phub_handle_test": (ctypes.c_int32, [_OBJECT]),
     "phub_handle_cancel": (_RESULT, [_OBJECT, _ERROR]),
     "phub_handle_free": (None, [_OBJECT]),
+    "phub_pool_options_init": (None, [ctypes.POINTER(PoolOptions), ctypes.c_size_t]),
+    "phub_job_add_pool": (_RESULT, [_OBJECT, ctypes.POINTER(PoolOptions), _OUT, _ERROR]),
+    "phub_job_remove_pool": (_RESULT, [_OBJECT, _OBJECT, _ERROR]),
+    "phub_pool_free": (None, [_OBJECT]),
+    "phub_pool_all_reduce": (
+        _RESULT,
+        [_OBJECT, _VIEW, _VIEW, ctypes.c_int32, _OUT, _ERROR],
+    ),
+    "phub_pool_would_wait": (ctypes.c_int32, [_OBJECT, _VIEW]),
     "phub_queue_create": (_RESULT, [_OUT, _ERROR]),
     "phub_queue_add": (_RESULT, [_OBJECT, _OBJECT, ctypes.c_uint64, _ERROR]),
     "phub_queue_wait": (

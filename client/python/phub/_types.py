@@ -75,12 +75,18 @@ def view(
 
 
 def lend(
-    array: Any, what: str, number: int, shape: tuple[int, ...], writable: bool, **place: Any
+    array: Any,
+    what: str,
+    number: int,
+    shape: tuple[int, ...],
+    writable: bool,
+    owner: str = "key",
+    **place: Any,
 ) -> _library.Elements:
     """phub's view of the caller's array, which must stay alive while phub uses it."""
     if not isinstance(array, np.ndarray):
         raise InvalidArgument(
-            f"{what} of key {place['key']} must be a numpy array, not {type(array).__name__}",
+            f"{what} of {owner} {place['key']} must be a numpy array, not {type(array).__name__}",
             **place,
         )
     problem: Optional[str] = None
@@ -93,5 +99,5 @@ def lend(
     elif writable and not array.flags.writeable:
         problem = "are read-only"
     if problem is not None:
-        raise InvalidArgument(f"the {what} of key {place['key']} {problem}", **place)
+        raise InvalidArgument(f"the {what} of {owner} {place['key']} {problem}", **place)
     return _library.Elements(data=array.ctypes.data, count=array.size, type=number)

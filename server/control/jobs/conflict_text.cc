@@ -26,11 +26,15 @@ std::string DescribeValues(const ConflictSide& own, const ConflictSide& other) {
   return text;
 }
 
-// "operation 7 of the pool: sum of 1024 elements of type f32"
+// "operation 7 of the pool: sum of 1024 elements of type f32, and 2 more rounds"
 std::string DescribePooled(const ConflictSide& side) {
-  return fmt::format("operation {} of the pool: {} of {} element{} of type {}", side.pool.sequence,
-                     numeric::ToString(side.pool.reduction), side.pool.elements,
-                     side.pool.elements == 1 ? "" : "s", numeric::ToString(side.type));
+  std::string text = fmt::format("operation {} of the pool: {} of {} element{} of type {}",
+                                 side.pool.sequence & wire::kPoolSequenceMask,
+                                 numeric::ToString(side.pool.reduction), side.pool.elements,
+                                 side.pool.elements == 1 ? "" : "s", numeric::ToString(side.type));
+  const std::uint32_t left = side.pool.sequence >> wire::kPoolSequenceBits;
+  if (left > 0) text += fmt::format(", and {} more round{}", left, left == 1 ? "" : "s");
+  return text;
 }
 
 std::string DescribeRound(const ConflictSide& own, const ConflictSide& other) {

@@ -1,0 +1,201 @@
+// phub::Pool: pooled keys that take turns.
+#include "phub/pool.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "client/session/fork.h"
+#include "client/session/key_checks.h"
+#include "client/session/round_access.h"
+#include "common/base/mapped_memory.h"
+
+namespace phub {
+namespace client {
+namespace {
+
+constexpr std::uint32_t kDepthMax = 64;
+
+// An operation after the checks.
+struct PoolOperation {
+  ConstElements values;
+  Elements results;
+  numeric::Reduction reduction{};
+  std::uint32_t sequence = 0;
+};
+
+}  // namespace
+
+class PoolImpl {
+ public:
+  PoolImpl(PoolOptions options, std::vector<Key> keys, MappedMemory values, MappedMemory results)
+      : options_(std::move(options)),
+        keys_(std::move(keys)),
+        tickets_(keys_.size(), 0),
+        values_(std::move(values)),
+        results_(std::move(results)) {}
+
+  const PoolOptions& options() const { return options_; }
+
+  Handle AllReduce(ConstElements values, Elements results, Operation operation) {
+    const std::string place = fmt::format("pool {} of job {}", options_.name, Slot(0)->job->name());
+    const Result<numeric::Reduction> reduction =
+        CheckPoolOperation(place, values, results, operation);
+    if (!reduction.ok()) return RoundAccess::Refused(reduction.status());
+    const std::lock_guard lock(calls_);
+    return StartRounds({values, results, *reduction, operations_++ & wire::kPoolSequenceMask});
+  }
+
+  bool WouldWait(const ConstElements& values) const {
+    const std::uint64_t rounds =
+        IsKnown(values.type) ? std::max<std::uint64_t>(1, RoundsOf(values)) : 1;
+    if (rounds > keys_.size()) return true;
+    const std::uint64_t first = started_.load(std::memory_order_relaxed);
+    for (std::uint64_t round = first; round < first + rounds; ++round)
+      if (!Slot(round % keys_.size())->Idle()) return true;
+    return false;
+  }
+
+  Status Remove(Job& job) {
+    const std::lock_guard lock(calls_);
+    return job.RemoveKeys(keys_);
+  }
+
+ private:
+  const std::shared_ptr<KeyImpl>& Slot(std::size_t index) const {
+    return RoundAccess::KeyOf(keys_[index]);
+  }
+
+  std::uint64_t RoundElements(ElementType type) const {
+    return options_.capacity_bytes / numeric::ElementBytes(Numeric(type));
+  }
+  std::uint64_t RoundsOf(const ConstElements& values) const {
+    const std::uint64_t most = RoundElements(values.type);
+    return (values.count + most - 1) / most;
+  }
+
+  // The first round has what the others, which are full, leave over. So with the number of rounds
+  // that follow, it shows the length of the whole operation, and ranks that differ in it fail
+  // there.
+  Handle StartRounds(const PoolOperation& operation) {
+    const std::uint32_t size = numeric::ElementBytes(Numeric(operation.values.type));
+    const std::uint64_t most = RoundElements(operation.values.type);
+    std::uint64_t left = RoundsOf(operation.values) - 1;  // rounds that follow
+    std::shared_ptr<PoolRounds> several;
+    if (left > 0) several = std::make_shared<PoolRounds>();
+    std::uint64_t offset = 0;
+    std::uint64_t count = operation.values.count - left * most;
+    for (;; --left, offset += count, count = most) {
+      const std::size_t index = started_.load(std::memory_order_relaxed) % keys_.size();
+      const std::shared_ptr<KeyImpl>& slot = Slot(index);
+      // Fails only after the job has ended: then the engine uses no memory any more.
+      if (Status status = slot->Wait(tickets_[index], std::nullopt); !status.ok())
+        return RoundAccess::Refused(std::move(status));
+      const auto more =
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(left, wire::kPoolRoundsLeftMax));
+      const Result<std::uint64_t> ticket = slot->Start(
+          {.operation = wire::RoundOperation::kPool,
+           .payload_type = Numeric(operation.values.type),
+           .gradients = static_cast<const std::byte*>(operation.values.data) + offset * size,
+           .parameters = static_cast<std::byte*>(operation.results.data) + offset * size,
+           .pool = {.elements = count,
+                    .sequence = operation.sequence | more << wire::kPoolSequenceBits,
+                    .reduction = operation.reduction}});
+      if (!ticket.ok()) return RoundAccess::Refused(ticket.status());
+      tickets_[index] = *ticket;
+      started_.fetch_add(1, std::memory_order_relaxed);
+      if (left == 0)
+        return RoundAccess::Started(slot, *ticket, several != nullptr ? several : one_round_);
+      several->earlier.push_back({slot, *ticket});
+    }
+  }
+
+  const PoolOptions options_;
+  const std::vector<Key> keys_;
+  std::mutex calls_;                       // of AllReduce() and Remove()
+  std::vector<std::uint64_t> tickets_;     // each key's last round
+  std::atomic<std::uint64_t> started_{0};  // rounds
+  std::uint32_t operations_ = 0;
+  const std::shared_ptr<const PoolRounds> one_round_ = std::make_shared<const PoolRounds>();
+  // The keys' own, which their rounds never use: so it takes no memory.
+  const MappedMemory values_;
+  const MappedMemory results_;
+};
+
+namespace {
+
+Status CheckOptions(const PoolOptions& options) {
+  if (options.depth == 0 || options.depth > kDepthMax)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("pool {}: depth is {}; it must be 1 to {}", options.name,
+                              options.depth, kDepthMax));
+  constexpr std::uint64_t kLargest = 8;  // an element of type f64 or i64
+  if (options.capacity_bytes < kLargest)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("pool {}: capacity_bytes is {}; it must be at least {}", options.name,
+                              options.capacity_bytes, kLargest));
+  return Status();
+}
+
+}  // namespace
+}  // namespace client
+
+Result<Pool> Pool::Add(Job& job, const PoolOptions& options) {
+  if (client::InForkedChild()) return client::ForkedStatus();
+  if (Status status = client::CheckOptions(options); !status.ok()) return status;
+  MappedMemory memory[2];
+  for (MappedMemory& each : memory) {
+    each = MappedMemory::Allocate(options.capacity_bytes, MappedMemory::Backing::kOnTouch);
+    if (!each)
+      return Status(
+          StatusCode::kResourceExhausted,
+          fmt::format("pool {}: cannot map {} bytes", options.name, options.capacity_bytes));
+  }
+  std::vector<KeySpec> specs;
+  for (std::uint32_t index = 0; index < options.depth; ++index)
+    specs.push_back({.name = fmt::format("{}/{}", options.name, index),
+                     .type = u8,
+                     .element_count = options.capacity_bytes,
+                     .options = {.collective = true,
+                                 .pooled = true,
+                                 .priority = 0,  // rounds are sent in the order of operations
+                                 .gradients = {memory[0].data(), options.capacity_bytes, u8},
+                                 .parameters = {memory[1].data(), options.capacity_bytes, u8}}});
+  Result<std::vector<Key>> keys = job.AddKeys(specs);
+  if (!keys.ok()) return keys.status();
+  return Pool(std::make_shared<client::PoolImpl>(options, *std::move(keys), std::move(memory[0]),
+                                                 std::move(memory[1])));
+}
+
+Pool::Pool(std::shared_ptr<client::PoolImpl> state) : impl_(std::move(state)) {}
+Pool::~Pool() = default;
+Pool::Pool(const Pool& other) = default;
+Pool& Pool::operator=(const Pool& other) = default;
+Pool::Pool(Pool&& other) noexcept = default;
+Pool& Pool::operator=(Pool&& other) noexcept = default;
+
+const std::string& Pool::name() const { return impl_->options().name; }
+std::uint64_t Pool::capacity_bytes() const { return impl_->options().capacity_bytes; }
+std::uint32_t Pool::depth() const { return impl_->options().depth; }
+
+Handle Pool::AllReduce(ConstElements values, Elements results, Operation operation) {
+  if (client::InForkedChild()) return client::RoundAccess::Refused(client::ForkedStatus());
+  return impl_->AllReduce(values, results, operation);
+}
+
+bool Pool::WouldWait(ConstElements values) const {
+  return !client::InForkedChild() && impl_->WouldWait(values);
+}
+
+Status Pool::Remove(Job& job) {
+  if (client::InForkedChild()) return client::ForkedStatus();
+  return impl_->Remove(job);
+}
+
+}  // namespace phub
