@@ -107,6 +107,14 @@ class Collectives(TorchTest):
         first, last = self.run_ranks(2, growth_cases.tags_in_a_loop, 30)[0]
         self.assertEqual(first, last)
 
+    def test_reductions_of_all_kinds_share_two_pools(self) -> None:
+        for transport in ("shm", "tcp"):
+            args = growth_cases.reductions_of_many_kinds, True, transport
+            self.assertEqual(self.run_ranks(2, *args)[0], 8 + 4)
+        # With a daemon that does not know them, every kind and size class has keys.
+        args = growth_cases.reductions_of_many_kinds, False, "shm"
+        self.assertGreater(self.run_ranks(2, *args)[0], 200)
+
     def test_memory_for_results_follows_the_sizes_in_use(self) -> None:
         found = growth_cases.sizes_in_a_loop()
         self.assertTrue(found["used again"])

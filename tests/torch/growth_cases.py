@@ -150,3 +150,47 @@ def results_that_end_in_their_thread() -> int:
     other = receivers.take(torch.uint8, 1 << 19)
     del other
     return receivers._kept
+
+
+def _reduce_each(dist: Any, counts: list[int]) -> None:
+    """All-reduces of many types, operations and sizes, several in flight."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    types = (torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
+    for dtype in types:
+        flying = []
+        for count in counts:
+            base = torch.arange(count, dtype=torch.int64) % 40
+            for op, expected in (
+                (dist.ReduceOp.SUM, base * size + sum(range(size))),
+                (dist.ReduceOp.MIN, base),
+            ):
+                tensor = base.add(rank).to(dtype)
+                flying.append((dist.all_reduce(tensor, op, async_op=True), tensor, expected))
+        for work, tensor, expected in flying:
+            work.wait()
+            assert torch.equal(tensor.to(torch.int64), expected), (dtype, len(tensor))
+
+
+def reductions_of_many_kinds(rank: int, size: int, pools: bool, transport: str) -> int:
+    """pools: as if the daemon knew pooled keys. Returns how many keys the daemon has for them."""
+    import phub.torch
+    from phub.torch._pool import Pool
+
+    if not pools:
+        Pool.is_pooled = lambda self, transfer: False  # type: ignore[method-assign]
+    dist = initialize(pg_options=phub.torch.Options(transport=transport))
+    # Fewer elements than a small round, one, more; and several large rounds. Each size once, since
+    # large ones get keys of their own when they occur again.
+    _reduce_each(dist, [1, 100, 8192, 8193, 16384, 16385, 20_001])
+    dist.all_reduce(torch.ones(2_222_222))
+    dist.barrier()
+    keys = wire_bytes.usage()["keys"] if rank == 0 else 0
+    dist.barrier()
+    error = ""
+    try:
+        dist.all_reduce(torch.ones(10 if rank == 0 else 30_000))
+    except RuntimeError as problem:
+        error = str(problem)
+    assert "rank 0 called all_reduce(SUM) of 10 float32" in error or rank == 1, error
+    dist.destroy_process_group()
+    return keys

@@ -243,7 +243,7 @@ class Exchange:
                     cannot = int(not pool.can_remove())
                     operation.votes = torch.tensor([cannot], dtype=torch.int32, device="cpu")
                     vote = reduce("sum", operation.votes, operation.votes)
-                    operation.waiting.extend(vote.parts(False))
+                    operation.waiting.extend(vote.parts(False, pool.is_pooled(vote)))
                 if operation.waiting or operation.in_flight > 0 or not pool.idle():
                     return None
                 pool.remove(all_can=int(operation.votes) == 0)
@@ -255,9 +255,11 @@ class Exchange:
         try:
             if operation.started:
                 # Ranks do this at different times, so it must not change what the pool knows.
-                operation.next_stage(lambda transfer: False)
+                operation.next_stage(lambda transfer: False, self._pool.is_pooled)
             else:
-                operation.next_stage(self._pool.is_whole)
+                operation.next_stage(self._pool.is_whole, self._pool.is_pooled)
+        except _errors.Error as problem:
+            return problem
         except Exception as problem:  # ranks disagree about sizes
             return _errors.InvalidArgument(str(problem))
         return None

@@ -42,7 +42,9 @@ class Ledger:
         self._kept: Optional[int] = None
 
     def charge_of(self, kind: Kind) -> int:
-        """Bytes that the daemon holds for one key."""
+        """Bytes that the daemon holds for one key; 0 for pools, whose size does not grow."""
+        if kind.pooled:
+            return 0
         if kind.movement == "all_reduce":
             return kind.capacity
         return kind.capacity * self._ranks ** (2 if kind.movement == "all_to_all" else 1)

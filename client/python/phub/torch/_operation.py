@@ -98,12 +98,14 @@ class Operation:
         self._future: Any = None
         self._child: Any = None
 
-    def next_stage(self, is_whole: Callable[[Transfer], bool]) -> None:
+    def next_stage(
+        self, is_whole: Callable[[Transfer], bool], is_pooled: Callable[[Transfer], bool]
+    ) -> None:
         """REQUIRES: not last_stage."""
         self.started = True
         transfers, self.last_stage = next(self.stages)
         for transfer in transfers:
-            self.waiting.extend(transfer.parts(is_whole(transfer)))
+            self.waiting.extend(transfer.parts(is_whole(transfer), is_pooled(transfer)))
         if self.last_stage:
             self.stages = iter(())  # results must not live as long as this object
 

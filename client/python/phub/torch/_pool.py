@@ -5,6 +5,9 @@ ranks) is cut into parts (phub.torch._transfer). Keys are kept by kind and size 
 few for each. A part uses the next key of its ring, whether or not others are free: so the choice
 depends only on the order of collectives, which is the same on all ranks.
 
+The keys of reductions are pooled (phub.torch._transfer): two rings for all types, operations and
+sizes.
+
 A transfer whose size has occurred before, as that of a bucket of DistributedDataParallel, is one
 whole part with keys of exactly this size. Over shared memory these keys have phub's memory: the
 daemon reads gradients there and writes results there, and a sum is a tensor in this memory.
@@ -25,8 +28,9 @@ from .._key_spec import MOVEMENTS, OPERATIONS
 from .._library import lib
 from ._home import Homes
 from ._ledger import Ledger
-from ._slot import Slot, slot_of
-from ._transfer import PIECE_MIN, SIZES, Kind, Transfer
+from ._pool_slot import slot_of
+from ._slot import Slot
+from ._transfer import PIECE_MIN, POOL_SMALL, SIZES, Kind, Transfer, pool_kind
 
 _HINT = "Or set bucket_bytes of phub.torch.Options to 0: then no size gets keys of its own"
 _SEEN_MAX = 256  # sizes that have occurred once
@@ -37,11 +41,14 @@ def _depth(kind: Kind) -> int:
     """Keys in a ring: rounds of this class that may be in flight."""
     if kind.movement == "all_to_all":
         return 2  # the daemon holds the parts of all ranks
+    if kind.pooled:
+        return 8 if kind.capacity == POOL_SMALL else 4
     return 8 if kind.capacity <= 1 << 16 else 4 if kind.capacity <= 1 << 20 else 2
 
 
-class _Unused:
-    """Memory for keys whose rounds always use the caller's: never touched, so it costs nothing."""
+class _Own:
+    """Memory of this process for keys. If their rounds always use the caller's, it is never
+    touched, so it costs nothing."""
 
     def __init__(self, size: int) -> None:
         self._maps = [mmap.mmap(-1, size) for _ in range(2)]
@@ -64,7 +71,21 @@ class Pool:
         self._ledger = Ledger(bucket_bytes, job.world_size)
         self._admitted = 0  # bytes of whole kinds whose keys are not added yet
         self._removed: list[Slot] = []  # whose memory is still in use
+        self._pooled: Optional[bool] = None  # None: not known yet
         self.homes = Homes()
+
+    def is_pooled(self, transfer: Transfer) -> bool:
+        """Whether the transfer uses pools. The first reduction adds one, on all ranks before the
+        same collective. If the daemon does not know pooled keys, no transfer uses them."""
+        if not transfer.reduces:
+            return False
+        if self._pooled is None:
+            try:
+                self._add_ring(pool_kind(POOL_SMALL))
+                self._pooled = True
+            except FailedPrecondition:
+                self._pooled = False
+        return self._pooled
 
     def is_whole(self, transfer: Transfer) -> bool:
         """True if the transfer is one part with keys of its size. Depends only on the transfers
@@ -94,12 +115,13 @@ class Pool:
         """The key for the next part of this kind. None: its last round is not complete yet. Adds
         keys, which takes a call to the daemon, if there are none yet, or if results of the ring
         have been in use for too long."""
+        if self._removed:
+            self._free_removed()
         ring = self._rings.get(kind)
         if ring is None:
-            if not kind.whole and not self._ledger.has_room(kind):
+            if not kind.whole and not kind.pooled and not self._ledger.has_room(kind):
                 self._ledger.request_room(kind)
-            ring = self._rings[kind] = self._add(kind, 0, _depth(kind))
-            self._next[kind] = 0
+            ring = self._add_ring(kind)
             if kind.whole:
                 self._admitted -= self._ledger.charge_of(kind)
             if kind.whole and kind.movement == "all_reduce":
@@ -113,6 +135,11 @@ class Pool:
             if slot.wish.agreed:
                 self._extend(kind, ring)
         return slot
+
+    def _add_ring(self, kind: Kind) -> list[Slot]:
+        ring = self._rings[kind] = self._add(kind, 0, _depth(kind))
+        self._next[kind] = 0
+        return ring
 
     def _extend(self, kind: Kind, ring: list[Slot]) -> None:
         """Depends only on the transfers before, in their order, and on what ranks agreed on."""
@@ -192,7 +219,10 @@ class Pool:
         self._free_removed()
         in_place = kind.whole and self._in_place
         size = kind.capacity * (1 if kind.movement == "all_reduce" else self._job.world_size)
-        memory = None if in_place or not kind.direct else _Unused(size)
+        if kind.pooled:
+            in_place = self._in_place
+            size *= count
+        memory = None if in_place or not (kind.direct or kind.pooled) else _Own(size)
         try:
             pointers = self._add_keys(kind, first, count, memory)
         except ResourceExhausted:
@@ -200,7 +230,7 @@ class Pool:
                 raise
             # No memory to share with this rank, which is a matter of this rank alone.
             in_place = self._in_place = False
-            memory = _Unused(size)
+            memory = _Own(size)
             try:
                 pointers = self._add_keys(kind, first, count, memory)
             except ResourceExhausted as error:
@@ -210,7 +240,7 @@ class Pool:
         return [slot_of(pointer, kind, self._job, in_place, memory) for pointer in pointers]
 
     def _add_keys(
-        self, kind: Kind, first: int, count: int, memory: Optional["_Unused"]
+        self, kind: Kind, first: int, count: int, memory: Optional["_Own"]
     ) -> list[int]:
         """memory: what the keys use; None: phub allocates it."""
         specs = (_library.KeySpec * count)()
@@ -227,8 +257,12 @@ class Pool:
             spec.collective = 1
             # Equal: parts are sent in the order in which they were started.
             spec.has_priority = 1
+            spec.pooled = int(kind.pooled)
             if memory is not None:
-                spec.gradients, spec.parameters = memory.gradients, memory.parameters
+                # Rounds of pools use it, so each key has its own.
+                offset = index * kind.capacity if kind.pooled else 0
+                spec.gradients = memory.gradients + offset
+                spec.parameters = memory.parameters + offset
         pointers = (ctypes.c_void_p * count)()
         check(lib.phub_job_add_keys, self._job._pointer, specs, count, pointers)
         return [int(pointer or 0) for pointer in pointers]

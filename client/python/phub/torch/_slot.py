@@ -19,7 +19,7 @@ from ._types import raw
 _WISH = -FINGERPRINT - 1  # the element before the fingerprint
 
 
-def _elements(address: int, count: int, number: int) -> Elements:
+def elements_at(address: int, count: int, number: int) -> Elements:
     return Elements(data=address, count=count, type=number)
 
 
@@ -28,7 +28,7 @@ def _address(tensor: Optional[Any], offset: int) -> int:
     return 0 if tensor is None else int(tensor.data_ptr()) + offset
 
 
-def _start(function: Any, *arguments: Any) -> int:
+def start_round(function: Any, *arguments: Any) -> int:
     """Starts a round. Returns its handle, or raises."""
     handle = ctypes.c_void_p()
     error = ctypes.c_void_p()
@@ -65,7 +65,7 @@ class Slot:
             item = SIZES[kind.number]
             self.gradients = raw(sent.data, sent.count * item).view(dtype)
             self.parameters = raw(received.data, received.count * item).view(dtype)
-            self._sent = _elements(sent.data, sent.count, kind.number)
+            self._sent = elements_at(sent.data, sent.count, kind.number)
             if kind.direct:
                 if received.count > 0:
                     self._lender = Lender(received.data, received.count * item)
@@ -113,8 +113,8 @@ class Slot:
         if transfer.source is not None:
             self._fill(part, fingerprint)
         if transfer.root < 0 or transfer.has_parts:
-            return _start(lib.phub_key_push_pull, self.pointer)
-        return _start(
+            return start_round(lib.phub_key_push_pull, self.pointer)
+        return start_round(
             lib.phub_job_broadcast, self._job._pointer, self.pointer, transfer.root, self._sent
         )
 
@@ -146,20 +146,20 @@ class Slot:
         lent = self._lender is not None and self._lender.lent
         if sent is not None and not lent:
             self._in_own = True
-            return _start(lib.phub_key_push_pull_with, self.pointer, sent, None)
+            return start_round(lib.phub_key_push_pull_with, self.pointer, sent, None)
         if transfer.target is None and received_count > 0:  # all of it, or its first part
             whole = received_count if transfer.has_parts else transfer.count
             transfer.target = transfer.take(whole)
         if sent is None:
-            sent = _elements(_address(transfer.source, offset * item), sent_count, number)
-        target = _elements(_address(transfer.target, offset * item), received_count, number)
-        return _start(lib.phub_key_push_pull_with, self.pointer, sent, target)
+            sent = elements_at(_address(transfer.source, offset * item), sent_count, number)
+        target = elements_at(_address(transfer.target, offset * item), received_count, number)
+        return start_round(lib.phub_key_push_pull_with, self.pointer, sent, target)
 
     def _shared_gradient(self, transfer: Transfer) -> Optional[Elements]:
         """The gradient in memory that the daemon maps; None: it is elsewhere."""
         if transfer.home is not None and not transfer.home.removed:
             count = transfer.source.numel()
-            return _elements(transfer.home.address, count, self.kind.number)
+            return elements_at(transfer.home.address, count, self.kind.number)
         if not self._in_place or (self.home is not None and not self.home.free):
             return None
         if transfer.source is not None:
@@ -199,7 +199,7 @@ class Slot:
         return True
 
 
-class _PartsSlot(Slot):
+class PartsSlot(Slot):
     """Of a movement whose keys have an equal part for every rank."""
 
     def __init__(
@@ -236,10 +236,3 @@ class _PartsSlot(Slot):
             target = transfer.target.view(self._received_parts, -1)
             target[:, part.offset : part.offset + part.count].copy_(rows[:, : part.count])
         return True
-
-
-def slot_of(
-    pointer: int, kind: Kind, job: Job, in_place: bool, memory: Optional[Any]
-) -> Slot:
-    make = _PartsSlot if MOVEMENTS[kind.movement].has_parts else Slot
-    return make(pointer, kind, job, in_place, memory)

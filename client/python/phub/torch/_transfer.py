@@ -1,8 +1,14 @@
 """What collectives consist of: transfers, which are cut into parts, one for each round.
 
-A transfer is cut into whole pieces of 256 KiB to 16 MiB, and a rest that is padded to a size class.
-The rest carries a fingerprint of the collective, so ranks that called something else are detected.
-Its 64 elements are 0 or 1, which every operation of phub computes exactly.
+A reduction is cut into rounds of pools (phub/pool.h has the idea): the first one of up to 64 KiB in
+a pool of small rounds, the rest in a pool of large ones. The daemon compares their types,
+operations, lengths and sequence numbers. The number is made from the collective, so ranks that
+called something else are detected in the first round, if it is a reduction of any size.
+
+A move is cut into whole pieces of 256 KiB to 4 MiB, and a rest that is padded to a size class. The
+rest carries a fingerprint of the collective, with the same purpose. Its 64 elements are 0 or 1,
+which every operation of phub computes exactly. With daemons that do not know pooled keys,
+reductions are cut in the same way, with pieces of up to 16 MiB.
 
 A transfer of another movement than all-reduce has an equal part for every rank, and is cut like one
 part: each of its rounds moves an equal piece of every part, with a fingerprint in every part.
@@ -28,6 +34,9 @@ FINGERPRINT = 64  # elements
 PIECE_MIN = 1 << 18  # smaller parts are copied into phub's memory, larger ones sent from the tensor
 _PIECE_MAX = {"reduce": 1 << 24, "move": 1 << 22}
 _CLASS_MIN = 1 << 12
+POOL_SMALL = 1 << 16  # bytes of a round of a pool
+POOL_LARGE = 1 << 22
+_SEQUENCE_BITS = 24  # above them: how many rounds of the transfer follow
 SIZES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1}  # bytes of phub's element types
 DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
 
@@ -52,8 +61,11 @@ class Kind:
     whole: bool = False  # exactly this size
     movement: str = "all_reduce"
     root: int = 0  # of the movement, if it has one
+    pooled: bool = False  # rounds have types and operations of their own
 
     def name(self, index: int) -> str:
+        if self.pooled:
+            return f"pool.{self.capacity}.{index}"
         text = f"{self.operation}.{DTYPES[self.number]}".replace("torch.", "")
         if MOVEMENTS[self.movement].has_root:
             text = f"{self.root}.{text}"
@@ -111,16 +123,25 @@ class Transfer:
         """Memory for `target`."""
         return receivers.take(DTYPES[self.number], count, self.pinned)
 
-    def parts(self, whole: bool) -> list["Part"]:
+    @property
+    def reduces(self) -> bool:
+        """All elements of all ranks, for all ranks."""
+        return self.operation != "move" and not self.has_parts
+
+    def parts(self, whole: bool, pooled: bool) -> list["Part"]:
+        """whole: it has keys of its size. pooled: it is a reduction that uses pools."""
         item = SIZES[self.number]
         if whole:
             self.wish = None if self.has_parts else Wish()
+            capacity = POOL_SMALL if pooled else size_class(FINGERPRINT * item)
             return [
                 Part(self, 0, self.count, self.count * item, False, True),
-                Part(self, self.count, 0, size_class(FINGERPRINT * item), True),
+                Part(self, self.count, 0, capacity, True, pooled=pooled),
             ]
         if self.later:
             self.target = self.take(self.count * self.received)
+        if pooled:
+            return self._pool_parts()
         largest = _PIECE_MAX["move" if self.operation == "move" else "reduce"]
         if self.has_parts:
             largest = max(PIECE_MIN, 1 << ((largest // self.ranks).bit_length() - 1))
@@ -137,6 +158,20 @@ class Transfer:
         parts.append(Part(self, offset, left, capacity, True))
         return parts
 
+    def _pool_parts(self) -> list["Part"]:
+        item = SIZES[self.number]
+        most = POOL_LARGE // item
+        first = min(self.count, POOL_SMALL // item)
+        left = -(-(self.count - first) // most)
+        parts = [Part(self, 0, first, POOL_SMALL, left == 0, pooled=True, left=left)]
+        for offset in range(first, self.count, most):
+            left -= 1
+            count = min(most, self.count - offset)
+            parts.append(
+                Part(self, offset, count, POOL_LARGE, left == 0, pooled=True, left=left)
+            )
+        return parts
+
 
 @dataclasses.dataclass
 class Part:
@@ -149,8 +184,12 @@ class Part:
     last: bool  # has the fingerprint
     whole: bool = False
     slot: Optional["Slot"] = None
+    pooled: bool = False
+    left: int = 0  # parts of the transfer that follow, if it is pooled
 
     def kind(self) -> Kind:
+        if self.pooled:
+            return pool_kind(self.capacity)
         transfer = self.transfer
         # The pieces of a part lie apart in the caller's memory.
         direct = self.whole if transfer.has_parts else transfer.root < 0 and not self.last
@@ -165,21 +204,34 @@ class Part:
         )
 
 
+def pool_kind(capacity: int) -> Kind:
+    return Kind(U8, "pool", capacity, direct=False, pooled=True)
+
+
 class Fingerprint:
-    """64 elements that are equal on all ranks only if the ranks' texts are."""
+    """A number, and 64 elements, that are equal on all ranks only if the ranks' texts are."""
 
     def __init__(self, text: str) -> None:
-        value = zlib.crc32(text.encode())
-        bits = [(value >> i) & 1 for i in range(32)]
-        # A bit and its complement: where ranks differ, sum, mean and maximum make both nonzero,
-        # minimum and product both zero.
-        self.pattern = torch.tensor(
-            bits + [1 - bit for bit in bits], dtype=torch.uint8, device="cpu"
-        )
-        self._expected = self.pattern.to(torch.bool)
+        self._value = zlib.crc32(text.encode())
+        self._pattern: Any = None
+
+    def sequence(self, left: int) -> int:
+        """Of a round of a pool, after which `left` rounds of the same transfer follow."""
+        return (self._value & (1 << _SEQUENCE_BITS) - 1) | min(left, 255) << _SEQUENCE_BITS
+
+    @property
+    def pattern(self) -> Any:
+        if self._pattern is None:
+            bits = [(self._value >> i) & 1 for i in range(32)]
+            # A bit and its complement: where ranks differ, sum, mean and maximum make both nonzero,
+            # minimum and product both zero.
+            self._pattern = torch.tensor(
+                bits + [1 - bit for bit in bits], dtype=torch.uint8, device="cpu"
+            )
+        return self._pattern
 
     def matches(self, received: Any) -> bool:
-        return bool(torch.equal(received != 0, self._expected))
+        return bool(torch.equal(received != 0, self.pattern.to(torch.bool)))
 
 
 def move(root: int, size: int, source: Any, target: Any, first: int = 0) -> Transfer:
