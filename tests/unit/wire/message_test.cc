@@ -187,7 +187,7 @@ TEST(MessageHeader, OnlyGradientsOfTheirLaneVersionStateAPooledRound) {
   // Expect: an unknown reduction is refused, and so is one where none is stated.
   constexpr std::size_t kReductionAt = 51;
   HeaderBytes bytes = Encoded(header);
-  bytes[kReductionAt] = std::byte{5};
+  bytes[kReductionAt] = std::byte{static_cast<std::uint8_t>(numeric::Reduction::kBitwiseXor) + 1};
   EXPECT_EQ(Decode(bytes), DecodeError::kReserved);
   bytes = Encoded(DistinctHeader());
   bytes[kReductionAt] = std::byte{1};
