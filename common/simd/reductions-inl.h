@@ -27,22 +27,21 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class D>
 inline constexpr bool kIsFloating = std::is_floating_point_v<hn::TFromD<D>>;
 
-struct Sum {
+struct TakesFirst {
   template <class D, class V>
   static HWY_INLINE V First(D /*d*/, V term) {
     return term;
   }
+};
+
+struct Sum : TakesFirst {
   template <class D, class V>
   static HWY_INLINE V Combine(D /*d*/, V running, V next) {
     return hn::Add(running, next);
   }
 };
 
-struct Product {
-  template <class D, class V>
-  static HWY_INLINE V First(D /*d*/, V term) {
-    return term;
-  }
+struct Product : TakesFirst {
   template <class D, class V>
   static HWY_INLINE V Combine(D d, V running, V next) {
     using T = hn::TFromD<D>;
@@ -64,31 +63,19 @@ struct Product {
   }
 };
 
-struct BitwiseAnd {
-  template <class D, class V>
-  static HWY_INLINE V First(D /*d*/, V term) {
-    return term;
-  }
+struct BitwiseAnd : TakesFirst {
   template <class D, class V>
   static HWY_INLINE V Combine(D /*d*/, V running, V next) {
     return hn::And(running, next);
   }
 };
-struct BitwiseOr {
-  template <class D, class V>
-  static HWY_INLINE V First(D /*d*/, V term) {
-    return term;
-  }
+struct BitwiseOr : TakesFirst {
   template <class D, class V>
   static HWY_INLINE V Combine(D /*d*/, V running, V next) {
     return hn::Or(running, next);
   }
 };
-struct BitwiseXor {
-  template <class D, class V>
-  static HWY_INLINE V First(D /*d*/, V term) {
-    return term;
-  }
+struct BitwiseXor : TakesFirst {
   template <class D, class V>
   static HWY_INLINE V Combine(D /*d*/, V running, V next) {
     return hn::Xor(running, next);

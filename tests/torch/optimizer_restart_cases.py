@@ -72,9 +72,12 @@ def wrong_uses(rank: int, size: int) -> list[str]:
 
     fails(ValueError, ["restart=True", "clip_norm"], lambda: wrap(clip_norm=1.0))
     fails(ValueError, ["needs a name that a restarted process knows", "PHUB_RUN"], wrap)
-    named = {"options": Options(job="wrong-uses")}
-    fails(ValueError, ["process_group"], lambda: wrap(process_group=1, **named))
-    model, optimizer = wrap(**named)
+    fails(ValueError, ["process_group"], lambda: wrap(process_group=1))
+    size_variable = os.environ.pop("WORLD_SIZE")
+    fails(ValueError, ["restart=True needs this process's rank", "set PHUB_RANK"], wrap)
+    os.environ.update(WORLD_SIZE=size_variable, PHUB_RUN="wrong-uses")
+    model, optimizer = wrap()
+    assert optimizer._phub.job.name == "wrong-uses.optimizer0"
     state = optimizer.state_dict()
     fails(
         NotServed,

@@ -100,7 +100,10 @@ class Optimizer(TorchTest):
                 self.assertEqual(run.restart(1), -signal.SIGKILL, run.errors())
                 torn = run.results()
                 first = int(die == "loaded")  # that state has a step
-                self.assertEqual([each for each, _ in torn], [first, restart.DEATH])
+                self.assertEqual(torn[0][0], first)
+                # If all gradients had arrived, the daemon has applied the step.
+                resumed = (restart.DEATH, restart.DEATH + int(die == "pushed"))
+                self.assertIn(torn[1][0], resumed)
                 self.assertEqual([each for each, _ in whole], [first, first])
                 self.assertEqual(torn[0][1], torn[1][1])
                 self.assertEqual(torn[0][1], whole[0][1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from typing import Any, Optional
 
 import torch.distributed as dist
@@ -68,8 +69,8 @@ def _join_alone(group: Any, options: Options, settings: Settings) -> Joined:
             "restart=True cannot be combined with process_group: a group of torch ends when one "
             "of its ranks dies"
         )
-    here = place()
-    run = options.job or here.run
+    here = place(what="restart=True")
+    run = options.job or os.environ.get("PHUB_RUN") or here.run
     if not run:
         raise ValueError(
             "restart=True needs a name that a restarted process knows and no other run has: pass "

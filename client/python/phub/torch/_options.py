@@ -94,8 +94,10 @@ _LAUNCHERS = (
 )
 
 
-def place(rank: int = -1, size: int = -1) -> Place:
-    """The given rank and size, completed from variables of torchrun, Open MPI, SLURM or PHUB_*."""
+def place(rank: int = -1, size: int = -1, what: str = "phub://", how: str = "") -> Place:
+    """The given rank and size, completed from variables of torchrun, Open MPI, SLURM or PHUB_*.
+
+    what: needs them, for the error. how: another way to give them."""
     environ = os.environ
     for rank_name, size_name, run_names in _LAUNCHERS:
         if rank_name in environ and size_name in environ:
@@ -106,7 +108,7 @@ def place(rank: int = -1, size: int = -1) -> Place:
             return Place(rank, size, run)
     if rank < 0 or size < 0:
         raise ValueError(
-            "phub:// needs this process's rank and the world size: pass rank and world_size, set "
-            "PHUB_RANK and PHUB_WORLD_SIZE, or start the processes with torchrun, mpirun or srun"
+            f"{what} needs this process's rank and the world size: {how}set PHUB_RANK and "
+            "PHUB_WORLD_SIZE, or start the processes with torchrun, mpirun or srun"
         )
     return Place(rank, size, None)

@@ -26,6 +26,7 @@ def rendezvous(
     found = place(
         rank if rank >= 0 else int(query.get("rank", -1)),
         world_size if world_size >= 0 else int(query.get("world_size", -1)),
+        how="pass rank and world_size, ",
     )
     if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
         yield from dist.rendezvous("env://", found.rank, found.size, timeout=timeout)
