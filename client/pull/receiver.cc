@@ -91,6 +91,10 @@ Received Receive(const EngineConfig& config, Lane& lane, std::span<EngineKey* co
     case wire::MessageKind::kGradient:
     case wire::MessageKind::kHyperParameters:
     case wire::MessageKind::kPull:
+    case wire::MessageKind::kAnnounce:
+    case wire::MessageKind::kStreamIs:
+    case wire::MessageKind::kAssign:
+    case wire::MessageKind::kUseTcp:
     case wire::MessageKind::kKeepAlive: break;  // the engine has taken it
   }
   return {.fault = LaneFault::kUnexpectedKind};

@@ -45,7 +45,11 @@ bool KindIsKnown(MessageKind kind) {
     case MessageKind::kPull:
     case MessageKind::kSummed:
     case MessageKind::kDecision:
-    case MessageKind::kKeepAlive: return true;
+    case MessageKind::kKeepAlive:
+    case MessageKind::kAnnounce:
+    case MessageKind::kStreamIs:
+    case MessageKind::kAssign:
+    case MessageKind::kUseTcp: return true;
   }
   return false;
 }
@@ -69,15 +73,26 @@ std::uint32_t PayloadBytesMax(MessageKind kind) {
     case MessageKind::kPull:
     case MessageKind::kSummed:
     case MessageKind::kDecision:
-    case MessageKind::kKeepAlive: return 0;
-    case MessageKind::kHyperParameters: return kInlineBytesMax;
+    case MessageKind::kKeepAlive:
+    case MessageKind::kUseTcp: return 0;
+    case MessageKind::kHyperParameters:
+    case MessageKind::kAnnounce:
+    case MessageKind::kStreamIs:
+    case MessageKind::kAssign: return kInlineBytesMax;
   }
   return 0;
 }
 
 // Whether the kind has a value where other kinds have a reply address.
 bool HasValue(MessageKind kind) {
-  return kind == MessageKind::kSummed || kind == MessageKind::kDecision;
+  return kind == MessageKind::kSummed || kind == MessageKind::kDecision ||
+         kind == MessageKind::kAssign;
+}
+
+// The oldest lane version that has the kind.
+std::uint8_t VersionOf(MessageKind kind) {
+  if (kind >= MessageKind::kAnnounce) return kStreamVersion;
+  return kind == MessageKind::kKeepAlive ? kKeepAliveVersion : kLaneVersionMin;
 }
 
 bool IsPooled(const MessageHeader& header) {
@@ -104,7 +119,11 @@ std::uint8_t FlagsOf(MessageKind kind) {
     case MessageKind::kCredit:
     case MessageKind::kHyperParameters:
     case MessageKind::kPull:
-    case MessageKind::kKeepAlive: return 0;
+    case MessageKind::kKeepAlive:
+    case MessageKind::kAnnounce:
+    case MessageKind::kStreamIs:
+    case MessageKind::kAssign:
+    case MessageKind::kUseTcp: return 0;
   }
   return 0;
 }
@@ -166,9 +185,7 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   }
   decoded.kind = static_cast<MessageKind>(LoadLittleEndian<std::uint8_t>(at + kKindAt));
   if (!KindIsKnown(decoded.kind)) return DecodeError::kKind;
-  if (decoded.kind == MessageKind::kKeepAlive && decoded.version < kKeepAliveVersion) {
-    return DecodeError::kKind;
-  }
+  if (decoded.version < VersionOf(decoded.kind)) return DecodeError::kKind;
   decoded.operation =
       static_cast<RoundOperation>(LoadLittleEndian<std::uint8_t>(at + kOperationAt));
   if (!OperationIsKnown(decoded.operation)) return DecodeError::kOperation;

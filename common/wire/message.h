@@ -33,7 +33,7 @@
 namespace phub::wire {
 
 inline constexpr std::uint16_t kMessageMagic = 0x4850;  // "PH" in memory
-inline constexpr std::uint8_t kLaneVersion = 4;         // the version of this build
+inline constexpr std::uint8_t kLaneVersion = 5;         // the version of this build
 inline constexpr std::uint8_t kLaneVersionMin = 1;      // the oldest supported (N-1 from N=2 on)
 // Since this version both ends of a lane send keep-alives. A peer of an older version sends none.
 inline constexpr std::uint8_t kKeepAliveVersion = 2;
@@ -41,8 +41,11 @@ inline constexpr std::uint8_t kKeepAliveVersion = 2;
 inline constexpr std::uint8_t kMoveVersion = 3;
 // Since this version there are rounds of kPool.
 inline constexpr std::uint8_t kPoolVersion = 4;
+// Since this version there are messages of streams of sums (common/aggregation/worker_stream.h).
+inline constexpr std::uint8_t kStreamVersion = 5;
 inline constexpr std::size_t kHeaderBytes = 64;
-// Payloads of kHyperParameters are inline: delivered together with the header, not into a slot.
+// Payloads of kHyperParameters and of streams are inline: delivered together with the header, not
+// into a slot.
 inline constexpr std::size_t kInlineBytesMax = 96;
 
 enum class MessageKind : std::uint8_t {
@@ -62,6 +65,15 @@ enum class MessageKind : std::uint8_t {
                   // its sums, scaled by `value`. `iteration`: the decision's number, from 1.
   // Both directions, since kKeepAliveVersion:
   kKeepAlive = 8,  // The sender is alive. The receiver ignores the other fields.
+  // Only in jobs whose sums an aggregator computes, since kStreamVersion:
+  kAnnounce = 9,   // worker -> server. The chunk's gradient of round `iteration` is ready for the
+                   // stream whose lease is `slot`. As a kGradient, without its payload; inline
+                   // payload: the exponents of its blocks (common/aggregation/fixed_point.h).
+  kStreamIs = 10,  // server -> worker. The lane's present stream. Inline payload: its terms
+                   // (common/aggregation/stream_terms.h); without payload, no stream is open.
+  kAssign = 11,    // server -> worker. The round has position `value` in the stream whose lease is
+                   // `slot`. Inline payload: the greatest exponents of all ranks.
+  kUseTcp = 12,    // server -> worker. Push the chunk's gradient of round `iteration`.
 };
 
 // What a round does with the payloads that the ranks push. All ranks of a round must agree.
@@ -126,7 +138,7 @@ struct MessageHeader {
   // 0: no particular address; over shm the worker may read the payload in place.
   SharedAddress reply_address{};
   std::uint8_t flags = 0;
-  // kSummed, kDecision: the bits of an f64, in place of reply_address.
+  // In place of reply_address. kSummed, kDecision: the bits of an f64. kAssign: a position.
   std::uint64_t value_bits = 0;
   PoolRound pool{};  // gradients of kPool, in place of hyper_version, key and root
 
@@ -142,7 +154,7 @@ enum class DecodeError : std::uint8_t {
   kOperation,
   kType,          // not an element type
   kReserved,      // reserved bytes not zero, or a flag that the kind does not allow
-  kPayloadBytes,  // over kChunkBytesMax (kHyperParameters: kInlineBytesMax; kinds without one: 0)
+  kPayloadBytes,  // over kChunkBytesMax (inline: kInlineBytesMax; kinds without payload: 0)
 };
 const char* ToString(DecodeError error);
 

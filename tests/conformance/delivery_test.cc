@@ -268,20 +268,24 @@ TEST_P(Delivery, LongerLandingTableTakesEffectForWhatComesAfter) {
 TEST_P(Delivery, RecordsTravelInlineAndAreCopiedWhenPosted) {
   Start();
   Lane& lane = Open();
-  for (const std::size_t bytes : {std::size_t{0}, std::size_t{32}, wire::kInlineBytesMax}) {
-    right.seen.clear();
-    Bytes payload = PatternBytes(bytes, bytes);
-    const Bytes original = payload;
-    wire::MessageHeader header;
-    header.kind = wire::MessageKind::kHyperParameters;
-    header.hyper_version = HyperVersion{3};
-    header.payload_bytes = static_cast<std::uint32_t>(bytes);
-    ASSERT_EQ(left.Post({.header = header, .payload = payload, .connections = {&lane.left, 1}}),
-              1u);
-    std::ranges::fill(payload, std::byte{0xEE});
-    ASSERT_TRUE(Until([&] { return right.received() == 1; }));
-    EXPECT_EQ(right.seen[0].header, header);
-    EXPECT_EQ(right.seen[0].payload, original);
+  for (const auto kind : {wire::MessageKind::kHyperParameters, wire::MessageKind::kAnnounce,
+                          wire::MessageKind::kStreamIs, wire::MessageKind::kAssign}) {
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{32}, wire::kInlineBytesMax}) {
+      right.seen.clear();
+      Bytes payload = PatternBytes(bytes, bytes);
+      const Bytes original = payload;
+      wire::MessageHeader header;
+      header.kind = kind;
+      if (kind != wire::MessageKind::kHyperParameters) header.version = wire::kStreamVersion;
+      header.hyper_version = HyperVersion{3};
+      header.payload_bytes = static_cast<std::uint32_t>(bytes);
+      ASSERT_EQ(left.Post({.header = header, .payload = payload, .connections = {&lane.left, 1}}),
+                1u);
+      std::ranges::fill(payload, std::byte{0xEE});
+      ASSERT_TRUE(Until([&] { return right.received() == 1; }));
+      EXPECT_EQ(right.seen[0].header, header);
+      EXPECT_EQ(right.seen[0].payload, original);
+    }
   }
   // Expect: no landing slot was touched.
   EXPECT_EQ(lane.right_landing->memory, Bytes(lane.right_landing->memory.size()));

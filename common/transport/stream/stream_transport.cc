@@ -29,7 +29,7 @@ void StreamTransport::Push(StreamEntry& entry,
                            std::span<const std::byte, wire::kHeaderBytes> header,
                            const SendRequest& request) {
   const std::span<const std::byte> none;
-  const bool is_inline = request.header.kind == wire::MessageKind::kHyperParameters;
+  const bool is_inline = !LandsInSlot(request.header.kind);
   entry.sender().Push(header, is_inline ? request.payload : none,
                       is_inline ? none : request.payload, request.cookie, request.notify_sent);
 }

@@ -63,16 +63,21 @@ TEST(MessageHeader, HasTheDocumentedBytes) {
 TEST(MessageHeader, EveryKindAndOperationRoundTrips) {
   for (const auto kind : {MessageKind::kGradient, MessageKind::kParameters, MessageKind::kCredit,
                           MessageKind::kHyperParameters, MessageKind::kPull, MessageKind::kSummed,
-                          MessageKind::kDecision}) {
+                          MessageKind::kDecision, MessageKind::kAnnounce, MessageKind::kStreamIs,
+                          MessageKind::kAssign, MessageKind::kUseTcp}) {
     for (const auto operation :
          {RoundOperation::kReduce, RoundOperation::kAssign, RoundOperation::kLoad}) {
       MessageHeader header = DistinctHeader();
       header.kind = kind;
       header.operation = operation;
+      if (kind >= MessageKind::kAnnounce) header.version = kStreamVersion;
       const bool has_payload = kind == MessageKind::kGradient || kind == MessageKind::kParameters ||
-                               kind == MessageKind::kHyperParameters;
+                               kind == MessageKind::kHyperParameters ||
+                               kind == MessageKind::kAnnounce || kind == MessageKind::kStreamIs ||
+                               kind == MessageKind::kAssign;
       header.flags = FlagsOf(kind);
-      if (kind == MessageKind::kSummed || kind == MessageKind::kDecision) {
+      if (kind == MessageKind::kSummed || kind == MessageKind::kDecision ||
+          kind == MessageKind::kAssign) {
         header.value_bits = std::exchange(header.reply_address, {}).value;
       }
       header.payload_bytes = has_payload ? 32 : 0;
@@ -154,6 +159,21 @@ TEST(MessageHeader, EveryUnknownKindAndOperationIsRefused) {
   }
 }
 
+TEST(MessageHeader, AStreamsMessagesNeedTheirLaneVersion) {
+  for (const auto kind : {MessageKind::kAnnounce, MessageKind::kStreamIs, MessageKind::kAssign,
+                          MessageKind::kUseTcp}) {
+    for (std::uint8_t version = kLaneVersionMin; version <= kLaneVersion; ++version) {
+      MessageHeader header = DistinctHeader();
+      header.kind = kind;
+      header.version = version;
+      header.payload_bytes = 0;
+      EXPECT_EQ(Decode(Encoded(header)),
+                version < kStreamVersion ? DecodeError::kKind : DecodeError::kNone)
+          << "kind " << static_cast<int>(kind) << " version " << static_cast<int>(version);
+    }
+  }
+}
+
 TEST(MessageHeader, AGatherNeedsItsLaneVersion) {
   MessageHeader header = DistinctHeader();
   header.operation = RoundOperation::kMove;
@@ -225,10 +245,14 @@ TEST(MessageHeader, PayloadBytesAreBoundedByKind) {
        {Case{MessageKind::kGradient, kChunkBytesMax},
         Case{MessageKind::kParameters, kChunkBytesMax}, Case{MessageKind::kCredit, 0},
         Case{MessageKind::kPull, 0}, Case{MessageKind::kSummed, 0}, Case{MessageKind::kDecision, 0},
-        Case{MessageKind::kHyperParameters, kInlineBytesMax}}) {
+        Case{MessageKind::kHyperParameters, kInlineBytesMax},
+        Case{MessageKind::kAnnounce, kInlineBytesMax},
+        Case{MessageKind::kStreamIs, kInlineBytesMax}, Case{MessageKind::kAssign, kInlineBytesMax},
+        Case{MessageKind::kUseTcp, 0}}) {
     for (const std::uint32_t bytes : {0u, 1u, each.bytes_max, each.bytes_max + 1, kOver}) {
       MessageHeader header = DistinctHeader();
       header.kind = each.kind;
+      header.version = kLaneVersion;
       header.payload_bytes = bytes;
       EXPECT_EQ(Decode(Encoded(header)),
                 bytes <= each.bytes_max ? DecodeError::kNone : DecodeError::kPayloadBytes)
@@ -238,8 +262,9 @@ TEST(MessageHeader, PayloadBytesAreBoundedByKind) {
 }
 
 TEST(MessageHeader, AFlagThatTheKindHasNotIsRefused) {
-  for (unsigned kind = 1; kind <= 7; ++kind) {
+  for (unsigned kind = 1; kind <= 12; ++kind) {
     MessageHeader header = DistinctHeader();
+    header.version = kLaneVersion;
     header.kind = static_cast<MessageKind>(kind);
     header.payload_bytes = 0;
     for (unsigned flags = 0; flags < 256; ++flags) {

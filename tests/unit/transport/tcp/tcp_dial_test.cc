@@ -64,7 +64,7 @@ TEST_F(TcpDialTest, RefusalOfVersionNamesBothSides) {
   const auto dialled = DialTcp("127.0.0.1", listener->port(), hello, 5 * kSecond);
   EXPECT_EQ(dialled.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(
-      Contains(dialled.status(), "the daemon supports lane versions 1..4, this client 5..5"))
+      Contains(dialled.status(), "the daemon supports lane versions 1..5, this client 6..6"))
       << dialled.status();
 }
 
