@@ -24,19 +24,31 @@ CoreStream::CoreStream(const Geometry& geometry, std::uint32_t ranks)
 
 void CoreStream::AddChunk(std::uint32_t blocks, Iteration first) {
   PHUB_CHECK(blocks <= geometry_.blocks, "blocks={}", blocks);
-  chunks_.push_back(
-      {.blocks = blocks, .iteration = first, .exponents = std::vector<std::uint8_t>(blocks)});
+  chunks_.push_back({.blocks = blocks, .iteration = first});
+  exponents_.resize(chunks_.size() * geometry_.blocks);
+}
+
+void CoreStream::Reserve(std::uint32_t chunks) {
+  chunks_.reserve(chunks);
+  exponents_.reserve(std::size_t{chunks} * geometry_.blocks);
+}
+
+std::span<std::uint8_t> CoreStream::ExponentsOf(ChunkIndex chunk) {
+  return std::span(exponents_)
+      .subspan(std::size_t{chunk.value} * geometry_.blocks, chunks_[chunk.value].blocks);
 }
 
 void CoreStream::RemoveChunks(ChunkIndex first) {
   for (std::size_t i = first.value; i < chunks_.size(); ++i)
     PHUB_CHECK(IsIdle(ChunkIndex{static_cast<std::uint32_t>(i)}), "chunk={}", i);
-  if (first.value < chunks_.size()) chunks_.resize(first.value);
+  if (first.value >= chunks_.size()) return;
+  chunks_.resize(first.value);
+  exponents_.resize(chunks_.size() * geometry_.blocks);
 }
 
 bool CoreStream::IsIdle(ChunkIndex chunk) const {
   const Chunk& asked = chunks_[chunk.value];
-  return asked.state == State::kWaiting && asked.announced == 0 && asked.pushed == 0;
+  return asked.state == State::kWaiting && asked.announced == 0 && !asked.over_tcp;
 }
 
 void CoreStream::TellStream(Rank rank, CoreActions& actions) const {
@@ -109,9 +121,14 @@ std::optional<bool> CoreStream::AnswerOld(Rank rank, ChunkIndex chunk, Iteration
 }
 
 std::span<const std::uint8_t> CoreStream::Exponents(ChunkIndex chunk) const {
-  const Chunk& asked = chunks_[chunk.value];
-  PHUB_CHECK(asked.state != State::kWaiting, "chunk={}", chunk.value);
-  return asked.exponents;
+  return std::span(exponents_)
+      .subspan(std::size_t{chunk.value} * geometry_.blocks, chunks_[chunk.value].blocks);
+}
+
+std::optional<CoreAction> CoreStream::AssignmentAt(std::uint32_t index) const {
+  const Place& place = places_[index];
+  if (place.state != Place::State::kOpen) return std::nullopt;
+  return AssignmentOf(place, kEveryRank);
 }
 
 bool CoreStream::Announce(Rank rank, LeaseNumber lease, ChunkIndex chunk, Iteration iteration,
@@ -122,15 +139,16 @@ bool CoreStream::Announce(Rank rank, LeaseNumber lease, ChunkIndex chunk, Iterat
   // For an old stream. The rank will push the chunk once it learns that the stream has ended.
   if (lease == kNoLease || lease != lease_) return true;
   if ((announced.announced & RankBit(rank.value)) != 0) return true;  // again, on a new lane
-  if (announced.pushed != 0) {
+  if (announced.over_tcp) {
     CoreAction action = About(CoreAction::Kind::kUseTcp, chunk);
     action.rank = rank;
     actions.push_back(action);
     return true;
   }
-  if (announced.announced == 0) std::ranges::fill(announced.exponents, std::uint8_t{0});
+  const std::span<std::uint8_t> greatest = ExponentsOf(chunk);
+  if (announced.announced == 0) std::ranges::fill(greatest, std::uint8_t{0});
   for (std::uint32_t block = 0; block < announced.blocks; ++block)
-    announced.exponents[block] = std::max(announced.exponents[block], exponents[block]);
+    greatest[block] = std::max(greatest[block], exponents[block]);
   announced.announced |= RankBit(rank.value);
   if (announced.announced == every_rank_) {
     announced.state = State::kReady;
@@ -156,11 +174,28 @@ bool CoreStream::Push(Rank rank, ChunkIndex chunk, Iteration iteration, CoreActi
   // A rank that has announced a chunk pushes it only when asked to, or after the stream has ended.
   if ((pushed.announced & RankBit(rank.value)) != 0) return false;
   pushed.pushed |= RankBit(rank.value);
-  AskForPushes(chunk, actions);
+  BeginOverTcp(chunk, actions);
   if (pushed.pushed != every_rank_) return true;
   actions.push_back(About(CoreAction::Kind::kFoldPushed, chunk));
   Complete(chunk, actions);
   return true;
+}
+
+void CoreStream::BeginOverTcp(ChunkIndex chunk, CoreActions& actions) {
+  Chunk& pushed = chunks_[chunk.value];
+  if (pushed.announced != 0) {
+    PHUB_CHECK(pushed.state == State::kWaiting, "chunk={}", chunk.value);
+    AskForPushes(chunk, actions);
+  }
+  pushed.over_tcp = true;
+}
+
+void CoreStream::FinishOverTcp(ChunkIndex chunk) {
+  Chunk& complete = chunks_[chunk.value];
+  PHUB_CHECK(complete.over_tcp && complete.announced == 0, "chunk={}", chunk.value);
+  complete.pushed = 0;
+  complete.over_tcp = false;
+  ++complete.iteration.value;
 }
 
 bool CoreStream::CanAssign(ChunkIndex chunk) const {
@@ -199,7 +234,7 @@ SumVerdict CoreStream::Sum(const phub_packet& packet, CoreActions& actions) {
     return SumVerdict::kRepeated;
   }
   // The aggregator adds only contributions with equal exponents.
-  if (packet.exponent != chunks_[place.chunk.value].exponents[block]) return SumVerdict::kWrong;
+  if (packet.exponent != ExponentsOf(place.chunk)[block]) return SumVerdict::kWrong;
   if (place.folded[block]) return SumVerdict::kRepeated;
   place.folded[block] = true;
   ++place.folded_count;
@@ -224,18 +259,22 @@ void CoreStream::Complete(ChunkIndex chunk, CoreActions& actions) {
   Chunk& complete = chunks_[chunk.value];
   complete.state = State::kWaiting;
   complete.announced = complete.pushed = 0;
+  complete.over_tcp = false;
   ++complete.iteration.value;
 }
 
 void CoreStream::AppendState(std::vector<std::uint64_t>& words) const {
   words.push_back(lease_.value);
   words.push_back(next_.value);
-  for (const Chunk& chunk : chunks_) {
+  for (std::uint32_t i = 0; i < chunk_count(); ++i) {
+    const Chunk& chunk = chunks_[i];
     words.push_back(static_cast<std::uint64_t>(chunk.state));
     words.push_back(chunk.iteration.value);
     words.push_back(chunk.announced);
     words.push_back(chunk.pushed);
-    words.insert(words.end(), chunk.exponents.begin(), chunk.exponents.end());
+    words.push_back(chunk.over_tcp ? 1 : 0);
+    const std::span<const std::uint8_t> exponents = Exponents(ChunkIndex{i});
+    words.insert(words.end(), exponents.begin(), exponents.end());
   }
   for (const Place& place : places_) {
     words.push_back(static_cast<std::uint64_t>(place.state));

@@ -72,6 +72,10 @@ class CoreStream {
   // At most PHUB_WORKERS_MAX ranks.
   CoreStream(const Geometry& geometry, std::uint32_t ranks);
 
+  // Allocates for that many chunks, so that AddChunk() does not until there are more. The system
+  // allocates pages as chunks are added.
+  void Reserve(std::uint32_t chunks);
+
   // --- From control.
   // Adds the chunk with the next number. `blocks`: at most geometry.blocks; 0: only over tcp.
   // `first`: its first iteration. Ranks may announce or push it from now on.
@@ -93,6 +97,11 @@ class CoreStream {
   [[nodiscard]] bool Announce(Rank rank, LeaseNumber lease, ChunkIndex chunk, Iteration iteration,
                               std::span<const std::uint8_t> exponents, CoreActions& actions);
   [[nodiscard]] bool Push(Rank rank, ChunkIndex chunk, Iteration iteration, CoreActions& actions);
+  // The two parts of Push(), for a caller that keeps track of pushes itself and finds out before
+  // the call that the push is about the present iteration. Begin: some rank has pushed it, so all
+  // must. Finish: every rank has, and the chunk has its next version.
+  void BeginOverTcp(ChunkIndex chunk, CoreActions& actions);
+  void FinishOverTcp(ChunkIndex chunk);
 
   // --- From the scheduler. Chunks that are ready may be assigned in any order.
   bool CanAssign(ChunkIndex chunk) const;
@@ -103,8 +112,16 @@ class CoreStream {
   SumVerdict Sum(const phub_packet& packet, CoreActions& actions);
 
   LeaseNumber lease() const { return lease_; }
-  // The greatest exponents of all ranks, by block. REQUIRES: the chunk is ready or has a position.
+  std::uint32_t chunk_count() const { return static_cast<std::uint32_t>(chunks_.size()); }
+  std::uint32_t BlocksOf(ChunkIndex chunk) const { return chunks_[chunk.value].blocks; }
+  // The greatest exponents of all ranks, by block. REQUIRES: the chunk is ready, has a position, or
+  // was complete and nobody has announced its next iteration.
   std::span<const std::uint8_t> Exponents(ChunkIndex chunk) const;
+  // The ranks that have announced the chunk's present iteration, a bit each.
+  std::uint64_t Announced(ChunkIndex chunk) const { return chunks_[chunk.value].announced; }
+  bool IsOverTcp(ChunkIndex chunk) const { return chunks_[chunk.value].over_tcp; }
+  // The kAssign of the open position at the place (position modulo S), if there is one.
+  std::optional<CoreAction> AssignmentAt(std::uint32_t place) const;
   // No rank has announced or pushed the chunk's present iteration.
   bool IsIdle(ChunkIndex chunk) const;
   // The iteration of the chunk that is summed next.
@@ -119,9 +136,9 @@ class CoreStream {
     State state = State::kWaiting;
     std::uint32_t blocks = 0;
     Iteration iteration{};
-    std::uint64_t announced = 0;          // a bit per rank, under the present lease
-    std::uint64_t pushed = 0;             // a bit per rank, over tcp
-    std::vector<std::uint8_t> exponents;  // by block: the greatest of the ranks that announced
+    std::uint64_t announced = 0;  // a bit per rank, under the present lease
+    std::uint64_t pushed = 0;     // a bit per rank, over tcp
+    bool over_tcp = false;        // some rank has pushed it
   };
   struct Place {
     enum class State : std::uint8_t { kUnused, kOpen, kTaken };
@@ -141,6 +158,7 @@ class CoreStream {
   bool IsRank(Rank rank) const { return rank.value < ranks_; }
   CoreAction About(CoreAction::Kind kind, ChunkIndex chunk) const;
   CoreAction AssignmentOf(const Place& place, Rank rank) const;
+  std::span<std::uint8_t> ExponentsOf(ChunkIndex chunk);
   void TellStream(Rank rank, CoreActions& actions) const;
   void AskForPushes(ChunkIndex chunk, CoreActions& actions);
   void Complete(ChunkIndex chunk, CoreActions& actions);
@@ -152,6 +170,8 @@ class CoreStream {
   LeaseNumber lease_ = kNoLease;
   Position next_{};
   std::vector<Chunk> chunks_;
+  // By chunk, geometry_.blocks each: the greatest of the ranks that announced, by block.
+  std::vector<std::uint8_t> exponents_;
   std::vector<Place> places_;
 };
 

@@ -29,6 +29,9 @@ inline constexpr std::size_t kStreamTermsBytes = 56;
 // The exponents of a chunk's blocks travel inline, too: one byte each in announcements and
 // assignments. A chunk with more blocks is summed over tcp.
 inline constexpr std::uint32_t kChunkBlocksMax = 96;
+// The most chunks of a core loop that a stream has: 4 GiB of gradients in chunks of 64 KiB. Both
+// ends know it; later chunks are summed over tcp.
+inline constexpr std::uint32_t kStreamChunksMax = 1u << 16;
 
 struct StreamTerms {
   LeaseNumber lease{};

@@ -12,6 +12,8 @@
 #include "server/core/lane_owner.h"
 #include "server/core/schedule/turn.h"
 
+struct phub_lease;  // common/aggregation/packet.h
+
 namespace phub::server {
 
 struct JobShard;         // server/core/job_shard.h: one job's part of one core loop
@@ -48,6 +50,9 @@ struct Command {
     kTraceRounds,     // shard, trace: records rounds there; null: stops. Once this is acknowledged
                       // the loop does not refer to the trace before
     kSetShare,        // shard, share: applies to all jobs of the shard's tenant
+    kOpenStream,      // shard, lease (owned by control, valid until this is acknowledged): its
+                      // sums arrive at the port of shard->sums. REQUIRES: it has no open stream
+    kCloseStream,     // shard: what the stream has not summed is pushed over tcp
     kEndJob,          // shard: closes its lanes; answered by kJobEnded, after which the loop does
                       // not refer to the shard
   };
@@ -65,6 +70,7 @@ struct Command {
   transport::Connection* connection = nullptr;
   std::byte* staging = nullptr;
   TenantShare share = {};
+  const phub_lease* lease = nullptr;
 };
 
 // Why a job cannot continue. Counters, events and messages use these names.

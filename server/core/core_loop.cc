@@ -63,10 +63,11 @@ struct CoreLoop::Impl {
   LoopLanes lanes{loop, outbox, replies};
   Turns turns{loop, lanes};
   Rounds rounds{loop, outbox, turns, replies, exchanges};
-  Intake intake{rounds.stages()};
+  SumSequencer sums{rounds.stages()};
+  Intake intake{rounds.stages(), sums};
   Reports reports{loop, outbox};
   KeyRemover remover{loop, outbox, turns};
-  Orders orders{loop, queues.commands, outbox, lanes, turns, reports, remover};
+  Orders orders{loop, queues.commands, outbox, lanes, turns, reports, remover, sums};
   KeepAlives keep_alives;
   OwnerThread owner;
   bool busy = false;  // the run before this one had work
@@ -99,6 +100,9 @@ bool CoreLoop::RunOnce() {
     Chunk* const whole = loop.intake.Aggregate(shard, rank, verdict, message);
     if (whole == nullptr || loop.turns.PutOff(shard, *whole)) return;  // schedule
     loop.FinishRound(shard, *whole);  // (exchange,) optimize, reply
+  });
+  worked |= loop.sums.Poll([&](JobShard& shard, Chunk& chunk) {
+    if (!loop.turns.PutOff(shard, chunk)) loop.FinishRound(shard, chunk);
   });
   worked |= loop.turns.FinishDue([&](JobShard& shard, Chunk& chunk) {  // rounds that were queued
     loop.FinishRound(shard, chunk);
@@ -196,6 +200,7 @@ bool CoreLoop::Impl::FlushBacklogs() {
   for (JobShard* const shard : loop.shards) {
     if (shard->exchange != nullptr) posted |= exchanges.Flush(*shard);
     posted |= replies.Flush(*shard);
+    posted |= sums.Flush(*shard);
   }
   return posted;
 }

@@ -4,6 +4,7 @@
 
 #include "common/base/align.h"
 #include "common/base/check.h"
+#include "server/core/shard_sums.h"
 
 namespace phub::server {
 namespace {
@@ -173,6 +174,9 @@ const char* ToString(Screening screening) {
   }
   return "unknown";
 }
+
+JobShard::JobShard() = default;
+JobShard::~JobShard() = default;
 
 const wire::HyperParameters& ShardKey::ValuesOf(HyperVersion version) const {
   const HyperParameterSet& set = hyper_parameters[version.value % kHyperVersionsPerKey];

@@ -41,6 +41,8 @@ struct ShardExchange;  // server/core/exchange/shard_exchange.h: for jobs that s
 struct ExchangeBatch;
 }  // namespace exchange
 
+struct ShardSums;  // server/core/shard_sums.h
+
 using numeric::ElementType;
 using simd::Optimizer;
 using simd::Reduction;
@@ -306,6 +308,9 @@ struct ShardIteration {
 enum class RoundPolicy : std::uint8_t { kPlain, kFixedSums, kWholeIteration, kAcrossRacks };
 
 struct JobShard {
+  JobShard();
+  ~JobShard();
+
   ShardConfig config;
   MappedMemory chunk_table;         // Chunk*[kChunksPerShardMax], address space only
   MappedMemory key_table;           // ShardKey*[kKeysMax], address space only
@@ -335,6 +340,7 @@ struct JobShard {
   CheckpointImage* loaded = nullptr;            // rounds of kLoad put it in place
   RoundTrace* trace = nullptr;                  // null: rounds are not traced
   const KeyRemoval* removal = nullptr;          // its keys are unlinked, their replies drain
+  std::unique_ptr<ShardSums> sums;              // null: never summed by an aggregator
   exchange::ShardExchange* exchange = nullptr;  // null: the job does not span racks
   std::uint64_t memory_bytes = 0;               // what admission charges, without batches
   ShardMetrics metrics;                         // written by the core loop, read by any thread

@@ -140,6 +140,7 @@ void KeyRemover::Begin(JobShard& shard, const KeyRemoval& removal) {
     key = nullptr;
   });
   ShrinkTables(shard);
+  RemoveStreamChunks(shard, shard.chunk_count);
   for (Lane& lane : shard.lanes) lane.replies_draining = lane.replies_posted;
   shard.removal = &removal;
   ++draining_count_;

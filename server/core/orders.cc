@@ -10,14 +10,15 @@
 namespace phub::server {
 
 Orders::Orders(LoopContext& loop, SpscQueue<Command>& commands, Outbox& outbox, LoopLanes& lanes,
-               Turns& turns, Reports& reports, KeyRemover& remover)
+               Turns& turns, Reports& reports, KeyRemover& remover, SumSequencer& sums)
     : loop_(loop),
       commands_(commands),
       outbox_(outbox),
       lanes_(lanes),
       turns_(turns),
       reports_(reports),
-      remover_(remover) {}
+      remover_(remover),
+      sums_(sums) {}
 
 bool Orders::Execute() {
   Command command;
@@ -48,6 +49,8 @@ void Orders::Execute(const Command& command) {
     case Command::Kind::kLoadCheckpoint: shard.loaded = command.image; return;
     case Command::Kind::kTraceRounds: shard.trace = command.trace; return;
     case Command::Kind::kSetShare: return turns_.SetShare(shard, command.share);
+    case Command::Kind::kOpenStream: return sums_.Open(shard, *command.lease);
+    case Command::Kind::kCloseStream: return sums_.Close(shard);
     case Command::Kind::kEndJob: return EndJob(shard);
     case Command::Kind::kNone: break;
   }
@@ -76,6 +79,7 @@ void Orders::AddKeys(JobShard& shard, KeyBatch& batch) {
     Chunk*& place = shard.chunks()[chunk.index.value];
     PHUB_CHECK(shard.IsHole(*place), "chunk={} key={}", chunk.index.value, key.key.value);
     place = &chunk;
+    AddStreamChunk(shard, chunk);
     if (!key.collective) ++shard.iteration.chunk_count;
   }
   turns_.AddKeys(shard, batch);

@@ -11,6 +11,7 @@
 #include "server/core/loop/outbox.h"
 #include "server/core/loop/reports.h"
 #include "server/core/loop/turns.h"
+#include "server/core/rounds/sum_sequencer.h"
 
 namespace phub::server {
 
@@ -19,7 +20,7 @@ inline constexpr std::size_t kCommandsPerRun = 64;  // bounds the work of one ru
 class Orders {
  public:
   Orders(LoopContext& loop, SpscQueue<Command>& commands, Outbox& outbox, LoopLanes& lanes,
-         Turns& turns, Reports& reports, KeyRemover& remover);
+         Turns& turns, Reports& reports, KeyRemover& remover, SumSequencer& sums);
 
   // Executes waiting commands. True if there were any.
   bool Execute();
@@ -41,6 +42,7 @@ class Orders {
   Turns& turns_;
   Reports& reports_;
   KeyRemover& remover_;
+  SumSequencer& sums_;
   bool some_shard_ends_ = false;
 };
 

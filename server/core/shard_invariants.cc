@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "server/core/aggregate/aggregate.h"
+#include "server/core/shard_sums.h"
 
 namespace phub::server {
 namespace {
@@ -77,6 +78,18 @@ void CheckSnapshot(const JobShard& shard) {
   PHUB_CHECK(left == image->chunks_left, "S10 left={} counted={}", left, image->chunks_left);
 }
 
+// S13: the stream counts the chunk's rounds as the shard does, and knows of pushes over tcp.
+void CheckStream(const JobShard& shard, const Chunk& chunk) {
+  if (shard.sums == nullptr || !shard.sums->Has(chunk.index)) return;
+  const bool streamed = shard.sums->IsStreamed(chunk.index);
+  const Iteration next = shard.sums->stream.iteration(chunk.index);
+  PHUB_CHECK(next.value == chunk.applied.value + (streamed ? 2 : 1), "S13 chunk={} next={}",
+             chunk.index.value, next.value);
+  const bool pushed = chunk.arrived_count() > 0 && !streamed;
+  PHUB_CHECK(!pushed || shard.sums->stream.IsOverTcp(chunk.index), "S13 chunk={} arrived={}",
+             chunk.index.value, chunk.arrived_count());
+}
+
 }  // namespace
 
 void CheckChunk(const JobShard& shard, const Chunk& chunk) {
@@ -97,9 +110,10 @@ void CheckChunk(const JobShard& shard, const Chunk& chunk) {
     PHUB_CHECK(!Wants(chunk, member) || shard.lanes[rank.value].state == Lane::State::kOpen,
                "S7 chunk={} rank={}", chunk.index.value, rank.value);
     // S11: a reply is owed only for a push of the round.
-    PHUB_CHECK(!Wants(chunk, member) || chunk.HasArrivedAt(member), "S11 chunk={} rank={}",
+    PHUB_CHECK(!Wants(chunk, member) || HasGradientOf(shard, chunk, rank), "S11 chunk={} rank={}",
                chunk.index.value, rank.value);
   }
+  CheckStream(shard, chunk);
   PHUB_CHECK(staged == chunk.staged_count, "S1 chunk={} staged={} counted={}", chunk.index.value,
              staged, chunk.staged_count);
   PHUB_CHECK(!chunk.is_summed || chunk.folded_count == members, "S8 chunk={} folded={}",

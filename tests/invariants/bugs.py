@@ -67,6 +67,8 @@ BUGS = (
         "if (!Test(chunk.wants_reply, member)) continue;", CORE),
     Bug("S12", "a rank that left is not counted", "server/core/rounds/departed.cc",
         "  ++shard.departed_count;\n", "", CORE),
+    Bug("S13", "a stream does not learn of pushes over tcp", "server/core/rounds/intake.cc",
+        "  sums_.OnPushed(shard, chunk);\n", "", CORE),
     Bug("E1", "the slot of a partial stays open while the partial lies there", EXCHANGE,
         "overwrites it.\n  shard.exchange->peers[from.value].landing[header.slot.value] = {};\n",
         "overwrites it.\n", CORE),

@@ -16,5 +16,8 @@ namespace phub::server::aggregate {
 // result is not finite. REQUIRES: they are still staged. Sums in fixed point are computed once for
 // all ranks, so the ranks that were copied before are examined too.
 void NoteNonFinite(JobShard& shard, Chunk& chunk, std::uint32_t end);
+// The round's sum is not finite, and `ranks` gradients were not, the first that of `first`. No
+// ranks: the sum has overflowed.
+void NoteNonFiniteSum(JobShard& shard, Chunk& chunk, Rank first, std::uint32_t ranks);
 
 }  // namespace phub::server::aggregate

@@ -6,6 +6,7 @@
 
 #include "server/core/ingest/hyper_parameters.h"
 #include "server/core/on_core_loop.h"
+#include "server/core/shard_sums.h"
 
 namespace phub::server::ingest {
 namespace {
@@ -117,7 +118,7 @@ Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, 
   if (!chunk.is_pooled() && FindHyperParameters(*chunk.key, header.hyper_version) == nullptr) {
     return Fault(FaultCode::kUnknownHyperParameters, &chunk);
   }
-  if (chunk.arrived_count() > 0 && !SameRound(header, chunk)) {
+  if (HasBegun(shard, chunk) && !SameRound(header, chunk)) {
     return Fault(FaultCode::kRoundMismatch, &chunk, chunk.first_rank);
   }
   return {Action::kStage, {}, {}, &chunk, chunk.key->key};
@@ -133,6 +134,37 @@ FaultCode JudgeSlot(const Lane& lane, SlotIndex slot) {
 
 bool Aligned(const std::byte* payload, ElementType type) {
   return reinterpret_cast<std::uintptr_t>(payload) % numeric::ElementBytes(type) == 0;
+}
+
+bool AnnouncesWhole(const JobShard& shard, const MessageHeader& header) {
+  const ChunkIndex chunk = header.chunk;
+  return shard.sums != nullptr && shard.sums->Has(chunk) && header.payload_bytes > 0 &&
+         header.payload_bytes == shard.sums->stream.BlocksOf(chunk);
+}
+
+// As a gradient, but the aggregator gets its payload.
+Verdict JudgeAnnouncement(JobShard& shard, Rank rank, const MessageHeader& header) {
+  if (header.chunk.value >= shard.chunk_count) return Fault(FaultCode::kChunkRange);
+  Chunk& chunk = *shard.chunks()[header.chunk.value];
+  if (shard.IsHole(chunk)) return Fault(FaultCode::kChunkRange);
+  if (header.operation != RoundOperation::kReduce) {
+    return Fault(FaultCode::kUnexpectedKind, &chunk);
+  }
+  if (!AnnouncesWhole(shard, header)) return Fault(FaultCode::kPayloadSize, &chunk);
+  if (!TypeFits(header, *chunk.key)) return Fault(FaultCode::kType, &chunk);
+  const std::uint64_t applied = chunk.applied.value;
+  if (header.iteration.value == applied + 1) {
+    Verdict verdict = JudgeNew(shard, rank, header, chunk);
+    const bool is_good = verdict.action == Action::kStage || verdict.action == Action::kDuplicate;
+    if (is_good) verdict.action = Action::kAnnounce;
+    return verdict;
+  }
+  if (header.iteration.value == applied && applied > 0) {
+    return {Action::kAnswer, {}, {}, &chunk, chunk.key->key};
+  }
+  return Fault(
+      header.iteration.value <= applied ? FaultCode::kStaleIteration : FaultCode::kIterationGap,
+      &chunk);
 }
 
 Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessage& message) {
@@ -161,7 +193,13 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
     return Fault(FaultCode::kEncoding, &chunk);
   }
   const std::uint64_t applied = chunk.applied.value;
-  if (header.iteration.value == applied + 1) return JudgeNew(shard, rank, header, chunk);
+  if (header.iteration.value == applied + 1) {
+    // A rank that has announced it pushes it only when asked to.
+    if (shard.sums != nullptr && shard.sums->HasAnnounced(chunk.index, rank)) {
+      return Fault(FaultCode::kUnexpectedKind, &chunk);
+    }
+    return JudgeNew(shard, rank, header, chunk);
+  }
   // Iteration 0 is the state before any round and is never pushed.
   if (header.iteration.value == applied && applied > 0) {
     // A rank repeats the push that it has made, so its reply has the size that it expects.
@@ -220,6 +258,7 @@ Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& mess
   }
   if (header.kind == wire::MessageKind::kGradient) return JudgeGradient(shard, rank, message);
   if (header.kind == wire::MessageKind::kHyperParameters) return JudgeRecord(shard, rank, message);
+  if (header.kind == wire::MessageKind::kAnnounce) return JudgeAnnouncement(shard, rank, header);
   if (header.kind == wire::MessageKind::kPull) return JudgePull(shard, header);
   if (header.kind == wire::MessageKind::kDecision) return JudgeDecision(shard, header);
   return Fault(FaultCode::kUnexpectedKind);
@@ -257,7 +296,7 @@ void NoteConflict(JobShard& shard, const Verdict& verdict,
     conflict.source =
         SideOf(*chunk.key, header.operation, header.root, header.type, header.hyper_version);
     conflict.source.pool = header.pool;
-    if (chunk.arrived_count() == 0 || header.iteration == chunk.applied) return;
+    if (!HasBegun(shard, chunk) || header.iteration == chunk.applied) return;
     conflict.other =
         SideOf(*chunk.key, chunk.operation, chunk.root, chunk.payload_type, chunk.hyper_version);
     conflict.other.pool = chunk.pool.round;

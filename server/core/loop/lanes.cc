@@ -3,6 +3,7 @@
 #include "common/base/check.h"
 #include "server/core/aggregate/aggregate.h"
 #include "server/core/on_core_loop.h"
+#include "server/core/shard_sums.h"
 
 namespace phub::server {
 namespace {
@@ -92,6 +93,7 @@ void LoopLanes::AttachWorker(const Command& command) {
   lane.connection = id;
   lane.peer = command.connection;
   lane.peer->silence_meter().Begin(loop_.transports[command.transport_index]->ActivityOf(id));
+  NoteNewLane(shard, rank);
   if (shard.turn.held) loop_.transports[command.transport_index]->Hold(id, true);
 }
 

@@ -4,6 +4,7 @@
 
 #include "server/core/checkpoint/shard_checkpoint.h"
 #include "server/core/on_core_loop.h"
+#include "server/core/shard_sums.h"
 
 namespace phub::server {
 
@@ -29,15 +30,15 @@ bool WaitsForRanks(const JobShard& shard, const Chunk& chunk, const StallReport&
       report.asked->iteration.value == chunk.applied.value + 1) {
     return !chunk.IsWhole();
   }
-  return chunk.arrived_count() > 0 || (iteration.summed_count > 0 && !chunk.key->collective);
+  return HasBegun(shard, chunk) || (iteration.summed_count > 0 && !chunk.key->collective);
 }
 
 bool IsMissing(const JobShard& shard, const Chunk& chunk, Rank rank) {
-  return chunk.is_summed ? !shard.lanes[rank.value].decided : !chunk.HasArrived(rank);
+  return chunk.is_summed ? !shard.lanes[rank.value].decided : !HasGradientOf(shard, chunk, rank);
 }
 
 TimeNs Since(const JobShard& shard, const Chunk& chunk) {
-  const bool nobody_came = chunk.arrived_count() == 0;
+  const bool nobody_came = !HasBegun(shard, chunk);
   return chunk.is_summed || nobody_came ? shard.iteration.summed_since : chunk.round_since;
 }
 

@@ -1,6 +1,7 @@
 #include "server/core/rounds/departed.h"
 
 #include "common/base/check.h"
+#include "server/core/shard_sums.h"
 
 namespace phub::server::departed {
 namespace {
@@ -37,7 +38,7 @@ void OnRankLeft(Outbox& outbox, JobShard& shard, Rank rank) {
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
     if (!chunk.IsMember(rank)) continue;
-    const bool pushed = chunk.arrived_count() == 0 || chunk.HasArrived(rank);
+    const bool pushed = !HasBegun(shard, chunk) || HasGradientOf(shard, chunk, rank);
     if (!(chunk.is_summed ? undecided : !pushed)) continue;
     return Fault(outbox, shard, chunk, rank, OtherThan(shard, chunk, rank));
   }
@@ -47,7 +48,7 @@ bool FaultIfNeeded(Outbox& outbox, JobShard& shard, const Chunk& chunk, Rank ran
   if (shard.departed_count == 0) return false;
   for (std::uint32_t member = 0; member < chunk.member_count; ++member) {
     const Rank other = chunk.RankOf(member);
-    if (!shard.lanes[other.value].departed || chunk.HasArrived(other)) continue;
+    if (!shard.lanes[other.value].departed || HasGradientOf(shard, chunk, other)) continue;
     Fault(outbox, shard, chunk, other, rank);
     return true;
   }

@@ -1,7 +1,6 @@
 #include "server/core/rounds/intake.h"
 
 #include "common/base/check.h"
-#include "server/core/round_trace.h"
 #include "server/core/rounds/departed.h"
 #include "server/core/rounds/whole_iteration.h"
 
@@ -27,6 +26,7 @@ Chunk* Intake::Aggregate(JobShard& shard, Rank rank, const ingest::Verdict& verd
                          const transport::ReceivedMessage& message) {
   switch (verdict.action) {
     case ingest::Action::kStage:
+    case ingest::Action::kAnnounce:
     case ingest::Action::kDuplicate:
     case ingest::Action::kAnswer:
     case ingest::Action::kAnswerPrevious: return OnChunkMessage(shard, rank, verdict, message);
@@ -54,6 +54,10 @@ Chunk* Intake::OnChunkMessage(JobShard& shard, Rank rank, const ingest::Verdict&
     return nullptr;
   }
   if (verdict.action == ingest::Action::kStage) return OnGradient(shard, rank, chunk, message);
+  if (verdict.action == ingest::Action::kAnnounce) {
+    sums_.OnAnnounce(shard, rank, chunk, message);
+    return nullptr;
+  }
   if (verdict.action == ingest::Action::kDuplicate) {
     OnDuplicate(shard, rank, chunk, message.header);
     return nullptr;
@@ -73,10 +77,12 @@ Chunk* Intake::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
     counters.Add(CoreCounter::gradients_in_place);
   }
   shard.metrics.CountGradient(message.header.payload_bytes);
-  aggregate::Stage(shard, rank, chunk, message, stages_.loop.now);
+  const bool begins = !HasBegun(shard, chunk);
+  aggregate::Stage(shard, rank, chunk, message, begins ? stages_.loop.now : chunk.round_since);
+  sums_.OnPushed(shard, chunk);
   NoteWantsReply(chunk, rank);
   if (chunk.IsWhole()) {
-    CountRound(shard, rank, chunk);
+    stages_.CountRound(shard, rank, chunk, stages_.loop.now);
     return &chunk;
   }
   if (chunk.arrived_count() + 1 == chunk.member_count) {
@@ -144,21 +150,6 @@ void Intake::OnAsked(JobShard& shard, Rank rank, Chunk& chunk, Iteration version
     stages_.turns.ChargeWork(shard, chunk.reply_bytes());
   }
   stages_.replies.AnswerOne(shard, chunk, rank, version);
-}
-
-void Intake::CountRound(JobShard& shard, Rank last, const Chunk& chunk) {
-  const TimeNs now = stages_.loop.now;
-  stages_.loop.counters.Add(CoreCounter::rounds);
-  shard.metrics.CountRound(now - chunk.round_since);
-  if (chunk.member_count > 1) shard.metrics.CountLast(last, now - chunk.last_awaited_since);
-  if (shard.trace == nullptr || !chunk.IsTraced()) [[likely]]
-    return;
-  TracedSpan span = SpanOf(chunk);
-  span.work = TracedSpan::Work::kGather;
-  span.rank = static_cast<std::uint16_t>(shard.config.rank_base + last.value);
-  span.begin = chunk.round_since;
-  span.end = stages_.loop.clock.Now();
-  shard.trace->Add(span);
 }
 
 void Intake::Refuse(JobShard& shard, Rank rank, const ingest::Verdict& verdict,

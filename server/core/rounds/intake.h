@@ -6,12 +6,13 @@
 
 #include "server/core/ingest/ingest.h"
 #include "server/core/rounds/rounds.h"
+#include "server/core/rounds/sum_sequencer.h"
 
 namespace phub::server {
 
 class Intake {
  public:
-  explicit Intake(RoundStages& stages) : stages_(stages) {}
+  Intake(RoundStages& stages, SumSequencer& sums) : stages_(stages), sums_(sums) {}
 
   // Charges and validates the message. Otherwise it changes only the key's hyper-parameters, for a
   // message that announces some.
@@ -31,11 +32,11 @@ class Intake {
   void OnAsked(JobShard& shard, Rank rank, Chunk& chunk, Iteration version, wire::MessageKind kind);
   void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk);
   void NoteFolded(JobShard& shard, std::size_t credited);
-  void CountRound(JobShard& shard, Rank last, const Chunk& chunk);
   void Refuse(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
               const wire::MessageHeader& header);
 
   RoundStages& stages_;
+  SumSequencer& sums_;
 };
 
 }  // namespace phub::server

@@ -24,8 +24,26 @@ Made RoundStages::Screen(JobShard& shard, Chunk& chunk, bool non_finite) {
   if (!non_finite) return Made::kVersion;
   // In a job that spans racks no rank is named here, because the rank's own rack has reported it.
   aggregate::NoteNonFinite(shard, chunk, chunk.member_count);
+  return Report(shard);
+}
+
+Made RoundStages::Report(JobShard& shard) {
   outbox.ReportNonFinite(shard);
   return shard.live() ? Made::kVersion : Made::kNothing;
+}
+
+void RoundStages::CountRound(JobShard& shard, Rank last, const Chunk& chunk, TimeNs gathered_at) {
+  loop.counters.Add(CoreCounter::rounds);
+  shard.metrics.CountRound(gathered_at - chunk.round_since);
+  if (chunk.member_count > 1) shard.metrics.CountLast(last, gathered_at - chunk.last_awaited_since);
+  if (shard.trace == nullptr || !chunk.IsTraced()) [[likely]]
+    return;
+  TracedSpan span = SpanOf(chunk);
+  span.work = TracedSpan::Work::kGather;
+  span.rank = static_cast<std::uint16_t>(shard.config.rank_base + last.value);
+  span.begin = chunk.round_since;
+  span.end = gathered_at;
+  shard.trace->Add(span);
 }
 
 void RoundStages::Credit(JobShard& shard, const aggregate::FreedSlot& slot) {

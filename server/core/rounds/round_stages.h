@@ -45,8 +45,14 @@ struct RoundStages {
                 std::span<std::byte* const> own_replies, bool streams);
   // Screens the round. `non_finite`: its result is not finite.
   Made Screen(JobShard& shard, Chunk& chunk, bool non_finite);
+  // Reports a sum that was noted. kNothing: the job rejects it.
+  Made Report(JobShard& shard);
   // Returns a staging slot to its worker. Reports a fault if the worker ignores credits.
   void Credit(JobShard& shard, const aggregate::FreedSlot& slot);
+
+  // Counts a round whose last gradient came from `last` at that time, and adds the wait for it to
+  // the shard's trace if there is one.
+  void CountRound(JobShard& shard, Rank last, const Chunk& chunk, TimeNs gathered_at);
 
   LoopContext& loop;
   Outbox& outbox;

@@ -5,6 +5,7 @@
 #include "server/core/rounds/across_racks.h"
 #include "server/core/rounds/fixed_sums.h"
 #include "server/core/rounds/plain.h"
+#include "server/core/rounds/sum_sequencer.h"
 #include "server/core/rounds/whole_iteration.h"
 
 namespace phub::server {
@@ -92,6 +93,7 @@ void Rounds::Publish(JobShard& shard, Chunk& chunk, Made made) {
     shard.metrics.ResetIteration(chunk.reductions);
   }
   ++chunk.applied.value;
+  SumSequencer::OnPublished(shard, chunk);
   chunk.applied_pool = chunk.pool;
   chunk.applied_hyper_version[chunk.applied.value % 2] = chunk.hyper_version;
   aggregate::Finish(shard, chunk);

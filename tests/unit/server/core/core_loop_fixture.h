@@ -53,6 +53,7 @@ class CoreLoopTest : public ::testing::Test {
     config_.chunk_bytes = kElements * sizeof(float);
     config_.slots_per_lane = slots;
     shard_ = MakeJobShard(config_);
+    OnShard();
     key_.reduction = reduction;
     key_.optimizer = optimizer;
     key_.hyper_parameters = {.learning_rate = 0.5, .momentum = 0.9};
@@ -69,6 +70,8 @@ class CoreLoopTest : public ::testing::Test {
     Order({.kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = batch_.get()});
     for (std::uint32_t rank = 0; rank < ranks; ++rank) Attach(rank);
   }
+  // The shard was made, and the loop does not have it yet.
+  virtual void OnShard() {}
   void Order(const Command& command) {
     ASSERT_TRUE(loop_.queues().commands.TryPush(command));
     ++ordered_;

@@ -19,6 +19,7 @@ class ScriptedTransport final : public transport::Transport {
     wire::MessageHeader header;
     std::vector<float> payload;
     const std::byte* from = nullptr;  // the address of the payload
+    std::vector<std::byte> bytes;     // the payload
   };
   class Endpoint final : public transport::Connection {};
 
@@ -60,6 +61,14 @@ class ScriptedTransport final : public transport::Transport {
     wire::EncodeHyperParameters(values, bytes);
     inbox_.push_back({to, message});
   }
+  void DeliverInline(transport::ConnectionId to, const wire::MessageHeader& header,
+                     std::span<const std::byte> payload) {
+    transport::ReceivedMessage message;
+    message.header = header;
+    message.header.payload_bytes = static_cast<std::uint32_t>(payload.size());
+    std::memcpy(message.inline_payload.data(), payload.data(), payload.size());
+    inbox_.push_back({to, message});
+  }
   void Break(transport::ConnectionId connection, transport::TransportError error) {
     closing_.push_back({connection, error});
   }
@@ -97,7 +106,11 @@ class ScriptedTransport final : public transport::Transport {
           if (!payload.empty()) {
             std::memcpy(payload.data(), request.payload.data(), request.payload.size());
           }
-          posted_.push_back({id, request.header, std::move(payload), request.payload.data()});
+          posted_.push_back({id,
+                             request.header,
+                             std::move(payload),
+                             request.payload.data(),
+                             {request.payload.begin(), request.payload.end()}});
         }
         if (!request.notify_sent) continue;
         Unsent& unsent = unsent_[id.index % kTracked];
