@@ -111,6 +111,7 @@ enum class LaneFault : std::uint8_t {
   kIteration,       // a reply for another iteration than the one in flight
   kType,            // a reply with another element type than the key's parameters
   kPayloadBytes,    // a reply with another size than the chunk's
+  kStream,          // terms of a stream of sums, or a position, that do not fit the job
   kNotDecided,      // a reply for a chunk of an iteration that this worker has not decided
 };
 const char* ToString(LaneFault fault);

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "client/engine_impl.h"
-#include "client/pull/receiver.h"
 
 namespace phub::client {
 const char* ToString(LaneFault fault) {
@@ -21,6 +20,7 @@ const char* ToString(LaneFault fault) {
     case LaneFault::kIteration: return "a reply for an iteration that is not in flight";
     case LaneFault::kType: return "a reply whose element type is not the key's";
     case LaneFault::kPayloadBytes: return "a reply whose size is not the chunk's";
+    case LaneFault::kStream: return "terms of a stream of sums that do not fit the job";
     case LaneFault::kNotDecided: return "a reply for an iteration that this worker has not decided";
   }
   return "unknown";
@@ -46,6 +46,7 @@ Engine::Impl::Impl(const EngineConfig& config_in, const Clock& clock_in,
     lane.unwanted = MappedMemory::Allocate(kChunkBytesMax, MappedMemory::Backing::kOnTouch);
   }
   for (std::uint32_t l = 0; l < config.lane_count; ++l) silences[l] = kNotWatched;
+  MakeSums();
 }
 
 Engine::Engine(const EngineConfig& config, const Clock& clock,
@@ -55,7 +56,11 @@ Engine::~Engine() = default;
 
 bool Engine::Submit(const Command& command) { return impl_->commands.TryPush(command); }
 bool Engine::CommandsEmpty() const { return impl_->commands.Empty(); }
-TimeNs Engine::NextTimer() const { return impl_->timer.next(); }
+TimeNs Engine::NextTimer() const {
+  TimeNs next = impl_->timer.next();
+  for (const auto& sums : impl_->sums) next = std::min(next, sums->deadline());
+  return next;
+}
 DurationNs Engine::Silence(std::uint32_t lane) const {
   return impl_->silences[lane].load(std::memory_order_relaxed);
 }
@@ -77,6 +82,7 @@ bool Engine::RunOnce() {
     impl_->transports[t]->Tick(now);
     busy |= impl_->PollTransport(t);
   }
+  busy |= impl_->PollSums(now);
   if (impl_->timer.IsDue(now)) impl_->LookAtLanes(now);
   busy |= impl_->SendAll();
   return busy;
@@ -186,7 +192,7 @@ void Engine::Impl::Take(std::size_t transport_index, const transport::Completion
     return;
   switch (completion.kind) {
     case transport::CompletionKind::kReceived:
-      if (lane.state == Lane::State::kOpen) TakeMessage(lane, completion.message->header);
+      if (lane.state == Lane::State::kOpen) TakeMessage(lane, *completion.message);
       break;
     case transport::CompletionKind::kSent:
       break;  // never requested: the reply shows that the gradient was sent
@@ -194,9 +200,11 @@ void Engine::Impl::Take(std::size_t transport_index, const transport::Completion
   }
 }
 
-void Engine::Impl::TakeMessage(Lane& lane, const wire::MessageHeader& header) {
+void Engine::Impl::TakeMessage(Lane& lane, const transport::ReceivedMessage& message) {
+  const wire::MessageHeader& header = message.header;
   if (header.kind == wire::MessageKind::kKeepAlive) return;
-  const Received received = Receive(config, lane, keys, header, counters);
+  const Received received = IsOfStream(header.kind) ? TakeStreamMessage(lane, message)
+                                                    : Receive(config, lane, keys, header, counters);
   if (received.fault != LaneFault::kNone) {
     lane.why.fault = received.fault;
     lane.why.chunk = header.chunk;

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "client/engine.h"
+#include "client/pull/receiver.h"
 #include "client/push/iteration_decider.h"
 #include "client/push/iteration_gate.h"
 #include "client/push/sender.h"
+#include "client/sums/lane_sums.h"
 #include "common/base/check.h"
 #include "common/base/spsc_queue.h"
 #include "common/transport/silence_meter.h"
@@ -36,12 +38,19 @@ struct Engine::Impl {
   void Stop();
   bool PollTransport(std::size_t transport_index);
   void Take(std::size_t transport_index, const transport::Completion& completion);
-  void TakeMessage(Lane& lane, const wire::MessageHeader& header);
+  void TakeMessage(Lane& lane, const transport::ReceivedMessage& message);
   void TakeClosed(Lane& lane, const transport::Completion& completion);
   void CloseLane(Lane& lane);
   void CloseSilentLane(Lane& lane);
   void LookAtLanes(TimeNs now);
   bool SendAll();
+
+  // engine_sums.cc
+  void MakeSums();
+  static bool IsOfStream(wire::MessageKind kind);
+  Received TakeStreamMessage(Lane& lane, const transport::ReceivedMessage& message);
+  void QueueAgain(Lane& lane, std::uint32_t lane_key);
+  bool PollSums(TimeNs now);
 
   // engine_keys.cc
   void AddKeys(const KeyBatch& batch);
@@ -76,6 +85,7 @@ struct Engine::Impl {
   std::vector<std::uint32_t> job_positions, group_positions;
   // [transport][connection index]: the lane. Take() compares the whole connection id.
   std::vector<std::vector<std::uint32_t>> lane_of_connection;
+  std::vector<std::unique_ptr<LaneSums>> sums;  // [lane]; empty: none
   EngineCounters counters;
   transport::LookTimer timer;
   const std::unique_ptr<std::atomic<DurationNs>[]> silences;  // [lane]

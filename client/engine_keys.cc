@@ -23,6 +23,14 @@ LaneKey LaneKeyFor(const KeyPlan& plan, const ChunkPlace& place, std::uint32_t p
           .receives = place.receiver == kEveryRank || place.receiver == plan.rank};
 }
 
+// Whether an aggregator may sum reductions of the chunk, as the daemon sees it (shard_sums.cc).
+// Keys of groups are collective.
+bool IsStreamed(const KeyPlan& plan, const ChunkPlace& place) {
+  return !plan.collective && !plan.pooled && plan.encoding.none() && place.sender == kEveryRank &&
+         place.receiver == kEveryRank && numeric::IsFloating(plan.type) &&
+         numeric::IsFloating(plan.gradient_type);
+}
+
 // Whether the next chunk of the same key on a lane may be in the lane key of the last one.
 bool Continues(const LaneKey& last, const LaneKey& next) {
   return last.sends == next.sends && last.receives == next.receives;
@@ -78,6 +86,7 @@ void Engine::Impl::AddKeys(const KeyBatch& batch) {
   }
   for (std::size_t l = 0; l < lanes.size(); ++l) GrowLane(lanes[l], chunk_ends[l], keys_added[l]);
   for (const KeyPlan& plan : batch.keys) AddKey(plan);
+  for (const auto& each : sums) each->AddChunks();
   gate.AddKeys(keys);
   decider.AddKeys(batch);
 }
@@ -141,7 +150,8 @@ void Engine::Impl::AddKey(const KeyPlan& plan) {
              .element_count = place.element_count,
              .sent_offset = place.sent_offset,
              .received_offset = place.received_offset,
-             .sender = place.sender};
+             .sender = place.sender,
+             .is_streamed = IsStreamed(plan, place)};
   }
   keys[position] = added.get();
   owned_keys[position] = std::move(added);
@@ -198,7 +208,9 @@ void Engine::Impl::ShrinkLane(Lane& lane) {
   Shrink(lane.keys, lane.free_keys, [](const LaneKey& each) { return each.count == 0; });
   const std::size_t before = lane.chunks.size();
   while (!lane.chunks.empty() && lane.chunks.back().is_hole()) lane.chunks.pop_back();
-  if (lane.chunks.size() < before) ResizeLanding(lane);
+  if (lane.chunks.size() == before) return;
+  ResizeLanding(lane);
+  if (lane.sums != nullptr) lane.sums->RemoveChunks();
 }
 
 }  // namespace phub::client

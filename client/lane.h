@@ -15,7 +15,13 @@
 #include "common/transport/transport.h"
 #include "common/wire/message.h"
 
+namespace phub::aggregation {
+class DatagramSocket;  // common/aggregation/datagram_socket.h
+}
+
 namespace phub::client {
+
+class LaneSums;  // client/sums/lane_sums.h
 
 struct EngineConfig {
   Incarnation incarnation{};
@@ -30,6 +36,11 @@ struct EngineConfig {
   bool restart = false;      // pushes of an iteration wait for all replies of the previous one
   // The shortest of the job's daemons. 0: lanes are neither kept alive nor watched for silence.
   DurationNs liveness_timeout = 0;
+  // Jobs whose sums an aggregator may compute: a socket for each lane, which must outlive the
+  // engine; elements of a block; ranks of the job. Otherwise empty.
+  std::vector<aggregation::DatagramSocket*> sum_sockets = {};
+  std::uint32_t sum_block = 0;
+  std::uint32_t world_size = 0;
 };
 
 // A key and its round. Invariant: active if and only if chunks_left > 0.
@@ -148,6 +159,7 @@ struct LaneChunk {
   std::uint64_t sent_offset = 0;      // in this rank's gradients, if it sends the chunk
   std::uint64_t received_offset = 0;  // in its parameters, if it receives the chunk
   Rank sender = kEveryRank;
+  bool is_streamed = false;  // its reductions may be summed by an aggregator
   // Chunks of pooled keys count their own rounds, since a round covers only the first chunks.
   std::uint64_t pool_rounds = 0;
   // For apply_iteration, in this round. kTold: the daemon has reported the sum's flags and norm.
@@ -206,6 +218,7 @@ inline std::uint32_t ReplyBytes(const EngineKey& key, const LaneKey& lane_key,
 }
 
 struct Lane {
+  LaneSums* sums = nullptr;  // null: an aggregator never sums its rounds
   enum class State : std::uint8_t { kDetached, kOpen, kClosing };
   // The gradient that was copied into a slot that both ends map.
   struct SlotCopy {
@@ -253,6 +266,7 @@ struct EngineCounters {
   std::uint64_t rounds = 0;
   std::uint64_t sums_told = 0;
   std::uint64_t decisions_sent = 0;
+  std::uint64_t announcements_sent = 0;
 };
 
 }  // namespace phub::client

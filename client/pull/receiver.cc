@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "client/sums/lane_sums.h"
+
 namespace phub::client {
 namespace {
 
@@ -40,6 +42,7 @@ Received ReceiveParameters(const EngineConfig& config, Lane& lane, std::span<Eng
   // never has one.
   if (chunk.inflight != kNoSlot) FreeSlot(lane, chunk);
   ++counters.replies;
+  if (lane.sums != nullptr) lane.sums->NoteParameters(index, header.iteration);
   return {.completed = --key.chunks_left == 0 ? &key : nullptr};
 }
 

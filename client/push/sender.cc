@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "client/push/ready_queue.h"
+#include "client/sums/lane_sums.h"
 #include "common/base/check.h"
 
 namespace phub::client {
@@ -45,6 +46,16 @@ SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
   if (address == SharedAddress{}) return SendWay::kSlot;
   const bool writable = transport.Resolve(lane.connection, address, end - begin) != nullptr;
   return writable ? SendWay::kInPlace : SendWay::kSlot;
+}
+
+// Whether every chunk that waits to be sent is announced.
+bool AllAnnounced(const Lane& lane, const LaneKey& lane_key) {
+  if (lane.sums == nullptr) return false;
+  for (std::uint32_t c = lane_key.cursor; c < lane_key.end();
+       c = NextReady(lane, lane_key, c + 1)) {
+    if (!lane.sums->Announces(c)) return false;
+  }
+  return true;
 }
 
 // Opens the landing slot of the reply. Returns the shared address of this rank's own parameters, if
@@ -104,7 +115,10 @@ void QueueUnsent(Lane& lane, std::span<EngineKey* const> keys, std::uint32_t ind
   LaneKey& lane_key = lane.keys[index];
   lane_key.cursor = NextReady(lane, lane_key, lane_key.first);
   if (lane_key.cursor == lane_key.end()) return;
-  lane_key.way = WayOf(lane, *keys[lane_key.key], lane_key, transport);
+  // Announcements need no slot.
+  lane_key.way = AllAnnounced(lane, lane_key)
+                     ? SendWay::kInPlace
+                     : WayOf(lane, *keys[lane_key.key], lane_key, transport);
   QueueLaneKey(lane, index);
 }
 
@@ -173,7 +187,8 @@ void Sender::GatherChunk(Lane& lane, const EngineKey& key, std::uint32_t index, 
   LaneChunk& chunk = lane.chunks[lane_key.cursor];
   Entry& entry = entries_[at];
   entry.sent = key.pulling ? Sent::kPull : Sent::kGradient;
-  entry.copied = entry.in_place = false;
+  entry.announced = lane.sums != nullptr && lane.sums->Announces(lane_key.cursor);
+  entry.again = entry.copied = entry.in_place = false;
   entry.lane_key = index;
   entry.chunk = lane_key.cursor;
   chunk.phase = LaneChunk::Phase::kSent;
@@ -188,10 +203,19 @@ void Sender::GatherChunk(Lane& lane, const EngineKey& key, std::uint32_t index, 
   if (key.pulling) {
     request.header.type = key.parameter_type;
     ++lane.pulls_under_way;
+  } else if (entry.announced) {
+    FillAnnouncement(lane, key, at);
   } else {
     FillGradient(lane, key, chunk, at, transport);
   }
   lane_key.cursor = NextReady(lane, lane_key, entry.chunk + 1);
+}
+
+void Sender::FillAnnouncement(Lane& lane, const EngineKey& key, std::size_t at) {
+  Entry& entry = entries_[at];
+  transport::SendRequest& request = requests_[at];
+  request.header.operation = key.operation;
+  request.payload = lane.sums->Announce(entry.chunk, request.header, entry.record_bytes);
 }
 
 void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, std::size_t at,
@@ -254,14 +278,20 @@ void Sender::Undo(Lane& lane, std::size_t taken, std::size_t count) {
   }
 }
 
-void Sender::Account(const Lane& lane, std::span<EngineKey* const> keys, std::size_t taken) {
+void Sender::Account(Lane& lane, std::span<EngineKey* const> keys, std::size_t taken) {
   for (std::size_t at = 0; at < taken; ++at) {
-    const Entry& entry = entries_[at];
+    Entry& entry = entries_[at];
     keys[lane.keys[entry.lane_key].key]->sent_any = true;
+    if (entry.sent == Sent::kGradient && lane.sums != nullptr)
+      entry.again = !lane.sums->NoteSent(entry.chunk, entry.announced);
     switch (entry.sent) {
       case Sent::kHyperParameters: ++counters_.records_sent; break;
       case Sent::kPull: ++counters_.pulls_sent; break;
       case Sent::kGradient:
+        if (entry.announced) {
+          ++counters_.announcements_sent;
+          break;
+        }
         ++counters_.gradients_sent;
         counters_.gradients_copied += entry.copied ? 1 : 0;
         counters_.gradients_in_place += entry.in_place ? 1 : 0;
@@ -276,7 +306,7 @@ void Sender::ReportSent(const Lane& lane, std::span<EngineKey* const> keys,
   for (std::size_t at = 0; at < taken; ++at) {
     const Entry& entry = entries_[at];
     EngineKey& key = *keys[lane.keys[entry.lane_key].key];
-    if (entry.sent == Sent::kHyperParameters || key.chunks_unsent == 0) continue;
+    if (entry.sent == Sent::kHyperParameters || entry.again || key.chunks_unsent == 0) continue;
     const bool first = key.chunks_unsent == key.round_chunks;
     const bool last = --key.chunks_unsent == 0;
     if (first || last) key.listener->OnSent(last);

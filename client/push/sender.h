@@ -41,8 +41,10 @@ class Sender {
   enum class Sent : std::uint8_t { kHyperParameters, kGradient, kPull };
   struct Entry {
     Sent sent{};
-    bool copied = false;    // the gradient was copied into the slot
-    bool in_place = false;  // the gradient is in shared memory
+    bool announced = false;  // instead of pushed
+    bool again = false;      // the chunk's round was sent before
+    bool copied = false;     // the gradient was copied into the slot
+    bool in_place = false;   // the gradient is in shared memory
     std::uint32_t lane_key = 0;
     std::uint32_t chunk = 0;          // not for kHyperParameters
     HyperVersion announced_before{};  // for kHyperParameters
@@ -56,11 +58,12 @@ class Sender {
                              std::size_t at);
   void GatherChunk(Lane& lane, const EngineKey& key, std::uint32_t lane_key, std::size_t at,
                    const transport::Transport& transport);
+  void FillAnnouncement(Lane& lane, const EngineKey& key, std::size_t at);
   void FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, std::size_t at,
                     const transport::Transport& transport);
   void Undo(Lane& lane, std::size_t taken, std::size_t count);
   void ReportSent(const Lane& lane, std::span<EngineKey* const> keys, std::size_t taken) const;
-  void Account(const Lane& lane, std::span<EngineKey* const> keys, std::size_t taken);
+  void Account(Lane& lane, std::span<EngineKey* const> keys, std::size_t taken);
 
   const EngineConfig& config_;
   EngineCounters& counters_;

@@ -86,6 +86,13 @@ class WorkerStream {
   // Whether the packet is about an open position of this stream.
   bool IsAbout(const phub_packet& packet) const;
   LeaseNumber lease() const { return lease_; }
+  const Geometry& geometry() const { return geometry_; }
+  std::uint32_t chunk_count() const { return static_cast<std::uint32_t>(chunks_.size()); }
+  std::uint32_t BlocksOf(ChunkIndex chunk) const { return chunks_[chunk.value].blocks; }
+  // No Push() of the chunk waits for its parameters.
+  bool IsIdle(ChunkIndex chunk) const { return chunks_[chunk.value].state == State::kIdle; }
+  // One does, and it goes over tcp.
+  bool IsOverTcp(ChunkIndex chunk) const { return chunks_[chunk.value].state == State::kTcp; }
 
   // Appends the whole state, for searches over states.
   void AppendState(std::vector<std::uint64_t>& words) const;

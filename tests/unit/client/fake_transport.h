@@ -75,7 +75,12 @@ class FakeTransport final : public transport::Transport {
       if (!payload.empty() && link.landing[header.slot.value].data != payload.data())
         std::memcpy(link.landing[header.slot.value].data, payload.data(), payload.size());
     }
-    messages_.push_back({.header = header, .inline_payload = {}});
+    transport::ReceivedMessage& message =
+        messages_.emplace_back(transport::ReceivedMessage{.header = header, .inline_payload = {}});
+    if (header.kind >= wire::MessageKind::kAnnounce) {
+      message.header.payload_bytes = static_cast<std::uint32_t>(payload.size());
+      std::ranges::copy(payload, message.inline_payload.begin());
+    }
     transport::Completion completion;
     completion.connection = connection(i);
     completion.message = &messages_.back();

@@ -1,0 +1,95 @@
+// A lane's part in sums in the network (docs/aggregation.md): which chunks are announced instead of
+// pushed, and the datagrams to the aggregator. The decisions are those of
+// aggregation::WorkerStream.
+//
+// A chunk's round is announced if a stream is open when its turn to be sent comes. Then its blocks
+// go to the aggregator as the core loop assigns a position. It is pushed over tcp like any other if
+// the stream ends before, or if the core loop asks for it. What is sent again on a new lane follows
+// from the state of the stream: announced rounds are announced again.
+//
+// Exists only in jobs that may have streams. Owned by the engine, its thread; rounds allocate
+// nothing once the stream is open.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "client/lane.h"
+#include "common/aggregation/datagram_socket.h"
+#include "common/aggregation/ports.h"
+#include "common/aggregation/stream_terms.h"
+#include "common/aggregation/worker_stream.h"
+#include "common/base/clock.h"
+#include "common/wire/message.h"
+
+namespace phub::client {
+
+class LaneSums {
+ public:
+  // The references must outlive it. A block has `block` elements, and the job
+  // `ranks` ranks.
+  LaneSums(Lane& lane, const std::vector<EngineKey*>& keys, aggregation::DatagramSocket& socket,
+           std::uint32_t block, std::uint32_t ranks);
+
+  // The lane has more chunks, or fewer.
+  void AddChunks();
+  void RemoveChunks();
+
+  // Whether the chunk's round is to be announced, if it is sent now.
+  bool Announces(std::uint32_t chunk) const;
+  // Writes an announcement's header and payload. REQUIRES: Announces(chunk). Returns the payload.
+  std::span<const std::byte> Announce(std::uint32_t chunk, wire::MessageHeader& header,
+                                      std::span<std::byte, wire::kInlineBytesMax> bytes);
+  // The chunk's round was sent, for the first time or again. True: for the first time.
+  bool NoteSent(std::uint32_t chunk, bool announced);
+
+  // --- Messages of the core loop. kNone unless the lane must be closed.
+  LaneFault Take(const wire::MessageHeader& header, std::span<const std::byte> payload, TimeNs now);
+  // The reply to the chunk's round has arrived.
+  void NoteParameters(std::uint32_t chunk, Iteration iteration);
+  // The chunks that the last Take() has made ready to be sent again. With `all`, chunks that were
+  // not sent yet may go another way, too.
+  std::span<const std::uint32_t> again() const { return again_; }
+  bool all_changed() const { return all_changed_; }
+
+  // Receives a batch of datagrams and asks again where it is time. True if there were any.
+  bool Poll(TimeNs now);
+  TimeNs deadline() const { return port_ ? port_->deadline() : aggregation::ProbeTimers::kNever; }
+
+  std::uint64_t payloads_sent() const { return port_ ? port_->payloads_sent() : 0; }
+
+ private:
+  LaneFault TakeStream(std::span<const std::byte> payload);
+  LaneFault TakeAssignment(const wire::MessageHeader& header, std::span<const std::byte> payload,
+                           TimeNs now);
+  void Begin(const aggregation::Geometry& geometry);
+  void Perform(TimeNs now);
+  bool Has(ChunkIndex chunk) const { return chunk.value < stream_->chunk_count(); }
+  std::span<std::uint8_t> OwnExponents(std::uint32_t chunk) { return ExponentsIn(own_, chunk); }
+  std::span<std::uint8_t> ExponentsIn(std::vector<std::uint8_t>& exponents, std::uint32_t chunk);
+  std::span<const float> ValuesOf(std::uint32_t chunk, std::uint32_t block);
+  aggregation::WorkerPort::Payload PayloadOf(ChunkIndex chunk, std::uint32_t block);
+
+  Lane& lane_;
+  const std::vector<EngineKey*>& keys_;
+  aggregation::DatagramSocket& socket_;
+  const std::uint32_t block_;
+  const std::uint32_t ranks_;
+  // None until the first stream is open.
+  std::optional<aggregation::WorkerStream> stream_;
+  std::optional<aggregation::WorkerPort> port_;
+  // By chunk, geometry.blocks each: those of this rank's gradient, and those that were assigned.
+  std::vector<std::uint8_t> own_, assigned_;
+  std::vector<std::uint32_t> again_;
+  bool all_changed_ = false;
+  // Scratch.
+  aggregation::WorkerActions actions_, over_tcp_;
+  std::vector<float> values_;
+  std::vector<std::int32_t> integers_;
+};
+
+}  // namespace phub::client
