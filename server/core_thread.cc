@@ -41,6 +41,7 @@ CoreThread::CoreThread(CoreLoop& loop, std::span<transport::Transport* const> tr
     PHUB_CHECK(transport->descriptor() >= 0, "core={}", loop_.core().value);
     waiter_.Add(transport->descriptor());
   }
+  if (options_.wakes >= 0) waiter_.Add(options_.wakes);
 }
 
 CoreThread::~CoreThread() { Stop(); }

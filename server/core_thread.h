@@ -26,6 +26,7 @@ class CoreThread {
   struct Options {
     std::optional<std::uint32_t> pin;  // os index of the core to stay on
     CorePlan::Waiting waiting = CorePlan::Waiting::kBlock;
+    int wakes = -1;  // another descriptor that wakes the loop while it is readable; -1: none
   };
 
   // The references must outlive the thread. `control_doorbell` is rung after the loop has pushed

@@ -35,6 +35,7 @@
 #include "server/peer_racks.h"
 #include "server/start_warnings.h"
 #include "server/status_ports.h"
+#include "server/sum_link.h"
 #include "server/tenant/tenant_admin.h"
 #include "server/transports/tcp/data_port.h"
 #include "server/transports/transport_list.h"
@@ -85,8 +86,8 @@ struct Daemon::Parts {
   std::unique_ptr<PageThread> prefaulter;
   std::unique_ptr<BackgroundThread> background;
   TransportList transports;
-  // Null without other racks.
-  std::unique_ptr<PeerLinks> peer_links;
+  std::unique_ptr<SumLink> sum_link;  // null: no aggregator sums
+  std::unique_ptr<PeerLinks> peer_links;  // this and the next three: null without other racks
   std::unique_ptr<RackRelay> rack_relay;
   std::unique_ptr<Prober> prober;          // also null on an aggregator
   std::unique_ptr<RackSurveyor> surveyor;  // null unless this daemon has the topology measured
@@ -114,7 +115,7 @@ absl::Status Daemon::Parts::Build(const CpuTopology& topology) {
     CoreUnit& core = *cores[i];
     core.thread = std::make_unique<CoreThread>(
         core.loop, core.transports, clock, control_thread->doorbell(),
-        CoreThread::Options{.pin = plan.pins[i], .waiting = plan.waiting});
+        CoreThread::Options{plan.pins[i], plan.waiting, EventsOf(sum_link.get(), i)});
   }
   return absl::OkStatus();
 }
@@ -135,6 +136,8 @@ absl::Status Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
       MakeControlOptions(settings, rack_topology, transports.descriptions()));
   control_thread = std::make_unique<ControlThread>(*control, clock);
   transports.Connect(*control_thread, *control);
+  absl::Status status =
+      MakeSumLink(settings, cores.size(), *control, *control_thread, clock, sum_link);
   peer_links = MakePeerLinks(settings, *control_thread, clock, transports);
   if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
   prefaulter = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });
@@ -144,7 +147,8 @@ absl::Status Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
   }
   background = std::make_unique<BackgroundThread>(*control_thread);
   control->turns().SetBackground(*background);
-  return prefaulter->started().ok() ? background->started() : prefaulter->started();
+  if (status.ok()) status = prefaulter->started();
+  return status.ok() ? background->started() : status;
 }
 
 void Daemon::Parts::MakeProbes(const RackTopology& rack_topology) {

@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/aggregation/datagram_socket.h"
 #include "common/base/idle_yields.h"
 #include "common/base/shortage.h"
+#include "common/simd/kernels.h"
 
 namespace phub::client {
 namespace {
@@ -34,9 +36,13 @@ EngineThread::EngineThread(const EngineConfig& config, const Clock& clock, Engin
     : clock_(clock),
       owned_(std::move(transports)),
       transports_(ListOf(owned_)),
-      engine_(config, clock_, transports_, listener) {
+      engine_(config, clock_, transports_, listener),
+      computes_(!config.sum_sockets.empty()) {
   waiter_.Add(doorbell_.descriptor());
   for (const transport::Transport* transport : transports_) waiter_.Add(transport->descriptor());
+  for (const aggregation::DatagramSocket* socket : config.sum_sockets) {
+    waiter_.Add(socket->descriptor());
+  }
 }
 
 EngineThread::~EngineThread() { Quit(); }
@@ -69,6 +75,8 @@ void EngineThread::Wake() {
 
 void EngineThread::Run() {
   pthread_setname_np(pthread_self(), "phub-engine");
+  // This thread inherits the mode of the program's, which may flush denormals.
+  if (computes_) simd::SetFloatingPointMode();
   IdleYields yields(kYieldsBeforeSleep);
   while (!quit_.load(std::memory_order_acquire)) {
     if (engine_.RunOnce()) {

@@ -48,6 +48,7 @@ class EngineThread {
   const std::vector<std::unique_ptr<transport::Transport>> owned_;
   const std::vector<transport::Transport*> transports_;  // the same, for the engine
   Engine engine_;
+  const bool computes_;  // sums of integers
   Doorbell doorbell_;
   Waiter waiter_;
   std::mutex submit_mutex_;

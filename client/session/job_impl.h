@@ -65,6 +65,7 @@
 #include "client/session/rack_leave.h"
 #include "client/session/rack_watch.h"
 #include "client/session/resume_plan.h"
+#include "client/session/sum_sockets.h"
 #include "client/session/timeline.h"
 #include "phub/client.h"
 
@@ -212,6 +213,7 @@ class JobImpl final : public EngineListener,
   std::unique_ptr<LaneWays> ways_;  // for the lanes and the engine
   std::unique_ptr<RackLanes> lanes_;
   std::unique_ptr<RackWatch> watch_;
+  SumSockets sum_sockets_;  // for the engine
   std::unique_ptr<EngineThread> engine_;
   ResumePlan resume_;  // fixed once joined
   FirstPushWarnings first_push_warnings_;

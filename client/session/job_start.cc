@@ -10,6 +10,7 @@
 #include "client/session/fork.h"
 #include "client/session/job_impl.h"
 #include "client/session/rack_join.h"
+#include "common/aggregation/fixed_point.h"
 #include "common/base/check.h"
 #include "common/base/host_name.h"
 #include "common/base/log.h"
@@ -125,9 +126,11 @@ absl::Status JobImpl::StartThreads() {
                             std::size_t{anchor.slots_per_lane()} * anchor.chunk_bytes());
   if (!transports.ok()) return transports.status();
   const bool wait = options.on_loss == LossPolicy::kWait;
-  lanes_ =
-      std::make_unique<RackLanes>(RackLanesSettings{.job = name(), .rank = rank(), .wait = wait},
-                                  *ways_, calls_.links(), calls_.waiter());
+  sum_sockets_.Open(calls_.links());
+  lanes_ = std::make_unique<RackLanes>(
+      RackLanesSettings{
+          .job = name(), .rank = rank(), .wait = wait, .sum_endpoints = sum_sockets_.endpoints()},
+      *ways_, calls_.links(), calls_.waiter());
   rack_batches_.SetLanes(*lanes_);
   // The daemon may have reduced the requested timeout.
   const DurationNs wait_timeout =
@@ -141,17 +144,21 @@ absl::Status JobImpl::StartThreads() {
                                                          .call_timeout = calls_.timeout()},
                                        calls_.links(), *lanes_, clock_, calls_.waiter(), *this);
   engine_ = std::make_unique<EngineThread>(
-      EngineConfig{.incarnation = Incarnation{anchor.incarnation()},
-                   .membership_epoch = MembershipEpoch{anchor.membership_epoch()},
-                   .slots_per_lane = anchor.slots_per_lane(),
-                   .lane_count = layout_->lane_count(),
-                   .chunk_bytes = anchor.chunk_bytes(),
-                   .apply_iteration = applies_iterations(),
-                   .clip_norm = options.clip_norm,
-                   .skip_nonfinite = options.skip_nonfinite,
-                   .report_sent = timeline_ != nullptr,
-                   .restart = options.restart,
-                   .liveness_timeout = ShortestLivenessTimeout(calls_.links())},
+      EngineConfig{
+          .incarnation = Incarnation{anchor.incarnation()},
+          .membership_epoch = MembershipEpoch{anchor.membership_epoch()},
+          .slots_per_lane = anchor.slots_per_lane(),
+          .lane_count = layout_->lane_count(),
+          .chunk_bytes = anchor.chunk_bytes(),
+          .apply_iteration = applies_iterations(),
+          .clip_norm = options.clip_norm,
+          .skip_nonfinite = options.skip_nonfinite,
+          .report_sent = timeline_ != nullptr,
+          .restart = options.restart,
+          .liveness_timeout = ShortestLivenessTimeout(calls_.links()),
+          .sum_sockets = sum_sockets_.list(),
+          .sum_block = options.sum_block != 0 ? options.sum_block : aggregation::kFixedBlockDefault,
+          .world_size = options.world_size},
       clock_, *this, *std::move(transports));
   if (absl::Status status = engine_->Start(); !status.ok()) return status;
   return watch_->Start();

@@ -136,6 +136,9 @@ absl::StatusOr<RackLanes::Hellos> RackLanes::AskForLanes(const DaemonLink& link,
   request.set_session_id(link.joined.session_id());
   for (const std::uint32_t lane : lanes)
     request.add_cores(link.joined.cores(static_cast<int>(lane - link.first_lane)).core());
+  for (const std::uint32_t lane : lanes) {
+    if (!settings_.sum_endpoints.empty()) request.add_sum_endpoints(settings_.sum_endpoints[lane]);
+  }
   const auto response = waiter_.Await<v1::OpenLanesResponse>(
       [&](auto done) { link.channel->Call<rpc::OpenLanes>(request, timeout, std::move(done)); });
   if (!response.ok()) return response.status();

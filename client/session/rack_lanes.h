@@ -39,6 +39,7 @@ struct RackLanesSettings {
   std::string job;
   std::uint32_t rank = 0;
   bool wait = false;  // policy wait: retry lanes that break while they are opened
+  std::vector<std::string> sum_endpoints = {};  // [lane]; see SumSockets. Empty: none
 };
 
 class RackLanes {

@@ -111,6 +111,9 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "the racks and its aggregating switches are the aggregators, in order. Empty: every rack "    \
     "has one link to one switch, which is the aggregator if there is one. probe: rack 0 has the " \
     "paths between the racks measured.")                                                          \
+  X(std::string, sum_aggregator, Path(), "",                                                      \
+    "Control socket of a phub-aggregator on this host. It adds up the gradients of jobs with "    \
+    "sum=fixed on their way (docs/aggregation.md). Empty: they are pushed over TCP.")             \
   X(ShmMode, shm, Choice("on|off"), "on",                                                         \
     "Shared memory with workers on the same host. Gradients are summed in place, without a "      \
     "copy.")                                                                                      \

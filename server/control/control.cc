@@ -91,8 +91,9 @@ struct Control::Parts {
   PendingCalls pending_calls{context, ending, rack_jobs};
   Presence presence{context, jobs, diagnoses, rack_waiting};
 
+  SumStreams sum_streams{context, jobs};
   RankMemories rank_memories{context, host_memory, jobs};
-  Lanes lanes{context, jobs, sessions, presence, rank_memories, peer_lanes};
+  Lanes lanes{context, jobs, sessions, presence, rank_memories, peer_lanes, sum_streams};
   Keys keys{context,       sessions, ending,    pending_calls, host_memory,
             rank_memories, shares,   rack_jobs, groups};
   KeyRemovals key_removals{context,     jobs,          sessions, ending, pending_calls,
@@ -107,7 +108,7 @@ struct Control::Parts {
   LateRounds late_rounds{context, stall_queries, rack_late_rounds};
   Liveness liveness{context, jobs, sessions, ending, diagnoses, presence, rack_jobs};
   Joins joins{context,       jobs,        local_rack,    seats,  sessions, arrivals,
-              pending_calls, host_memory, rank_memories, shares, opening};
+              pending_calls, host_memory, rank_memories, shares, opening,  sum_streams};
 
   Versions versions{context, jobs, sessions};
   Snapshots snapshots{context, jobs, host_memory, pending_calls, versions};
@@ -173,6 +174,7 @@ RankMemories& Control::rank_memories() { return parts_->rank_memories; }
 Seats& Control::seats() { return parts_->seats; }
 Snapshots& Control::snapshots() { return parts_->snapshots; }
 StallReports& Control::stall_reports() { return parts_->stall_reports; }
+SumStreams& Control::sum_streams() { return parts_->sum_streams; }
 Tenants& Control::tenants() { return parts_->tenants; }
 TopologySurvey& Control::survey() { return parts_->survey; }
 ControlTurns& Control::turns() { return parts_->context.turns; }
@@ -182,6 +184,8 @@ void Control::SetPeerNetwork(PeerNetwork& network) {
   parts_->rack_messages.SetPeerNetwork(network);
   parts_->peer_lanes.SetPeerNetwork(network);
 }
+
+void Control::SetSumNetwork(SumNetwork& network) { parts_->sum_streams.SetNetwork(network); }
 
 void Control::SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port) {
   std::vector<LaneEndpoint>& endpoints = parts_->context.endpoints;
@@ -251,6 +255,7 @@ void Control::PollJob(Job& job, TimeNs now) {
   parts.arrivals.Check(job, now);
   parts.late_rounds.Check(job, now);
   parts.draining.CheckDeadline(job, now);
+  parts.sum_streams.Advance(job, now);
   if (job.unannounced && now >= job.announce_at) parts.ending.Announce(job);
   if (!job.running() && !job.end_commands_sent && now >= job.end_commands_at) {
     parts.ending.SendEndCommands(job);
@@ -333,6 +338,7 @@ TimeNs Control::NextTimer(const Job& job) const {
                               ? std::max(member.awaited_until, context.outage_since + kOutageMax)
                               : member.awaited_until);
   }
+  next = std::min(next, parts_->sum_streams.NextTimer(job, context.clock.Now()));
   next = std::min(next, parts_->seats.NextLease(job));
   next = std::min(next, parts_->arrivals.NextTimer(job));
   next = std::min(next, parts_->late_rounds.NextTimer(job));

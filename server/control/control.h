@@ -60,6 +60,8 @@ class RankMemories;
 class Seats;
 class Snapshots;
 class StallReports;
+class SumNetwork;
+class SumStreams;
 class Tenants;
 class TopologySurvey;
 class Versions;
@@ -89,6 +91,7 @@ class Control {
   Lanes& lanes();
   RankMemories& rank_memories();
   HostMemory& host_memory();
+  SumStreams& sum_streams();
 
   // --- Other racks (proto/phub/v1/peer.proto).
   RackMessages& rack_messages();
@@ -111,6 +114,8 @@ class Control {
 
   // How daemons of other racks are reached; must outlive every job. Call it before the first Join.
   void SetPeerNetwork(PeerNetwork& network);
+  // How aggregators that sum are reached; must outlive every job. Call it before the first Join.
+  void SetSumNetwork(SumNetwork& network);
   // Sets the address where clients open lanes to a core (default: lane_host and lane_port of the
   // options). Call it before the first Join.
   void SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port);

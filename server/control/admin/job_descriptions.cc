@@ -7,6 +7,7 @@
 #include "server/control/checkpoint/checkpoints.h"
 #include "server/control/jobs/job_options.h"
 #include "server/control/jobs/sum_options.h"
+#include "server/control/lanes/sum_streams.h"
 #include "server/control/on_control.h"
 #include "server/control/racks/rack_run.h"
 #include "server/control/racks/rack_waiting.h"
@@ -106,6 +107,7 @@ v1::JobInfo JobDescriptions::DescribeRun(const Job& job) const {
   info.set_skip_nonfinite(job.settings.skip_nonfinite);
   info.set_sum(SumName(job.settings));
   info.set_sum_block(job.settings.sum_block);
+  for (std::string& way : SumStreams::WaysOf(job)) info.add_sum_ways(std::move(way));
   DescribeProgress(job, now, info);
   const WorkTotals totals = job.released() ? job.totals : totals_.TotalsOf(job);
   info.set_nonfinite_sums(totals.nonfinite_sums);

@@ -32,6 +32,7 @@
 #include "server/control/jobs/granted_nonce.h"
 #include "server/control/jobs/group.h"
 #include "server/control/jobs/job_exchange.h"
+#include "server/control/jobs/job_sums.h"
 #include "server/control/jobs/key_table.h"
 #include "server/control/jobs/lent_memory.h"
 #include "server/control/jobs/memory_listener.h"
@@ -239,6 +240,7 @@ struct Job {
 
   std::vector<std::unique_ptr<JobShard>> shards;  // [core]
   std::vector<Ticket> add_job_tickets;            // [core]
+  std::vector<JobSums> sums;                      // [core]; empty unless sum=fixed
   std::list<PendingCall> pending;
   std::list<StallQuery> queries;
   std::shared_ptr<JobCheckpoints> checkpoints;  // created with the job

@@ -44,7 +44,11 @@ void Lanes::OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesR
   }
   v1::OpenLanesResponse response;
   response.set_valid_for_ns(context_.options.nonce_lifetime);
-  for (const std::uint32_t core : cores) {
+  for (std::size_t i = 0; i < cores.size(); ++i) {
+    const std::uint32_t core = cores[i];
+    const bool given = i < static_cast<std::size_t>(request.sum_endpoints_size());
+    sums_.NoteEndpoint(*seat->job, seat->rank, CoreIndex{core},
+                       given ? request.sum_endpoints(static_cast<int>(i)) : std::string());
     LanePlace& place = member.lanes[core];
     const wire::Nonce& nonce =
         place.nonce.Grant(context_.random, context_.clock.Now() + context_.options.nonce_lifetime);

@@ -17,19 +17,21 @@
 #include "server/control/jobs/presence.h"
 #include "server/control/jobs/sessions.h"
 #include "server/control/lanes/rank_memories.h"
+#include "server/control/lanes/sum_streams.h"
 
 namespace phub::server {
 
 class Lanes {
  public:
   Lanes(Context& context, JobTable& jobs, Sessions& sessions, Presence& presence,
-        RankMemories& rank_memories, PeerLaneAdmission& peer_lanes)
+        RankMemories& rank_memories, PeerLaneAdmission& peer_lanes, const SumStreams& sums)
       : context_(context),
         jobs_(jobs),
         sessions_(sessions),
         presence_(presence),
         rank_memories_(rank_memories),
-        peer_lanes_(peer_lanes) {}
+        peer_lanes_(peer_lanes),
+        sums_(sums) {}
 
   // Grants a nonce for each lane that the rank wants to open.
   void OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer);
@@ -67,6 +69,7 @@ class Lanes {
   Presence& presence_;
   RankMemories& rank_memories_;
   PeerLaneAdmission& peer_lanes_;
+  const SumStreams& sums_;
 };
 
 }  // namespace phub::server

@@ -66,6 +66,7 @@ absl::Status Joins::BuildShards(Job& job) {
   for (Member& member : job.members) {
     if (status.ok()) status = rank_memories_.TakeStaging(job, member);
   }
+  sums_.Begin(job);
   if (status.ok()) return status;
   return absl::ResourceExhaustedError(
       fmt::format("job {} was not created: phubd could not allocate the {} that it needs: {}",
@@ -231,6 +232,7 @@ v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t ve
   response.set_encryption_required(context_.ledger.RequiresEncryption(job.account.tenant));
   response.set_created(created);
   response.set_apply(job.settings.apply_iteration ? v1::APPLY_ITERATION : v1::APPLY_CHUNK);
+  response.set_sum_streams(SumStreams::MayStream(job));
   response.set_sum(job.settings.sum_block != 0 ? v1::SUM_FIXED : v1::SUM_FLOAT);
   for (std::size_t core = 0; core < context_.endpoints.size(); ++core) {
     v1::CoreEndpoint& endpoint = *response.add_cores();

@@ -15,6 +15,7 @@
 #include "server/control/jobs/pending_calls.h"
 #include "server/control/jobs/tenant_shares.h"
 #include "server/control/lanes/rank_memories.h"
+#include "server/control/lanes/sum_streams.h"
 #include "server/control/ranks/arrivals.h"
 #include "server/control/ranks/local_rack.h"
 #include "server/control/ranks/seats.h"
@@ -35,7 +36,8 @@ class Joins {
  public:
   Joins(Context& context, JobTable& jobs, LocalRack& local_rack, Seats& seats, Sessions& sessions,
         Arrivals& arrivals, PendingCalls& pending_calls, HostMemory& host_memory,
-        RankMemories& rank_memories, TenantShares& shares, JobOpener& opener)
+        RankMemories& rank_memories, TenantShares& shares, JobOpener& opener,
+        const SumStreams& sums)
       : context_(context),
         jobs_(jobs),
         local_rack_(local_rack),
@@ -46,7 +48,8 @@ class Joins {
         host_memory_(host_memory),
         rank_memories_(rank_memories),
         shares_(shares),
-        opener_(opener) {}
+        opener_(opener),
+        sums_(sums) {}
 
   // Describes the daemon's rack, and what ranks of the requested job wait for.
   void GetRack(const v1::GetRackRequest& request, Answer<v1::Rack> answer);
@@ -90,6 +93,7 @@ class Joins {
   RankMemories& rank_memories_;
   TenantShares& shares_;
   JobOpener& opener_;
+  const SumStreams& sums_;
   WaitingJoins waiting_;
 };
 

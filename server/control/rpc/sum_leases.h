@@ -26,6 +26,7 @@
 #include "common/aggregation/packet.h"
 #include "common/aggregation/stream.h"
 #include "common/base/clock.h"
+#include "server/control/lanes/sum_network.h"
 
 namespace grpc {
 class ClientContext;
@@ -33,15 +34,6 @@ class Status;
 }  // namespace grpc
 
 namespace phub::server {
-
-struct SumLeaseRequest {
-  std::string tenant;
-  std::string job;
-  std::uint32_t slot_count = 0;
-  std::uint32_t count_max = 0;  // integers of a block
-  phub_endpoint core_loop{};
-  std::vector<phub_endpoint> workers;  // by number, 1 to PHUB_WORKERS_MAX
-};
 
 struct SumLeaseOptions {
   std::string socket;  // the path of the aggregator's control socket

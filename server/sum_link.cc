@@ -1,0 +1,93 @@
+#include "server/sum_link.h"
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "common/aggregation/datagram_socket.h"
+#include "common/aggregation/endpoint_text.h"
+#include "common/aggregation/ports.h"
+#include "common/base/check.h"
+#include "common/base/shortage.h"
+#include "server/control/control.h"
+#include "server/control/lanes/sum_streams.h"
+
+namespace phub::server {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1:0";
+
+// One stream's end on a core loop. Its thread calls it, except for the constructor and destructor.
+class SocketSumPort final : public SumPort {
+ public:
+  SocketSumPort(const aggregation::Geometry& geometry, aggregation::CoreStream& stream,
+                aggregation::DatagramSocket socket)
+      : socket_(std::move(socket)), port_(geometry, stream, socket_) {}
+  void Open(const phub_lease& lease) override { port_.Open(lease); }
+  bool Receive(const OnSum& on_sum) override { return port_.Receive(on_sum); }
+
+ private:
+  aggregation::DatagramSocket socket_;
+  aggregation::CorePort port_;
+};
+
+}  // namespace
+
+SumLink::SumLink(const std::string& socket, ControlThread& control, const Clock& clock)
+    : control_(control),
+      leases_(
+          {.socket = socket}, clock,
+          [this](aggregation::LeaseNumber number, const absl::Status& why) {
+            control_.Run([&](Control& locked) { locked.sum_streams().HandleLost(number, why); });
+          }) {}
+
+absl::StatusOr<std::unique_ptr<SumLink>> SumLink::Create(const std::string& socket,
+                                                         std::size_t core_loops,
+                                                         ControlThread& control,
+                                                         const Clock& clock) {
+  std::unique_ptr<SumLink> link(new SumLink(socket, control, clock));
+  for (std::size_t core = 0; core < core_loops; ++core) {
+    Descriptor& events = link->events_.emplace_back(epoll_create1(EPOLL_CLOEXEC));
+    if (events.get() < 0) return DescriptorShortage("watch sockets of sums", errno);
+  }
+  return link;
+}
+
+absl::StatusOr<std::unique_ptr<SumPort>> SumLink::MakePort(CoreIndex core,
+                                                           const aggregation::Geometry& geometry,
+                                                           aggregation::CoreStream& stream,
+                                                           phub_endpoint& here) {
+  const auto address = aggregation::ParseAddress(kLoopback);
+  PHUB_CHECK(address.ok());
+  auto socket = aggregation::DatagramSocket::Bind(address->storage, address->bytes);
+  if (!socket.ok()) return socket.status();
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  if (epoll_ctl(events_[core.value].get(), EPOLL_CTL_ADD, socket->descriptor(), &event) != 0)
+    return DescriptorShortage("watch a socket of sums", errno);
+  here = socket->endpoint();
+  return std::make_unique<SocketSumPort>(geometry, stream, *std::move(socket));
+}
+
+void SumLink::Grant(SumLeaseRequest request, Incarnation job, CoreIndex core) {
+  leases_.Grant(std::move(request), [this, job, core](const absl::StatusOr<phub_lease>& lease) {
+    control_.Run([&](Control& locked) { locked.sum_streams().HandleGranted(job, core, lease); });
+  });
+}
+
+absl::Status MakeSumLink(const Settings& settings, std::size_t core_loops, Control& control,
+                         ControlThread& control_thread, const Clock& clock,
+                         std::unique_ptr<SumLink>& link) {
+  if (settings.sum_aggregator.empty()) return absl::OkStatus();
+  auto created = SumLink::Create(settings.sum_aggregator, core_loops, control_thread, clock);
+  if (!created.ok()) return created.status();
+  link = *std::move(created);
+  control.SetSumNetwork(*link);
+  return link->Start();
+}
+
+int EventsOf(const SumLink* link, std::size_t core) {
+  return link == nullptr ? -1 : link->EventsOf(core);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,174 @@
+// Jobs whose gradients a real phub-aggregator sums on their way to a real daemon, with an optimizer
+// there: the bits are those of the same job over tcp, also if the aggregator is killed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "phub/client.h"
+#include "tests/process/aggregator_process.h"
+#include "tests/process/daemon_process.h"
+#include "tests/process/join_all.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kRanks = 3;
+constexpr std::uint32_t kChunkElements = 1024;  // two whole blocks of 350, and one of 324
+constexpr std::uint64_t kSizes[] = {5000, 300, 2048};
+constexpr std::uint64_t kElements = 5000 + 300 + 2048;
+
+JobOptions Options(const std::string& job, TransportChoice transport = TransportChoice::kTcp) {
+  return {.job = job,
+          .world_size = kRanks,
+          .chunk_bytes = kChunkElements * sizeof(float),
+          .transport = transport,
+          .sum = Sum::kFixed};
+}
+
+// All ranks of a job. Gradients depend on the parameters, so an error stays.
+class Training {
+ public:
+  Training(const std::string& endpoint, const JobOptions& options)
+      : jobs_(JoinAll(endpoint, options)), keys_(jobs_.size()) {
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < jobs_.size(); ++rank)
+      threads.emplace_back([this, rank] { AddKeys(rank); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  void Begin() {
+    for (std::size_t rank = 0; rank < keys_.size(); ++rank) {
+      for (Key& key : keys_[rank]) {
+        const auto parameters = key.parameters<float>();
+        const auto gradients = key.gradients<float>();
+        for (std::size_t i = 0; i < gradients.size(); ++i) {
+          const auto x = static_cast<float>((i * 7 + rank * 13 + iteration_ * 3) % 101);
+          gradients[i] =
+              parameters[i] * 0.5f + std::ldexp(x - 50.0f, static_cast<int>(i % 23) - 20);
+        }
+        pushed_.push_back(key.PushPull());
+      }
+    }
+    ++iteration_;
+  }
+  void End() {
+    for (Handle& handle : pushed_) {
+      const Status status = handle.Wait();
+      ASSERT_TRUE(status.ok()) << ToString(status);
+    }
+    pushed_.clear();
+  }
+  void Train(int iterations) {
+    for (int i = 0; i < iterations; ++i) {
+      Begin();
+      ASSERT_NO_FATAL_FAILURE(End());
+    }
+  }
+  std::vector<float> Parameters(std::size_t rank) const {
+    std::vector<float> all;
+    for (const Key& key : keys_[rank]) {
+      const auto values = key.parameters<float>();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+
+ private:
+  void AddKeys(std::size_t rank) {
+    for (std::size_t k = 0; k < std::size(kSizes); ++k) {
+      auto key = jobs_[rank].AddKey("key" + std::to_string(k), f32, kSizes[k],
+                                    Adam{.learning_rate = 0.01});
+      ASSERT_TRUE(key.ok()) << ToString(key.status());
+      keys_[rank].push_back(*std::move(key));
+    }
+  }
+
+  std::vector<Job> jobs_;
+  std::vector<std::vector<Key>> keys_;
+  std::vector<Handle> pushed_;
+  std::uint64_t iteration_ = 0;
+};
+
+class SumStreams : public ::testing::Test {
+ protected:
+  std::string Way(const std::string& job) { return daemon_.Ask({"job", "get", job}).output; }
+  // The last answer of `phubctl job get`, with the text unless that takes too long.
+  std::string AwaitWay(const std::string& job, const std::string& text) {
+    std::string shown = Way(job);
+    for (int i = 0; i < 300 && shown.find(text) == std::string::npos; ++i) {
+      Sleep(100 * kMillisecond);
+      shown = Way(job);
+    }
+    return shown;
+  }
+  std::uint64_t Stat(const std::string& name) {
+    const std::string text = daemon_.Ask({"stats"}).output;  // counters of 0 are not shown
+    std::uint64_t sum = 0;
+    for (std::size_t line = text.find(name); line != std::string::npos;
+         line = text.find(name, line + 1)) {
+      const std::size_t end = text.find('\n', line);
+      sum += std::stoull(text.substr(text.rfind(' ', end) + 1));
+    }
+    return sum;
+  }
+
+  AggregatorProcess aggregator_;
+  DaemonProcess daemon_{
+      {"--cores", "1", "--pin", "off", "--sum-aggregator", aggregator_.control()}};
+  DaemonProcess plain_{{"--cores", "1", "--pin", "off"}};
+};
+
+TEST_F(SumStreams, HaveTheBitsOfTcpAlsoIfTheAggregatorIsKilled) {
+  Training expected(plain_.endpoint(), Options("job"));
+  Training job(daemon_.endpoint(), Options("job"));
+  EXPECT_THAT(AwaitWay("job", "aggregator 127"), HasSubstr("aggregator 127.0.0.1:"));
+  EXPECT_THAT(plain_.Ask({"job", "get", "job"}).output,
+              HasSubstr("tcp: the setting sum_aggregator is empty"));
+  const auto check = [&](int iterations) {
+    expected.Train(iterations);
+    for (std::size_t rank = 0; rank < kRanks; ++rank)
+      ASSERT_EQ(job.Parameters(rank), expected.Parameters(rank)) << "rank " << rank;
+  };
+  job.Train(20);
+  check(20);
+  // Expect: what the daemon receives does not depend on the number of ranks.
+  EXPECT_EQ(Stat("phub_sum_block_bytes_total"), 20 * kElements * sizeof(float));
+  EXPECT_EQ(Stat("phub_gradient_bytes_total"), 0u);
+  EXPECT_GE(aggregator_.Counter("sums_sent_total"), 20u * 9);
+
+  // Expect: rounds that the aggregator dies with are pushed over tcp.
+  aggregator_.process().Signal(SIGSTOP);
+  job.Begin();
+  Sleep(100 * kMillisecond);
+  aggregator_.process().Signal(SIGKILL);
+  job.End();
+  job.Train(4);
+  check(5);
+  EXPECT_THAT(Way("job"), HasSubstr("tcp: "));
+  EXPECT_EQ(Stat("phub_gradient_bytes_total"), 5 * kRanks * kElements * sizeof(float));
+
+  // Expect: a new aggregator is used again.
+  aggregator_.Restart();
+  EXPECT_THAT(AwaitWay("job", "aggregator 127"), HasSubstr("aggregator 127.0.0.1:"));
+  job.Train(10);
+  check(10);
+  EXPECT_EQ(Stat("phub_sum_block_bytes_total"), 30 * kElements * sizeof(float));
+}
+
+TEST_F(SumStreams, JobsThatCannotHaveOneSayWhy) {
+  Training shared(daemon_.endpoint(), Options("shared", TransportChoice::kSharedMemory));
+  EXPECT_THAT(AwaitWay("shared", "the lane of"), HasSubstr("tcp: the lane of rank 0 is shm"));
+  JobOptions whole = Options("whole");
+  whole.apply = Apply::kIteration;
+  Training iterations(daemon_.endpoint(), whole);
+  EXPECT_THAT(Way("whole"), HasSubstr("tcp: the job has apply=iteration"));
+}
+
+}  // namespace
+}  // namespace phub::process
