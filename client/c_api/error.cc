@@ -43,6 +43,11 @@ Place::Place(const client::KeyImpl* key_in) {
 }
 Place::Place(const phub_key* key_in)
     : Place(key_in == nullptr ? nullptr : client::RoundAccess::KeyOf(key_in->key).get()) {}
+Place::Place(const phub_group* group_in) {
+  if (group_in == nullptr) return;
+  job = &group_in->job;
+  own_rank = group_in->own_rank;
+}
 Place::Place(const phub_pool* pool_in) {
   if (pool_in == nullptr) return;
   job = &pool_in->job;

@@ -1,5 +1,7 @@
 // phub_key_*, phub_job_add_keys, phub_job_remove_keys, and the functions that start rounds.
+#include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "client/c_api/structs.h"
@@ -44,7 +46,15 @@ Status CheckKeySpec(const phub_key_spec& spec) {
   return Status();
 }
 
-Status ReadKeySpec(const void* given, const Job& job, KeySpec& spec) {
+// The parts of a key in the memory of each rank. A root that does not exist is refused later.
+KeyParts PartsOf(const phub_key_spec& spec, const Membership& members) {
+  const auto movement = static_cast<KeyMovement>(spec.movement);
+  if (members.ranks.empty()) return {movement, members.count, Rank{spec.root}};
+  const auto root = std::ranges::find(members.ranks, spec.root) - members.ranks.begin();
+  return {movement, members.count, Rank{static_cast<std::uint32_t>(root)}};
+}
+
+Status ReadKeySpec(const void* given, const Membership& members, KeySpec& spec) {
   phub_key_spec values = DefaultKeySpec();
   if (Status status = Read(given, "phub_key_spec", kKeySpecFirst, values); !status.ok())
     return status;
@@ -70,9 +80,8 @@ Status ReadKeySpec(const void* given, const Job& job, KeySpec& spec) {
   options.compression.kept = values.kept;
   if (values.error_feedback != PHUB_FEEDBACK_DEFAULT)
     options.compression.error_feedback = values.error_feedback == PHUB_FEEDBACK_ON;
-  const KeyParts parts{static_cast<KeyMovement>(values.movement), job.world_size(),
-                       Rank{values.root}};
-  const Rank rank{job.rank()};
+  const KeyParts parts = PartsOf(values, members);
+  const Rank rank{members.index};
   const std::uint64_t part = count / parts.largest();
   if (values.gradients != nullptr)
     options.gradients = {values.gradients, part * parts.SentBy(rank),
@@ -83,22 +92,27 @@ Status ReadKeySpec(const void* given, const Job& job, KeySpec& spec) {
   return ReadOptimizer(values.optimizer, spec.optimizer);
 }
 
-Status AddKeys(phub_job& job, const phub_key_spec* given, std::size_t count, phub_key** keys) {
-  std::vector<KeySpec> specs(count);
+}  // namespace
+
+Status ReadKeySpecs(const phub_key_spec* given, std::size_t count, const Membership& members,
+                    std::vector<KeySpec>& specs) {
+  specs.resize(count);
   const auto* at = reinterpret_cast<const unsigned char*>(given);
   for (KeySpec& spec : specs) {
-    if (Status status = ReadKeySpec(at, job.job, spec); !status.ok()) return status;
+    if (Status status = ReadKeySpec(at, members, spec); !status.ok()) return status;
     at += given->struct_size;
   }
-  Result<std::vector<Key>> added = job.job.AddKeys(specs);
-  if (!added.ok()) return added.status();
-  std::vector<std::unique_ptr<phub_key>> objects;
-  for (const Key& key : *added) objects.push_back(std::make_unique<phub_key>(phub_key{key}));
-  for (std::size_t i = 0; i < count; ++i) keys[i] = objects[i].release();
   return Status();
 }
 
-}  // namespace
+Status Deliver(const Result<std::vector<Key>>& added, phub_key** keys) {
+  if (!added.ok()) return added.status();
+  std::vector<std::unique_ptr<phub_key>> objects;
+  for (const Key& key : *added) objects.push_back(std::make_unique<phub_key>(phub_key{key}));
+  for (std::size_t i = 0; i < objects.size(); ++i) keys[i] = objects[i].release();
+  return Status();
+}
+
 }  // namespace phub::c_api
 
 using namespace phub::c_api;  // NOLINT: this file has functions of phub.h only
@@ -115,7 +129,10 @@ phub_result phub_job_add_keys(phub_job* job, const phub_key_spec* specs, size_t 
     if (count == 0) return Status();
     if (specs == nullptr) return NullArgument("phub_job_add_keys", "specs");
     if (keys == nullptr) return NullArgument("phub_job_add_keys", "keys");
-    return AddKeys(*job, specs, count, keys);
+    std::vector<phub::KeySpec> given;
+    const Membership all{.count = job->job.world_size(), .index = job->job.rank()};
+    if (Status status = ReadKeySpecs(specs, count, all, given); !status.ok()) return status;
+    return Deliver(job->job.AddKeys(given), keys);
   });
 }
 

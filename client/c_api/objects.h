@@ -11,6 +11,7 @@
 #include "client/session/completion_queue.h"
 #include "client/session/round_access.h"
 #include "phub/client.h"
+#include "phub/group.h"
 #include "phub/phub.h"
 #include "phub/pool.h"
 
@@ -35,6 +36,11 @@ struct phub_key {
 struct phub_handle {
   phub::Handle handle;
 };
+struct phub_group {
+  phub::Group group;
+  const std::string job;
+  const std::int64_t own_rank;
+};
 struct phub_pool {
   phub::Pool pool;
   const std::string job;
@@ -52,6 +58,7 @@ struct Place {
   Place(const phub_job* job_in);        // NOLINT: implicit
   Place(const phub_key* key_in);        // NOLINT: implicit
   Place(const phub_handle* handle_in);  // NOLINT: implicit
+  Place(const phub_group* group_in);    // NOLINT: implicit
   Place(const phub_pool* pool_in);      // NOLINT: implicit
   explicit Place(const client::KeyImpl* key_in);
 

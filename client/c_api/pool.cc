@@ -14,20 +14,17 @@ phub_pool_options DefaultPoolOptions() {
   return options;
 }
 
-Status AddPool(phub_job& job, const phub_pool_options* given, phub_pool** pool) {
+}  // namespace
+
+Status ReadPoolOptions(const char* function, const phub_pool_options* given, PoolOptions& options) {
   phub_pool_options values = DefaultPoolOptions();
   if (Status status = Read(given, "phub_pool_options", kPoolOptionsFirst, values); !status.ok())
     return status;
-  if (values.name == nullptr) return NullArgument("phub_job_add_pool", "name");
-  Result<Pool> added = Pool::Add(
-      job.job,
-      {.name = values.name, .capacity_bytes = values.capacity_bytes, .depth = values.depth});
-  if (!added.ok()) return added.status();
-  *pool = new phub_pool{*std::move(added), job.job.name(), job.job.rank()};
+  if (values.name == nullptr) return NullArgument(function, "name");
+  options = {.name = values.name, .capacity_bytes = values.capacity_bytes, .depth = values.depth};
   return Status();
 }
 
-}  // namespace
 }  // namespace phub::c_api
 
 using namespace phub::c_api;  // NOLINT: this file has functions of phub.h only
@@ -43,7 +40,13 @@ phub_result phub_job_add_pool(phub_job* job, const phub_pool_options* options, p
     if (job == nullptr) return NullArgument("phub_job_add_pool", "job");
     if (options == nullptr) return NullArgument("phub_job_add_pool", "options");
     if (pool == nullptr) return NullArgument("phub_job_add_pool", "pool");
-    return AddPool(*job, options, pool);
+    phub::PoolOptions given;
+    if (Status status = ReadPoolOptions("phub_job_add_pool", options, given); !status.ok())
+      return status;
+    phub::Result<phub::Pool> added = phub::Pool::Add(job->job, given);
+    if (!added.ok()) return added.status();
+    *pool = new phub_pool{*std::move(added), job->job.name(), job->job.rank()};
+    return Status();
   });
 }
 

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "client/c_api/objects.h"
 
@@ -58,6 +61,19 @@ inline Elements FromC(const phub_elements& elements) {
 inline ConstElements FromC(const phub_const_elements& elements) {
   return {elements.data, elements.count, TypeOf(elements.type)};
 }
+
+// key.cc. Keys of a group or, without ranks, of the whole job.
+struct Membership {
+  std::span<const std::uint32_t> ranks = {};  // the group's
+  std::uint32_t count = 0;
+  std::uint32_t index = 0;  // this rank's
+};
+Status ReadKeySpecs(const phub_key_spec* given, std::size_t count, const Membership& members,
+                    std::vector<KeySpec>& specs);
+// Sets keys[0] to keys[count - 1].
+Status Deliver(const Result<std::vector<Key>>& added, phub_key** keys);
+// pool.cc
+Status ReadPoolOptions(const char* function, const phub_pool_options* given, PoolOptions& options);
 
 // optimizer.cc. optimizer: null for none.
 Status ReadOptimizer(const phub_optimizer* optimizer, Optimizer& values);

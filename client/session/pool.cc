@@ -34,8 +34,11 @@ struct PoolOperation {
 
 class PoolImpl {
  public:
-  PoolImpl(PoolOptions options, std::vector<Key> keys, MappedMemory values, MappedMemory results)
+  // group: null for a pool of the whole job.
+  PoolImpl(PoolOptions options, const Group* group, std::vector<Key> keys, MappedMemory values,
+           MappedMemory results)
       : options_(std::move(options)),
+        group_(group != nullptr ? group->name() : ""),
         keys_(std::move(keys)),
         tickets_(keys_.size(), 0),
         values_(std::move(values)),
@@ -44,7 +47,7 @@ class PoolImpl {
   const PoolOptions& options() const { return options_; }
 
   Handle AllReduce(ConstElements values, Elements results, Operation operation) {
-    const std::string place = fmt::format("pool {} of job {}", options_.name, Slot(0)->job->name());
+    const std::string place = Describe();
     const Result<numeric::Reduction> reduction =
         CheckPoolOperation(place, values, results, operation);
     if (!reduction.ok()) return RoundAccess::Refused(reduction.status());
@@ -63,6 +66,9 @@ class PoolImpl {
   }
 
   Status Remove(Job& job) {
+    if (!group_.empty())
+      return Status(StatusCode::kFailedPrecondition,
+                    fmt::format("{} cannot be removed alone: remove the group", Describe()));
     const std::lock_guard lock(calls_);
     return job.RemoveKeys(keys_);
   }
@@ -70,6 +76,13 @@ class PoolImpl {
  private:
   const std::shared_ptr<KeyImpl>& Slot(std::size_t index) const {
     return RoundAccess::KeyOf(keys_[index]);
+  }
+
+  std::string Describe() const {
+    const std::string& job = Slot(0)->job->name();
+    return group_.empty()
+               ? fmt::format("pool {} of job {}", options_.name, job)
+               : fmt::format("pool {} of group {} of job {}", options_.name, group_, job);
   }
 
   std::uint64_t RoundElements(ElementType type) const {
@@ -117,6 +130,7 @@ class PoolImpl {
   }
 
   const PoolOptions options_;
+  const std::string group_;  // its name; empty: the pool belongs to the job
   const std::vector<Key> keys_;
   std::mutex calls_;                       // of AllReduce() and Remove()
   std::vector<std::uint64_t> tickets_;     // each key's last round
@@ -143,34 +157,56 @@ Status CheckOptions(const PoolOptions& options) {
   return Status();
 }
 
-}  // namespace
-}  // namespace client
+// What a pool's keys need before they are added.
+struct PoolParts {
+  MappedMemory values;
+  MappedMemory results;
+  std::vector<KeySpec> specs;
+};
 
-Result<Pool> Pool::Add(Job& job, const PoolOptions& options) {
-  if (client::InForkedChild()) return client::ForkedStatus();
-  if (Status status = client::CheckOptions(options); !status.ok()) return status;
-  MappedMemory memory[2];
-  for (MappedMemory& each : memory) {
-    each = MappedMemory::Allocate(options.capacity_bytes, MappedMemory::Backing::kOnTouch);
-    if (!each)
+Result<PoolParts> Prepare(const PoolOptions& options) {
+  if (InForkedChild()) return ForkedStatus();
+  if (Status status = CheckOptions(options); !status.ok()) return status;
+  PoolParts parts;
+  for (MappedMemory* const each : {&parts.values, &parts.results}) {
+    *each = MappedMemory::Allocate(options.capacity_bytes, MappedMemory::Backing::kOnTouch);
+    if (!*each)
       return Status(
           StatusCode::kResourceExhausted,
           fmt::format("pool {}: cannot map {} bytes", options.name, options.capacity_bytes));
   }
-  std::vector<KeySpec> specs;
   for (std::uint32_t index = 0; index < options.depth; ++index)
-    specs.push_back({.name = fmt::format("{}/{}", options.name, index),
-                     .type = u8,
-                     .element_count = options.capacity_bytes,
-                     .options = {.collective = true,
-                                 .pooled = true,
-                                 .priority = 0,  // rounds are sent in the order of operations
-                                 .gradients = {memory[0].data(), options.capacity_bytes, u8},
-                                 .parameters = {memory[1].data(), options.capacity_bytes, u8}}});
-  Result<std::vector<Key>> keys = job.AddKeys(specs);
+    parts.specs.push_back(
+        {.name = fmt::format("{}/{}", options.name, index),
+         .type = u8,
+         .element_count = options.capacity_bytes,
+         .options = {.collective = true,
+                     .pooled = true,
+                     .priority = 0,  // rounds are sent in the order of operations
+                     .gradients = {parts.values.data(), options.capacity_bytes, u8},
+                     .parameters = {parts.results.data(), options.capacity_bytes, u8}}});
+  return parts;
+}
+
+}  // namespace
+}  // namespace client
+
+Result<Pool> Pool::Add(Job& job, const PoolOptions& options) {
+  Result<client::PoolParts> parts = client::Prepare(options);
+  if (!parts.ok()) return parts.status();
+  Result<std::vector<Key>> keys = job.AddKeys(parts->specs);
   if (!keys.ok()) return keys.status();
-  return Pool(std::make_shared<client::PoolImpl>(options, *std::move(keys), std::move(memory[0]),
-                                                 std::move(memory[1])));
+  return Pool(std::make_shared<client::PoolImpl>(
+      options, nullptr, *std::move(keys), std::move(parts->values), std::move(parts->results)));
+}
+
+Result<Pool> Pool::Add(Group& group, const PoolOptions& options) {
+  Result<client::PoolParts> parts = client::Prepare(options);
+  if (!parts.ok()) return parts.status();
+  Result<std::vector<Key>> keys = group.AddKeys(parts->specs);
+  if (!keys.ok()) return keys.status();
+  return Pool(std::make_shared<client::PoolImpl>(
+      options, &group, *std::move(keys), std::move(parts->values), std::move(parts->results)));
 }
 
 Pool::Pool(std::shared_ptr<client::PoolImpl> state) : impl_(std::move(state)) {}

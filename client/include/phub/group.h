@@ -38,12 +38,12 @@ class PHUB_API Group {
   std::span<const std::uint32_t> ranks() const;  // the members' ranks in the job, ascending
   std::uint32_t index() const;                   // this rank's place in ranks()
 
-  // Like Job::AddKeys(), with these differences. Every member makes the same calls in the same
-  // order; other ranks make none. Keys are collective, whether KeyOptions::collective is set or
-  // not. Sums go in ascending rank, and means are divided by the number of members. Where a
-  // movement has parts, part i belongs to ranks()[i], and roots are ranks of the job. Key::name()
-  // and errors say "NAME of group GROUP". Key memory is private: gradients are copied to the
-  // daemon.
+  // Like Job::AddKeys(), with these differences; Pool::Add() adds pools. Every member makes the
+  // same calls in the same order; other ranks make none. Keys are collective, whether
+  // KeyOptions::collective is set or not. Sums go in ascending rank, and means are divided by the
+  // number of members. Where a movement has parts, part i belongs to ranks()[i], and roots are
+  // ranks of the job. Key::name() and errors say "NAME of group GROUP". Key memory is private:
+  // gradients are copied to the daemon.
   Result<std::vector<Key>> AddKeys(std::span<const KeySpec> specs);
   Result<Key> AddKey(std::string_view key, ElementType type, std::uint64_t element_count,
                      const KeyOptions& options = {});

@@ -81,7 +81,6 @@ typedef struct phub_session phub_session;
 typedef struct phub_job phub_job;
 typedef struct phub_key phub_key;
 typedef struct phub_handle phub_handle;
-typedef struct phub_pool phub_pool;
 typedef struct phub_queue phub_queue;
 
 /* Version of the library, for example "0.1.0". Static storage. */
@@ -331,31 +330,6 @@ PHUB_API phub_result phub_handle_cancel(const phub_handle* handle, phub_error** 
 /* The round continues. */
 PHUB_API void phub_handle_free(phub_handle* handle);
 
-/* ---- Pools --------------------------------------------------------------------------------- */
-
-/* All-reduces of any type, operation and length; phub/pool.h has the rules. */
-typedef struct phub_pool_options {
-  size_t struct_size;
-  const char* name;        /* required; the keys are name/0 to name/<depth - 1> */
-  uint64_t capacity_bytes; /* of one round; default: 4 MiB */
-  uint32_t depth;          /* rounds in flight; default: 4 */
-  uint32_t reserved;       /* 0 */
-} phub_pool_options;
-PHUB_API void phub_pool_options_init(phub_pool_options* options, size_t struct_size);
-/* Every rank makes the same calls of this and of phub_job_add_keys() in the same order. */
-PHUB_API phub_result phub_job_add_pool(phub_job* job, const phub_pool_options* options,
-                                       phub_pool** pool, phub_error** error);
-/* Like phub_job_remove_keys(). Free the pool as well. */
-PHUB_API phub_result phub_job_remove_pool(phub_job* job, phub_pool* pool, phub_error** error);
-PHUB_API void phub_pool_free(phub_pool* pool);
-/* Starts an operation and sets *handle, which cannot be cancelled. operation: PHUB_SUM, ...; 0: the
- * sum. Blocks while the round whose turn it is waits for an earlier one. */
-PHUB_API phub_result phub_pool_all_reduce(phub_pool* pool, const phub_const_elements* values,
-                                          const phub_elements* results, int32_t operation,
-                                          phub_handle** handle, phub_error** error);
-/* Not 0: an operation with these values would block; NULL: one round. */
-PHUB_API int32_t phub_pool_would_wait(const phub_pool* pool, const phub_const_elements* values);
-
 /* ---- Completion queues --------------------------------------------------------------------- */
 
 /* Waits for any of many handles, of any jobs. One or several threads may wait. */
@@ -378,3 +352,5 @@ PHUB_API void phub_queue_free(phub_queue* queue);
 #ifdef __cplusplus
 }
 #endif
+
+#include "phub/c_groups.h"

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "phub/client.h"
+#include "phub/group.h"
 
 namespace phub {
 
@@ -39,6 +40,8 @@ class PHUB_API Pool {
   // Adds the pool in one round trip, like Job::AddKeys(): every rank makes the same calls of both
   // in the same order. If it fails, nothing is added.
   static Result<Pool> Add(Job& job, const PoolOptions& options);
+  // The same for a group, whose members make these calls. It is removed with the group.
+  static Result<Pool> Add(Group& group, const PoolOptions& options);
   ~Pool();
   Pool(const Pool& other);
   Pool& operator=(const Pool& other);
@@ -65,7 +68,8 @@ class PHUB_API Pool {
   bool WouldWait(ConstElements values = {}) const;
 
   // Gives back what the job holds for the pool, like Job::RemoveKeys(), whose rules apply to the
-  // pool's keys: every rank calls it, and nothing that was added later may be left.
+  // pool's keys: every rank calls it, and nothing that was added later may be left. Pools of groups
+  // are refused.
   Status Remove(Job& job);
 
  private:

@@ -1,5 +1,5 @@
 /* A program in C11 that uses phub's installed header, found by pkg-config: trains two keys for a
- * few iterations, waits for them with a queue, and checks every number. */
+ * few iterations, waits for them with a queue, checks every number, and uses a group. */
 #include <phub/phub.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,6 +72,40 @@ static int Train(phub_job* job, phub_queue* queue) {
   return failed;
 }
 
+/* A group of this rank alone, with a key and a pool. */
+static int UseGroup(phub_job* job) {
+  phub_error* error = NULL;
+  phub_group* group = NULL;
+  const uint32_t ranks[] = {0};
+  if (phub_job_new_group(job, "alone", ranks, 1, &group, &error) != PHUB_OK)
+    return Fail("new group", error);
+  if (phub_group_size(group) != 1 || phub_group_ranks(group)[0] != 0) return 1;
+  phub_key_spec spec;
+  phub_key_spec_init(&spec, sizeof spec);
+  spec.name = "sum";
+  spec.element_count = 1;
+  phub_key* key = NULL;
+  phub_handle* handle = NULL;
+  if (phub_group_add_keys(group, &spec, 1, &key, &error) != PHUB_OK)
+    return Fail("keys of a group", error);
+  *(float*)phub_key_gradients(key).data = 4.0f;
+  if (phub_key_push_pull(key, &handle, &error) != PHUB_OK) return Fail("push", error);
+  if (phub_handle_wait(handle, INT64_C(20000000000), &error) != PHUB_OK) return Fail("wait", error);
+  phub_handle_free(handle);
+  const int failed = *(const float*)phub_key_parameters(key).data != 4.0f;
+  phub_key_free(key);
+  phub_pool_options options;
+  phub_pool_options_init(&options, sizeof options);
+  options.name = "metrics";
+  phub_pool* pool = NULL;
+  if (phub_group_add_pool(group, &options, &pool, &error) != PHUB_OK)
+    return Fail("pool of a group", error);
+  phub_pool_free(pool);
+  if (phub_group_remove(group, &error) != PHUB_OK) return Fail("remove the group", error);
+  phub_group_free(group);
+  return failed;
+}
+
 int main(int argc, char** argv) {
   phub_error* error = NULL;
   phub_session* session = NULL;
@@ -88,7 +122,7 @@ int main(int argc, char** argv) {
   options.job = "outside-c";
   if (phub_session_join(session, &options, &job, &error) != PHUB_OK) return Fail("join", error);
   if (phub_queue_create(&queue, &error) != PHUB_OK) return Fail("queue", error);
-  int failed = Train(job, queue);
+  int failed = Train(job, queue) || UseGroup(job);
   phub_queue_free(queue);
   if (!failed && phub_job_leave(job, &error) != PHUB_OK) failed = Fail("leave", error);
   phub_job_free(job);

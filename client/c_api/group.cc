@@ -1,0 +1,77 @@
+// phub_group_* and phub_job_new_group.
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "client/c_api/structs.h"
+
+using namespace phub::c_api;  // NOLINT: this file has functions of phub.h only
+using phub::Status;
+
+phub_result phub_job_new_group(phub_job* job, const char* name, const uint32_t* ranks, size_t count,
+                               phub_group** group, phub_error** error) {
+  return Run(job, error, [&] {
+    if (job == nullptr) return NullArgument("phub_job_new_group", "job");
+    if (name == nullptr) return NullArgument("phub_job_new_group", "name");
+    if (ranks == nullptr && count > 0) return NullArgument("phub_job_new_group", "ranks");
+    if (group == nullptr) return NullArgument("phub_job_new_group", "group");
+    phub::Result<phub::Group> made = job->job.NewGroup(name, {ranks, count});
+    if (!made.ok()) return made.status();
+    *group = new phub_group{*std::move(made), job->job.name(), job->job.rank()};
+    return Status();
+  });
+}
+
+void phub_group_free(phub_group* group) { delete group; }
+
+const char* phub_group_name(const phub_group* group) {
+  return group == nullptr ? "" : group->group.name().c_str();
+}
+size_t phub_group_size(const phub_group* group) {
+  return group == nullptr ? 0 : group->group.ranks().size();
+}
+const uint32_t* phub_group_ranks(const phub_group* group) {
+  return group == nullptr ? nullptr : group->group.ranks().data();
+}
+uint32_t phub_group_index(const phub_group* group) {
+  return group == nullptr ? 0 : group->group.index();
+}
+
+phub_result phub_group_add_keys(phub_group* group, const phub_key_spec* specs, size_t count,
+                                phub_key** keys, phub_error** error) {
+  return Run(group, error, [&] {
+    if (group == nullptr) return NullArgument("phub_group_add_keys", "group");
+    if (count == 0) return Status();
+    if (specs == nullptr) return NullArgument("phub_group_add_keys", "specs");
+    if (keys == nullptr) return NullArgument("phub_group_add_keys", "keys");
+    std::vector<phub::KeySpec> given;
+    const std::span<const uint32_t> ranks = group->group.ranks();
+    const Membership members{.ranks = ranks,
+                             .count = static_cast<uint32_t>(ranks.size()),
+                             .index = group->group.index()};
+    if (Status status = ReadKeySpecs(specs, count, members, given); !status.ok()) return status;
+    return Deliver(group->group.AddKeys(given), keys);
+  });
+}
+
+phub_result phub_group_add_pool(phub_group* group, const phub_pool_options* options,
+                                phub_pool** pool, phub_error** error) {
+  return Run(group, error, [&] {
+    if (group == nullptr) return NullArgument("phub_group_add_pool", "group");
+    if (options == nullptr) return NullArgument("phub_group_add_pool", "options");
+    if (pool == nullptr) return NullArgument("phub_group_add_pool", "pool");
+    phub::PoolOptions given;
+    if (Status status = ReadPoolOptions("phub_group_add_pool", options, given); !status.ok())
+      return status;
+    phub::Result<phub::Pool> added = phub::Pool::Add(group->group, given);
+    if (!added.ok()) return added.status();
+    *pool = new phub_pool{*std::move(added), group->job, group->own_rank};
+    return Status();
+  });
+}
+
+phub_result phub_group_remove(phub_group* group, phub_error** error) {
+  return Run(group, error, [&] {
+    return group == nullptr ? NullArgument("phub_group_remove", "group") : group->group.Remove();
+  });
+}
