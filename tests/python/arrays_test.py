@@ -129,7 +129,7 @@ class Training(DaemonTest):
                     job.add_key("far", 8, movement="scatter", root=2)
                 with self.assertRaisesRegex(phub.FailedPrecondition, "movement reduce_scatter"):
                     scattered.broadcast(0)
-                with self.assertRaisesRegex(phub.InvalidArgument, "multiple of the world size, 2"):
+                with self.assertRaisesRegex(phub.InvalidArgument, "multiple of the number of"):
                     job.add_key("odd", 7, movement="gather")
                 with self.assertRaisesRegex(phub.InvalidArgument, "it must be one of all_reduce"):
                     job.add_key("wrong", 8, movement="broadcast")

@@ -40,6 +40,7 @@ from ._errors import (
     Unavailable,
     Unimplemented,
 )
+from ._group import Group
 from ._job import IterationOutcome, Job
 from ._key import Key
 from ._key_spec import KeySpec
@@ -78,6 +79,7 @@ __all__ = [
     "DumpRecord",
     "Error",
     "FailedPrecondition",
+    "Group",
     "Handle",
     "Int8",
     "InternalError",

@@ -12,8 +12,9 @@ from . import _library, _types
 from ._blocking import run_interruptibly
 from ._compression import Compression
 from ._errors import check
+from ._group import Group
 from ._key import Key
-from ._key_spec import KeySpec, fill, layout_of
+from ._key_spec import KeySpec, add_keys, layout_of
 from ._library import lib
 from ._optimizers import Optimizer
 from ._pool import Pool
@@ -183,21 +184,20 @@ class Job:
     def add_keys(self, specs: Iterable[KeySpec]) -> list[Key]:
         """Adds keys in one round trip. If it fails, no key is added."""
         given = list(specs)
-        layouts = [layout_of(spec, self.world_size, self.rank) for spec in given]
-        values = (_library.KeySpec * len(given))()
-        kept = [
-            fill(values[i], spec, layout) for i, (spec, layout) in enumerate(zip(given, layouts))
-        ]
-        pointers = (ctypes.c_void_p * len(given))()
-        run_interruptibly(
-            lambda: check(lib.phub_job_add_keys, self._pointer, values, len(given), pointers)
-        )
-        del kept
-        return [Key(self, pointer, layout) for pointer, layout in zip(pointers, layouts)]
+        ranks = range(self.world_size)
+        layouts = [layout_of(spec, ranks, self.rank) for spec in given]
+        return add_keys(lib.phub_job_add_keys, self, self, given, layouts)
 
     def add_pool(self, name: str, capacity: int = 1 << 22, depth: int = 4) -> Pool:
         """Adds a :class:`phub.Pool`: `depth` rounds of up to `capacity` bytes may be in flight."""
         return Pool(self, name, capacity, depth)
+
+    def new_group(self, name: str, ranks: Iterable[int]) -> Group:
+        """A :class:`phub.Group` of some ranks of the job; this rank must be one of them.
+
+        Calls no daemon: only the members call it, and they meet when they add the first keys.
+        """
+        return Group(self, name, ranks)
 
     def remove_keys(self, keys: Iterable[Key]) -> None:
         """Gives back all that the job holds for collective keys; every rank calls it alike.

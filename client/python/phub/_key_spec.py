@@ -7,9 +7,10 @@ import dataclasses
 from typing import Any, Optional, Sequence
 
 from . import _library, _types
+from ._blocking import run_interruptibly
 from ._compression import Compression, feedback_number
-from ._errors import InvalidArgument
-from ._key import Layout
+from ._errors import InvalidArgument, check
+from ._key import Key, Layout
 from ._library import lib
 from ._optimizers import Optimizer, to_c
 
@@ -75,8 +76,15 @@ class KeySpec:
     compression: Optional[Compression] = None
 
 
-def layout_of(spec: KeySpec, world_size: int, rank: int) -> Layout:
-    """Raises InvalidArgument for a key that cannot be."""
+def layout_of(
+    spec: KeySpec, ranks: Sequence[int], rank: int, group: Optional[str] = None
+) -> Layout:
+    """Raises InvalidArgument for a key that cannot be.
+
+    ranks: those that have the key, ascending. group: their group's name; None: a key of the job.
+    """
+    if group is not None:
+        spec = dataclasses.replace(spec, name=f"{spec.name} of group {group}")
     number = _types.number_of(spec.dtype)
     if spec.operation is not None and spec.operation not in OPERATIONS:
         raise InvalidArgument(
@@ -91,10 +99,10 @@ def layout_of(spec: KeySpec, world_size: int, rank: int) -> Layout:
             f"{', '.join(MOVEMENTS)}",
             key=spec.name,
         )
-    if not 0 <= spec.root < world_size:
+    if spec.root not in ranks and (movement.has_root or group is None):
+        whose = f"the job has {len(ranks)} ranks" if group is None else f"its ranks are {ranks}"
         raise InvalidArgument(
-            f"root of key {spec.name} is {spec.root}, but the job has {world_size} ranks",
-            key=spec.name,
+            f"root of key {spec.name} is {spec.root}, but {whose}", key=spec.name
         )
     if spec.tensors is None:
         shape = _types.shape_of(spec.shape)
@@ -109,11 +117,11 @@ def layout_of(spec: KeySpec, world_size: int, rank: int) -> Layout:
         return number if dtype is None else _types.number_of(dtype)
 
     def parts(side: str) -> tuple[int, ...]:
-        count = part_count(side, rank == spec.root, world_size)
-        return (shape[0] // world_size * count, *shape[1:])
+        count = part_count(side, rank == spec.root, len(ranks))
+        return (shape[0] // len(ranks) * count, *shape[1:])
 
     if movement.has_parts:
-        _check_parts(spec, shape, world_size)
+        _check_parts(spec, shape, len(ranks))
     return Layout(
         spec.name,
         number,
@@ -126,12 +134,12 @@ def layout_of(spec: KeySpec, world_size: int, rank: int) -> Layout:
     )
 
 
-def _check_parts(spec: KeySpec, shape: tuple[int, ...], world_size: int) -> None:
-    if shape and shape[0] % world_size == 0:
+def _check_parts(spec: KeySpec, shape: tuple[int, ...], ranks: int) -> None:
+    if shape and shape[0] % ranks == 0:
         return
     raise InvalidArgument(
         f"key {spec.name} has movement {spec.movement}, so the first extent of its shape {shape} "
-        f"must be a multiple of the world size, {world_size}",
+        f"must be a multiple of the number of ranks, {ranks}",
         key=spec.name,
     )
 
@@ -168,3 +176,15 @@ def fill(values: _library.KeySpec, spec: KeySpec, layout: Layout) -> tuple[Any, 
     if optimizer is not None:
         values.optimizer = ctypes.pointer(optimizer)
     return (counts, optimizer)
+
+
+def add_keys(
+    function: Any, owner: Any, job: Any, specs: Sequence[KeySpec], layouts: Sequence[Layout]
+) -> list[Key]:
+    """Adds keys to `owner`, which is the job or one of its groups."""
+    values = (_library.KeySpec * len(specs))()
+    kept = [fill(values[i], spec, layouts[i]) for i, spec in enumerate(specs)]
+    pointers = (ctypes.c_void_p * len(specs))()
+    run_interruptibly(lambda: check(function, owner._pointer, values, len(specs), pointers))
+    del kept
+    return [Key(job, pointer, layout) for pointer, layout in zip(pointers, layouts)]

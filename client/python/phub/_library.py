@@ -1,4 +1,4 @@
-"""libphub and the declarations of phub/phub.h, phub/c_types.h and phub/recorder.h."""
+"""libphub and the declarations of phub/phub.h, c_types.h, c_groups.h and recorder.h."""
 
 from __future__ import annotations
 
@@ -219,6 +219,20 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [_OBJECT, _VIEW, _VIEW, ctypes.c_int32, _OUT, _ERROR],
     ),
     "phub_pool_would_wait": (ctypes.c_int32, [_OBJECT, _VIEW]),
+    "phub_job_new_group": (
+        _RESULT,
+        [_OBJECT, _TEXT, ctypes.POINTER(ctypes.c_uint32), ctypes.c_size_t, _OUT, _ERROR],
+    ),
+    "phub_group_free": (None, [_OBJECT]),
+    "phub_group_size": (ctypes.c_size_t, [_OBJECT]),
+    "phub_group_ranks": (ctypes.POINTER(ctypes.c_uint32), [_OBJECT]),
+    "phub_group_index": (ctypes.c_uint32, [_OBJECT]),
+    "phub_group_add_keys": (
+        _RESULT,
+        [_OBJECT, ctypes.POINTER(KeySpec), ctypes.c_size_t, _OUT, _ERROR],
+    ),
+    "phub_group_add_pool": (_RESULT, [_OBJECT, ctypes.POINTER(PoolOptions), _OUT, _ERROR]),
+    "phub_group_remove": (_RESULT, [_OBJECT, _ERROR]),
     "phub_queue_create": (_RESULT, [_OUT, _ERROR]),
     "phub_queue_add": (_RESULT, [_OBJECT, _OBJECT, ctypes.c_uint64, _ERROR]),
     "phub_queue_wait": (

@@ -30,7 +30,8 @@ class PoolHandle(Handle):
 
 
 class Pool:
-    """All-reduces that need no key. Made by :meth:`phub.Job.add_pool`.
+    """All-reduces that need no key. Made by :meth:`phub.Job.add_pool` and
+    :meth:`phub.Group.add_pool`.
 
     pool = job.add_pool("metrics")
     handle = pool.all_reduce(np.array([loss, accuracy]), operation="mean")
@@ -43,24 +44,26 @@ class Pool:
     Their rounds are outside iterations and checkpoints.
     """
 
-    def __init__(self, job: Any, name: str, capacity: int, depth: int) -> None:
+    def __init__(
+        self, job: Any, name: str, capacity: int, depth: int, group: Any = None
+    ) -> None:
         options = _library.PoolOptions()
         lib.phub_pool_options_init(ctypes.byref(options), ctypes.sizeof(options))
         options.name = name.encode()
         options.capacity_bytes, options.depth = capacity, depth
         pointer = ctypes.c_void_p()
         self._pointer: Optional[int] = None
-        run_interruptibly(
-            lambda: check(lib.phub_job_add_pool, job._pointer, options, ctypes.byref(pointer))
-        )
+        owner = job if group is None else group
+        add = lib.phub_job_add_pool if group is None else lib.phub_group_add_pool
+        run_interruptibly(lambda: check(add, owner._pointer, options, ctypes.byref(pointer)))
         self._pointer = pointer.value
         self._job = job
-        self.name = name
+        self.name = name if group is None else f"{name} of group {group.name}"
         self.capacity = capacity
         self.depth = depth
         # Arrays that phub uses, which must live while the job runs.
         self._lent: collections.deque[_Started] = collections.deque()
-        job._lent[f"pool {name}"] = (self._lent,)
+        job._lent[f"pool {self.name}"] = (self._lent,)
 
     def __del__(self) -> None:
         pointer, self._pointer = getattr(self, "_pointer", None), None
@@ -131,6 +134,7 @@ class Pool:
 
         The rules of :meth:`phub.Job.remove_keys` apply: it blocks until every rank has called it,
         no operation is in flight, and keys and pools that were added later are removed before.
+        A pool of a group is removed with its group.
         """
 
         def remove() -> None:
