@@ -21,20 +21,17 @@ bool IsAligned(const std::byte* data, numeric::ElementType type) {
 }
 
 // The chunks of a lane key are in order of their offsets, so the range from the first to the last
-// one belongs to the caller's array: one lookup covers all of them. In these cases a gradient is
-// copied to a slot:
-// - this end cannot write its memory (the daemon's shared parameters), which the daemon refuses;
-// - it is where the reply will be written (a root that sends its parameters).
-// Chunks that other ranks send have no gradient here and need no slot. They are sent at once, so a
-// full lane never waits for the header of another rank.
+// one belongs to the caller's array: one lookup covers all of them. A gradient is copied to a slot
+// if this end cannot write its memory (the daemon's shared parameters): the daemon refuses that.
+// The reply may be written where the gradient is. By then the daemon has read the gradients of all
+// ranks, and it ignores those that are pushed again. Chunks that other ranks send have no gradient
+// here and need no slot. They are sent at once, so a full lane never waits for the header of
+// another rank.
 SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
               const transport::Transport& transport) {
   if (key.pulling) return SendWay::kPull;
   if (key.operation == wire::RoundOperation::kMove && !lane_key.sends) return SendWay::kInPlace;
-  // A rank's own part of a move is written with the same bytes.
-  const bool overwrites =
-      key.gradients == key.parameters && key.operation != wire::RoundOperation::kMove;
-  if (key.gradients == nullptr || overwrites || !IsAligned(key.gradients, key.payload_type))
+  if (key.gradients == nullptr || !IsAligned(key.gradients, key.payload_type))
     return SendWay::kSlot;
   std::uint32_t covered = lane_key.end() - 1;  // at least the first chunk is
   while (key.pooled && PooledBytes(key, lane.chunks[covered]) == 0) --covered;
@@ -58,6 +55,13 @@ bool AllAnnounced(const Lane& lane, const LaneKey& lane_key) {
   return true;
 }
 
+// The chunk is of this rank's own part, which is sent from where it belongs: it is not written. In
+// shared memory, the daemon does not write it either.
+bool StaysInPlace(const EngineKey& key, const LaneKey& lane_key, const LaneChunk& chunk) {
+  return key.operation == wire::RoundOperation::kMove && lane_key.sends &&
+         key.gradients + GradientOffset(key, chunk) == key.parameters + ParameterOffset(key, chunk);
+}
+
 // Opens the landing slot of the reply. Returns the shared address of this rank's own parameters, if
 // they have one, so that the daemon can write them directly.
 SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
@@ -72,6 +76,10 @@ SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
   std::byte* const data = key.parameters + ParameterOffset(key, chunk);
   landing = {.data = data, .bytes_max = bytes, .read_only = key.parameters_shared};
   const SharedAddress address = transport.AddressOf(lane.connection, data, bytes);
+  if (address == SharedAddress{} && StaysInPlace(key, lane.keys[chunk.lane_key], chunk)) {
+    landing.data = lane.unwanted.data();
+    return {};
+  }
   if (!key.parameters_shared) return IsAligned(data, ReplyType(key)) ? address : SharedAddress{};
   if (address == SharedAddress{}) {
     // This rank reads the shared parameters, but this connection also sends them: discard them.

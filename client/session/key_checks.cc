@@ -330,7 +330,9 @@ Result<numeric::Reduction> CheckPoolOperation(const std::string& place, ConstEle
   Status status = CheckOperation(place, operation, type);
   if (status.ok()) status = CheckElements(place, "gradients", gradients, type, gradients.count);
   if (status.ok()) status = CheckElements(place, "parameters", parameters, type, gradients.count);
-  if (status.ok()) status = CheckNoOverlap(place, gradients, parameters);
+  // The result may arrive where the gradients are.
+  if (status.ok() && gradients.data != parameters.data)
+    status = CheckNoOverlap(place, gradients, parameters);
   if (!status.ok()) return status;
   return ReductionOf(operation);
 }
@@ -370,6 +372,7 @@ Status CheckNoOverlap(const std::string& place, const KeyDefinition& key, ConstE
   const auto begin = [](ConstElements memory) {
     return static_cast<const std::byte*>(memory.data);
   };
+  const bool same_type = gradients.type == parameters.type;
   const std::uint64_t own_bytes =
       key.rank.value * key.part_elements() * numeric::ElementBytes(key.type);
   switch (key.parts.movement) {
@@ -380,8 +383,12 @@ Status CheckNoOverlap(const std::string& place, const KeyDefinition& key, ConstE
     case KeyMovement::kScatter:
       if (begin(parameters) == begin(gradients) + own_bytes) return Status();
       break;
-    case KeyMovement::kAllReduce:
     case KeyMovement::kReduceScatter:
+      if (same_type && begin(parameters) == begin(gradients) + own_bytes) return Status();
+      break;
+    case KeyMovement::kAllReduce:
+      if (same_type && begin(parameters) == begin(gradients)) return Status();
+      break;
     case KeyMovement::kAllToAll: break;
   }
   return CheckNoOverlap(place, gradients, parameters);

@@ -38,8 +38,8 @@ v1::KeySpec ToProto(const KeyDefinition& key);
 Status CheckElements(const std::string& place, const char* what, ConstElements memory,
                      numeric::ElementType type, std::uint64_t element_count);
 Status CheckNoOverlap(const std::string& place, ConstElements gradients, ConstElements parameters);
-// The same for a round of the key. A rank's own part may be sent from, or arrive, where it is in
-// the whole: it is overwritten with the same bytes.
+// The same for a round of the key. The result of an element may arrive where it is sent from, if it
+// has the same type: in the same memory (kAllReduce), or where a rank's own part is in the whole.
 Status CheckNoOverlap(const std::string& place, const KeyDefinition& key, ConstElements gradients,
                       ConstElements parameters);
 

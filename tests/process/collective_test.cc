@@ -97,6 +97,54 @@ TEST_P(Collectives, RunWhileAnIterationWaitsForItsLastKey) {
   Leave();
 }
 
+// The result arrives where the gradient is, in the program's memory and in memory that phub has
+// allocated, which the daemon reads and writes where it is.
+TEST_P(Collectives, MayReduceInPlace) {
+  constexpr std::uint64_t kElements = 60'000;
+  Join("in-place");
+  std::vector<Key> whole =
+      Add("whole", None{}, {.operation = Operation::kSum, .collective = true}, kElements);
+  std::vector<Key> parts =
+      Add("parts", None{},
+          {.operation = Operation::kSum, .movement = Movement::kReduceScatter, .collective = true},
+          kElements);
+  for (const bool own : {false, true}) {
+    for (int round = 0; round < 3; ++round) {
+      std::vector<float> elsewhere[kRanks];
+      std::span<float> memory[kRanks];
+      std::vector<Handle> handles;
+      for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        elsewhere[rank].resize(kElements);
+        memory[rank] = own ? whole[rank].gradients<float>() : std::span<float>(elsewhere[rank]);
+        std::ranges::fill(memory[rank],
+                          static_cast<float>((round + 1) * static_cast<int>(rank + 1)));
+        handles.push_back(whole[rank].PushPull(memory[rank], memory[rank]));
+      }
+      Wait(handles);
+      for (const std::span<float> result : memory)
+        EXPECT_THAT(result, ::testing::Each(3.0f * static_cast<float>(round + 1)));
+      handles.clear();
+      for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        const auto part = memory[rank].subspan(rank * kElements / 2, kElements / 2);
+        handles.push_back(parts[rank].PushPull(memory[rank], part));
+      }
+      Wait(handles);
+      for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        const float before = 3.0f * static_cast<float>(round + 1);
+        const auto other = memory[rank].subspan((1 - rank) * kElements / 2, kElements / 2);
+        const auto part = memory[rank].subspan(rank * kElements / 2, kElements / 2);
+        EXPECT_THAT(part, ::testing::Each(2 * before));
+        EXPECT_THAT(other, ::testing::Each(before)) << "it is not written";
+      }
+    }
+  }
+  std::vector<float> memory(kElements + 1);
+  const std::span<float> all(memory);
+  EXPECT_THAT(ToString(whole[0].PushPull(all.first(kElements), all.last(kElements)).Wait()),
+              HasSubstr("overlap"));
+  Leave();
+}
+
 TEST_P(Collectives, AreNotInCheckpoints) {
   TemporaryFolder folder;
   const std::string directory = folder.path() + "/saved";

@@ -244,6 +244,15 @@ class Errors(DaemonTest):
         for word in words:
             self.assertIn(word, str(error))
 
+    def test_results_may_arrive_where_gradients_are(self) -> None:
+        with self.join(0, 2) as job, self.join(1, 2) as other:
+            arrays = [np.full(30_000, rank + 1.0, np.float32) for rank in range(2)]
+            keys = [each.add_key("w", 30_000) for each in (job, other)]
+            for handle in [key.push_pull(array, array) for key, array in zip(keys, arrays)]:
+                handle.wait(PATIENCE_S)
+            for array in arrays:
+                np.testing.assert_array_equal(array, 3.0)
+
     def test_wrong_arrays_are_refused_by_name(self) -> None:
         with self.join() as job:
             key = job.add_key("w", (4, 6), optimizer=phub.Sgd(0.1))
@@ -262,8 +271,9 @@ class Errors(DaemonTest):
             with self.assertRaises(phub.InvalidArgument) as raised:
                 key.push_pull(right, fixed)
             self.expect(raised.exception, "read-only")
+            both = np.zeros(25, np.float32)
             with self.assertRaises(phub.InvalidArgument) as raised:
-                key.push_pull(right, right)
+                key.push_pull(both[:24].reshape(4, 6), both[1:].reshape(4, 6))
             self.expect(raised.exception, "overlap")
             with self.assertRaises(ValueError):
                 key.parameters[:] = 1  # read-only

@@ -103,9 +103,10 @@ class Pools(DaemonTest):
     def test_wrong_use_is_refused_by_name(self) -> None:
         job = self.join()
         pool = job.add_pool("pool", 8000, 2)
-        values = np.ones(10, np.float32)
+        memory = np.ones(11, np.float32)
+        values = memory[:10]
         for arguments, text in (
-            ((values, values), "overlap"),
+            ((values, memory[1:]), "overlap"),
             ((values, np.ones(9, np.float32)), "results of pool pool have the shape"),
             ((values, np.ones(10)), "results of pool pool have the type float64"),
             ((values[::2],), "values of pool pool are not contiguous"),

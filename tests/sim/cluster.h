@@ -38,6 +38,7 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(group_rounds)                     \
   X(groups_removed)                   \
   X(keys_removed)                     \
+  X(reduced_in_place)                 \
   X(gradients_copied) X(replies_in_pass) X(parameters_shared) X(decisions) X(rounds_skipped)
 #define PHUB_SIM_MANY_RACKS_COVERAGE(X) \
   X(partials)                           \

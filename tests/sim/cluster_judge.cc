@@ -195,6 +195,7 @@ Coverage Cluster::Measure() const {
       coverage.streams_broken += process->streams_broken();
       coverage.gradients_copied += process->gradients_copied();
       coverage.parameters_shared += process->parameters_shared();
+      coverage.reduced_in_place += process->reduced_in_place();
       coverage.keys_resumed += process->keys_resumed();
       coverage.collective_rounds += process->collective_rounds();
       coverage.encoded_rounds += process->encoded_rounds();

@@ -77,6 +77,7 @@ class SimWorker final : public client::EngineListener {
     return engine_ == nullptr ? 0 : engine_->counters().gradients_copied;
   }
   std::uint64_t parameters_shared() const { return parameters_shared_; }
+  std::uint64_t reduced_in_place() const { return reduced_in_place_; }
   std::uint64_t streams_broken() const { return streams_broken_; }
   std::uint64_t keys_resumed() const { return keys_resumed_; }
   std::uint64_t collective_rounds() const { return collective_rounds_; }
@@ -167,6 +168,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t PlanMemory(const v1::AddKeysRequest& request);
   bool FetchMemory(Link& link, std::uint32_t batch);
   void TakeMemory(Key& key, const MemoryPlan& plan, const v1::KeyPlacement& placement);
+  void TakeSharedMemory(Key& key, const MemoryPlan& plan, const v1::KeyPlacement& placement);
 
   // Lanes.
   Link& LinkOf(std::uint32_t lane);
@@ -263,6 +265,7 @@ class SimWorker final : public client::EngineListener {
   // By batch: the memory of the daemon that shares it.
   std::vector<transport::FetchedBatch> batch_memory_;
   std::uint64_t parameters_shared_ = 0;
+  std::uint64_t reduced_in_place_ = 0;
   std::uint64_t streams_broken_ = 0;
   std::uint64_t keys_resumed_ = 0;
   std::uint64_t collective_rounds_ = 0;

@@ -150,6 +150,19 @@ bool SimWorker::FetchMemory(Link& link, std::uint32_t batch) {
 }
 
 void SimWorker::TakeMemory(Key& key, const MemoryPlan& plan, const v1::KeyPlacement& placement) {
+  TakeSharedMemory(key, plan, placement);
+  // The result arrives where the gradient is, for half of the ranks of each key. A round that is
+  // cancelled leaves neither there.
+  const KeyScript& script = script_.keys[key.index];
+  const bool may = script.collective && script.movement == KeyMovement::kAllReduce &&
+                   script.encoding.none() && script_.cancel_chance == 0;
+  if (!may || (rank_ + key.index) % 2 == 0) return;
+  key.parameters = key.gradients;
+  ++reduced_in_place_;
+}
+
+void SimWorker::TakeSharedMemory(Key& key, const MemoryPlan& plan,
+                                 const v1::KeyPlacement& placement) {
   if (SharingLink() == nullptr) return;
   const transport::FetchedBatch& memory = batch_memory_[next_batch_];
   const auto at = [](const SharedMemory& region, std::uint64_t offset) {

@@ -152,7 +152,9 @@ void SimWorker::StartRound(Key& key) {
     const std::vector<float> whole =
         assigns ? BroadcastOf(script_, key.index, iteration)
                 : GradientOf(script_, key.index, iteration, rank_, key.Parameters());
-    const std::vector<float> values = Pick(whole, key.pushed);
+    std::vector<float> values = Pick(whole, key.pushed);
+    // The result arrives here, and what the round does not cover stays as it was.
+    if (script.pooled && key.gradients == key.parameters) values.resize(round.pool.elements);
     if (script.encoding.none() || assigns) {
       std::copy(values.begin(), values.end(), key.gradients);
     } else {

@@ -213,17 +213,19 @@ class PHUB_API Key {
   // Starts a round: sends gradients(), receives the new parameters into parameters().
   [[nodiscard]] Handle PushPull();
   // The same with the caller's memory: as many elements as gradients() and parameters() have, of
-  // the types in KeyOptions, not overlapping. A gather's gradients may be their own part of the
-  // parameters, and a scatter's parameters their own part of the root's gradients. Copied only if a
-  // lane uses shared memory. phub uses this memory until the handle is complete.
+  // the types in KeyOptions. They may not overlap, except that the result of an element may arrive
+  // exactly where it is sent from: gradients and parameters of one type in the same memory, or a
+  // rank's own part (kGather, kReduceScatter, kScatter). Copied only if a lane uses shared memory.
+  // phub uses this memory until the handle is complete. After an error its contents are undefined.
   [[nodiscard]] Handle PushPull(ConstElements gradients, Elements parameters);
   // Apply::kIteration: like PushPull(), but requests that the iteration be skipped, for example
   // because this rank's loss is NaN. A request by one rank for one key is enough.
   [[nodiscard]] Handle PushPullToSkip();
   // Pooled keys only, which have no other rounds. Reduces gradients.count elements of any type into
-  // as many `parameters`, which do not overlap. `sequence` numbers the caller's operations, with 24
-  // bits, above which are 8 bits for the number of rounds of the operation that follow. Ranks that
-  // differ in type, operation, count or sequence end the job with an error that names both.
+  // as many `parameters`, which are the same memory or do not overlap. `sequence` numbers the
+  // caller's operations, with 24 bits, above which are 8 bits for the number of rounds of the
+  // operation that follow. Ranks that differ in type, operation, count or sequence end the job with
+  // an error that names both.
   [[nodiscard]] Handle AllReduce(ConstElements gradients, Elements parameters, Operation operation,
                                  std::uint32_t sequence);
   // Starts a round like PushPull(), for callers that wait for the parameters later with Pull().

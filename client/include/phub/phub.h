@@ -299,7 +299,8 @@ PHUB_API phub_result phub_key_set_hyper_parameters(phub_key* key, const phub_opt
  * and there is no handle. */
 PHUB_API phub_result phub_key_push_pull(phub_key* key, phub_handle** handle, phub_error** error);
 /* With the caller's memory, which phub uses until the handle is complete. parameters: NULL for the
- * key's own. */
+ * key's own. The result may arrive exactly where it is sent from, in the same type; any other
+ * overlap is refused. After an error the contents of the parameters are undefined. */
 PHUB_API phub_result phub_key_push_pull_with(phub_key* key, const phub_const_elements* gradients,
                                              const phub_elements* parameters, phub_handle** handle,
                                              phub_error** error);

@@ -53,9 +53,10 @@ class PHUB_API Pool {
   std::uint32_t depth() const;
 
   // Starts an operation: combines the ranks' `values` into as many `results` of the same type,
-  // which do not overlap them. phub uses both until the handle is complete. Every rank starts the
-  // same operations in the same order. Ranks whose operations differ in type, operation or length
-  // end the job with an error that names both.
+  // which are the same memory or do not overlap them. phub uses both until the handle is complete;
+  // after an error the contents of `results` are undefined. Every rank starts the same operations
+  // in the same order. Ranks whose operations differ in type, operation or length end the job with
+  // an error that names both.
   //
   // An operation of up to capacity_bytes is one round, a longer one several. Round number n of the
   // pool uses key n % depth. If that key still has a round in flight, AllReduce() waits until it is

@@ -123,8 +123,9 @@ class Key:
         """Starts a round: sends the gradients, and receives the new parameters.
 
         Without arguments it uses the key's own arrays, and copies nothing. The caller's arrays must
-        be contiguous, and phub uses them until the handle is complete. If only `gradients` are
-        given, the new parameters arrive in the key's own array.
+        be contiguous, and phub uses them until the handle is complete. They may be one array, if
+        its type is that of both. If only `gradients` are given, the new parameters arrive in the
+        key's own array.
         """
         handle = ctypes.c_void_p()
         if gradients is None and parameters is None:

@@ -88,8 +88,9 @@ class Pool:
         """Starts an operation: "sum", "mean", "min", "max" or "product" of the ranks' values;
         integers also have "bitwise_and", "bitwise_or" and "bitwise_xor", but no mean.
 
-        values, results: contiguous arrays of the same type and size that do not overlap; phub uses
-        them until the handle is complete. results: default: a new array.
+        values, results: contiguous arrays of the same type and size, which are the same array or do
+        not overlap; phub uses them until the handle is complete. results: default: a new array.
+        After an error its contents are undefined.
         dtype: the arrays' type; needed for phub.bfloat16 in arrays of uint16.
 
         An operation of up to `capacity` bytes is one round, a longer one several. At most `depth`

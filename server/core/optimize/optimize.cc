@@ -129,6 +129,7 @@ bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size
   PHUB_CHECK(wire::HasRoot(chunk.operation) && terms.inputs.size() == 1 && terms.folded == nullptr);
   Assign(chunk, terms.inputs[0]);
   for (std::byte* const reply : own_replies) {
+    if (chunk.masters == nullptr && reply == terms.inputs[0]) continue;  // the sender's own part
     std::memcpy(reply, chunk.NextParameters(), chunk.reply_bytes());
     if (work != nullptr) work->Note(chunk.reply_bytes());
   }

@@ -51,12 +51,15 @@ bool ReplyStage::NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank
 std::span<std::byte* const> ReplyStage::OwnReplies(const JobShard& shard, const Chunk& chunk) {
   PHUB_ON_CORE_LOOP();
   std::size_t count = 0;
+  own_replies_overwrite_ = false;
   for (std::uint32_t member = 0; member < chunk.member_count; ++member) {
     const SharedAddress address = chunk.reply_address[member];
     if (address == SharedAddress{} || !Test(chunk.wants_reply, member)) continue;
     const Lane& lane = shard.lanes[chunk.RankOf(member).value];
     std::byte* const memory = OwnReply(lane, address, chunk.next_reply_bytes());
-    if (memory != nullptr) own_replies_[count++] = memory;
+    if (memory == nullptr) continue;
+    own_replies_[count++] = memory;
+    own_replies_overwrite_ |= memory == chunk.staged_data[member];
   }
   counters_.Add(CoreCounter::replies_in_pass, count);
   return {own_replies_.data(), count};

@@ -41,6 +41,9 @@ class ReplyStage {
                                       const wire::MessageHeader& header);
   // The memory that the ranks that wait for this round have named. Valid until the next call.
   std::span<std::byte* const> OwnReplies(const JobShard& shard, const Chunk& chunk);
+  // Whether a reply of the last OwnReplies() will be written where a gradient is that is staged in
+  // place: a worker may receive the result where its gradient is.
+  bool own_replies_overwrite() const { return own_replies_overwrite_; }
   // Sends the chunk's current version to every rank whose wants_reply bit is set, and clears the
   // bits. REQUIRES: the memory from OwnReplies has been written.
   void Answer(JobShard& shard, Chunk& chunk);
@@ -88,6 +91,7 @@ class ReplyStage {
   CoreCounters& counters_;
   std::array<transport::ConnectionId, kRanksMax> connections_;  // scratch space for groups
   std::array<std::byte*, kRanksMax> own_replies_;               // scratch space for OwnReplies
+  bool own_replies_overwrite_ = false;
 };
 
 }  // namespace phub::server::reply

@@ -60,6 +60,8 @@ Made Finish(RoundStages& stages, JobShard& shard, Chunk& chunk) {
     return FinishStreamed(stages, shard, chunk);
   }
   const std::span<std::byte* const> own = stages.replies.OwnReplies(shard, chunk);
+  if (plain::ScreensBeforeReplies(stages, shard, chunk))
+    return plain::Apply(stages, shard, chunk, own);
   const auto gradients = aggregate::GatherGradients(chunk, stages.terms);
   return stages.Screen(
       shard, chunk,

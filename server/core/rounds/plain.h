@@ -7,6 +7,13 @@
 
 namespace phub::server::plain {
 
+// If a reply overwrites a gradient, screening must look at the gradients before the replies are
+// written, or it would find the result in place of the gradient. REQUIRES: OwnReplies was called.
+bool ScreensBeforeReplies(const RoundStages& stages, const JobShard& shard, const Chunk& chunk);
+
+// Sums and updates, and writes the replies to `own`. REQUIRES: `own` is the last OwnReplies.
+Made Apply(RoundStages& stages, JobShard& shard, Chunk& chunk, std::span<std::byte* const> own);
+
 // REQUIRES: every rank has arrived.
 Made Finish(RoundStages& stages, JobShard& shard, Chunk& chunk);
 

@@ -140,6 +140,23 @@ TEST_F(EngineMovementTest, AGatherSendsItsPartAndHeadersOfTheOthers) {
   EXPECT_EQ(engine_->job_iteration(), 1u);
 }
 
+TEST_F(EngineMovementTest, AnOwnPartThatIsSentFromTheWholeIsNotWritten) {
+  StartKey(KeyMovement::kGather, /*slots=*/2);
+  Submit({.kind = Command::Kind::kPush,
+          .operation = operation_,
+          .ticket = ++ticket_,
+          .gradients = std::as_bytes(std::span(parameters_).subspan(kPart)).data(),
+          .parameters = std::as_writable_bytes(std::span(parameters_)).data()});
+  EXPECT_THAT(RunAndTake(), SizeIs(6));
+  for (std::uint32_t chunk = 0; chunk < 6; ++chunk) ReplyWith(chunk, ElementsOf(chunk), 7.0f);
+  Run();
+  EXPECT_EQ(rounds_.complete_count, 1);
+  const std::span<const float> all(parameters_);
+  EXPECT_THAT(all.subspan(kPart, kPart), Each(-1.0f));
+  EXPECT_THAT(all.first(kPart), Each(7.0f));
+  EXPECT_THAT(all.last(kPart), Each(7.0f));
+}
+
 TEST_F(EngineMovementTest, AReduceScatterReceivesItsPartOnly) {
   StartKey(KeyMovement::kReduceScatter, /*slots=*/6);
   PushRound();

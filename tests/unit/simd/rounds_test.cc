@@ -24,6 +24,8 @@ struct Shape {
   bool in_place = false;
   bool without_next = false;  // replies only
   bool streams = false;       // with streaming stores, to arrays that are aligned for it
+  bool aliased = false;       // reply i is written where an input is:
+  std::size_t shift = 0;      // that of rank (i + shift) % ranks
   Content content = Content::kOrdinary;
   std::uint64_t seed = 0;
 };
@@ -34,7 +36,8 @@ std::string NameOf(const Round& round, const Shape& shape) {
          ToString(round.optimizer) + " step " + std::to_string(round.arguments.step) + " on " +
          TargetName() + ", ranks " + std::to_string(shape.ranks) + " folded " +
          std::to_string(shape.folded) + (shape.streams ? " streamed" : "") + " count " +
-         std::to_string(shape.count) + " seed " + std::to_string(shape.seed);
+         std::to_string(shape.count) + (shape.aliased ? " aliased" : "") + " shift " +
+         std::to_string(shape.shift) + " seed " + std::to_string(shape.seed);
 }
 
 // NaN payloads are defined in minima and maxima, where NaNs are canonical, and in halves. Elsewhere
@@ -64,7 +67,10 @@ class Trial {
     for (std::size_t i = 0; i < kStatesMax; ++i) {
       states_.push_back(Random(accumulation_, Array::Use::kWritten));
     }
-    for (std::size_t i = 0; i < shape.replies; ++i) {
+    for (std::size_t i = 0; i < shape.replies && shape.aliased; ++i) {
+      reply_places_.push_back(inputs_[(i + shape.shift) % shape.ranks].data());
+    }
+    for (std::size_t i = 0; i < shape.replies && !shape.aliased; ++i) {
       replies_.emplace_back(round.reply, shape.count, Array::Use::kWritten, shape.streams ? 0 : i);
       reply_places_.push_back(replies_.back().data());
     }
@@ -96,6 +102,10 @@ class Trial {
       Check("state", accumulation_, states_[i], expected_states_[i]);
     }
     for (const Array& reply : replies_) Check("reply", round_.reply, reply, *expected_reply_);
+    for (std::size_t i = 0; i < shape_.replies && shape_.aliased; ++i) {
+      Check("reply in place", round_.reply, inputs_[(i + shape_.shift) % shape_.ranks],
+            *expected_reply_);
+    }
     EXPECT_TRUE(accumulator.MarginsAreUntouched());
   }
 
@@ -288,6 +298,31 @@ TEST_P(RoundsOnTarget, RepliesToAll) {
       shape.content = random.Chance(1, 4) ? Content::kAnyBits : Content::kOrdinary;
       shape.seed = random.Next();
       Try(round, shape);
+    }
+  });
+}
+
+// A rank may receive the result where its gradient is: each term with each reply.
+TEST_P(RoundsOnTarget, RepliesOverInputs) {
+  SeededRandom random(8);
+  ForEachRound([&random](Round round) {
+    if (round.reply != round.wire) return;
+    if (round.optimizer != Optimizer::kNone && round.optimizer != Optimizer::kMomentum) return;
+    round.arguments = SomeArguments(2);
+    for (std::size_t ranks = 1; ranks <= 17; ++ranks) {
+      for (std::size_t shift = 0; shift < ranks; ++shift) {
+        Shape shape;
+        shape.ranks = ranks;
+        shape.folded = random.Chance(1, 3) ? random.Below(ranks) : 0;
+        shape.replies = random.Chance(1, 2) ? ranks : 1;
+        shape.aliased = true;
+        shape.shift = shift;
+        shape.count = random.Chance(1, 100) ? 3'000 + random.Below(99) : 37 + random.Below(8);
+        shape.without_next = round.optimizer == Optimizer::kNone && random.Chance(1, 2);
+        shape.content = random.Chance(1, 4) ? Content::kAnyBits : Content::kOrdinary;
+        shape.seed = random.Next();
+        Try(round, shape);
+      }
     }
   });
 }

@@ -138,6 +138,26 @@ TEST(CheckKey, MemoryOfTheCallersHasTheWireTypesAndDoesNotOverlap) {
   EXPECT_EQ(key->gradients.data, floats.data());
 }
 
+TEST(CheckKey, AResultMayArriveWhereItIsSentFrom) {
+  std::vector<float> floats(10);
+  const std::span<float> all(floats);
+  const auto accepts = [&](Movement movement, ConstElements gradients, Elements parameters) {
+    const auto key =
+        CheckKey(Spec(f32, None{}, {.movement = movement, .parameter_type = parameters.type}),
+                 kBytesMax, {.rank = Rank{1}, .world_size = 5});
+    EXPECT_TRUE(key.ok());
+    return CheckNoOverlap("key", *key, gradients, parameters).ok();
+  };
+  EXPECT_TRUE(accepts(Movement::kAllReduce, all, all));
+  EXPECT_FALSE(accepts(Movement::kAllReduce, all.first(9), all.last(9)));
+  EXPECT_FALSE(accepts(Movement::kAllReduce, all, Elements(floats.data(), 10, bf16)));
+  for (const std::size_t part : {0u, 2u, 3u}) {
+    EXPECT_EQ(accepts(Movement::kReduceScatter, all, all.subspan(part, 2)), part == 2) << part;
+  }
+  EXPECT_FALSE(accepts(Movement::kReduceScatter, all, Elements(floats.data() + 2, 2, bf16)));
+  EXPECT_FALSE(accepts(Movement::kAllToAll, all, all));
+}
+
 TEST(CheckKey, AMovementDecidesHowMuchMemoryARankHas) {
   const Membership member{.rank = Rank{1}, .world_size = 5};
   const auto gathered =

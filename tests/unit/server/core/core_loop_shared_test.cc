@@ -1,6 +1,7 @@
 // The core loop with memory shared between worker and daemon: gradients stay in place, and replies
 // are written to the worker's memory.
 #include <cstring>
+#include <limits>
 
 #include "tests/unit/server/core/core_loop_fixture.h"
 
@@ -81,6 +82,48 @@ TEST_F(SharedLaneTest, RepliesAreWrittenWhereTheWorkerWantsThem) {
     EXPECT_EQ(reply.payload, Filled(-3.0f));
   }
   EXPECT_EQ(Count(CoreCounter::replies_in_pass), 1u);
+}
+
+TEST_F(SharedLaneTest, AReplyMayBeWrittenWhereItsGradientIs) {
+  config_.screening = Screening::kReport;
+  Start(3, 2, Optimizer::kSgd);
+  constexpr SharedAddress kGradient{1};
+  for (const std::uint32_t rank : {0u, 2u}) Share(rank);
+  PushInPlace(0, 0, 1, 2.0f, kGradient);
+  Push(1, 0, 1, 0, 4.0f);
+  PushInPlace(2, 0, 1, 6.0f, kGradient);
+  EXPECT_EQ(Replies().size(), 3u);
+  const std::vector<float> result = Filled(-6.0f);
+  for (const std::uint32_t rank : {0u, 2u}) {
+    EXPECT_EQ(std::memcmp(memory_[rank].data(), result.data(), kBytes), 0) << rank;
+  }
+  // The rank that sends NaN is named, although all gradients that are in place are overwritten.
+  PushInPlace(0, 1, 1, 2.0f, kGradient);
+  Push(1, 1, 1, 1, 4.0f);
+  PushInPlace(2, 1, 1, std::numeric_limits<float>::quiet_NaN(), kGradient);
+  EXPECT_EQ(Replies().size(), 3u);
+  EXPECT_EQ(Next(Event::Kind::kNonFinite).source, Rank{2});
+  EXPECT_EQ(shard_->metrics.nonfinite_gradients.Get(), 1u);
+  EXPECT_EQ(shard_->lanes[1].slots_used, 0u);
+}
+
+TEST_F(SharedLaneTest, AReplyMayBeWrittenWhereItsGradientIsAlsoInFixedPoint) {
+  config_.sum_block = 16;
+  config_.screening = Screening::kReport;
+  Start(2, 2, Optimizer::kNone, Reduction::kMean);
+  constexpr SharedAddress kGradient{1};
+  Share(0);
+  PushInPlace(0, 0, 1, 2.0f, kGradient);
+  Push(1, 0, 1, 0, 4.0f);
+  EXPECT_EQ(Replies().size(), 2u);
+  const std::vector<float> mean = Filled(3.0f);
+  EXPECT_EQ(std::memcmp(memory_[0].data(), mean.data(), kBytes), 0);
+  EXPECT_EQ(Count(CoreCounter::replies_in_pass), 1u);
+  PushInPlace(0, 1, 1, 2.0f, kGradient);
+  Push(1, 1, 1, 1, std::numeric_limits<float>::infinity());
+  EXPECT_EQ(Replies().size(), 2u);
+  EXPECT_EQ(Next(Event::Kind::kNonFinite).source, Rank{1});
+  EXPECT_EQ(shard_->metrics.nonfinite_gradients.Get(), 1u);
 }
 
 TEST_F(SharedLaneTest, AnAppliedGradientIsAnsweredIntoTheMemoryOfTheNewPush) {
