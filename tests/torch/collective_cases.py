@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
@@ -65,8 +66,10 @@ def case_all_reduce_average(rank: int, size: int) -> None:
 
 
 def case_all_reduce_bitwise(rank: int, size: int) -> None:
-    for dtype in (torch.int64, torch.int16, torch.uint8, torch.bool):
-        parts = [values(each, 1000, dtype) for each in range(size)]
+    types = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
+    types += [getattr(torch, name) for name in ("uint16", "uint64") if hasattr(torch, name)]
+    for dtype, count in itertools.product(types, (1000, 400_000)):
+        parts = [values(each, count, dtype) for each in range(size)]
         for op in ("BAND", "BOR", "BXOR"):
             tensor = parts[rank].clone()
             dist.all_reduce(tensor, getattr(dist.ReduceOp, op))

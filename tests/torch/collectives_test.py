@@ -5,6 +5,7 @@ import threading
 import unittest
 
 import growth_cases
+import table_cases
 from ranks import PATIENCE_S, TorchTest, all_cases, initialize
 
 LONG = os.environ.get("PHUB_TEST_LONG") is not None
@@ -73,6 +74,12 @@ class Collectives(TorchTest):
         self.check(2, "unusual_cases")
         if LONG:
             self.check(3, "unusual_cases", "tcp")
+
+    def test_reductions_of_every_type(self) -> None:
+        self.check(2, "table_cases")
+
+    def test_fingerprints_differ_if_ranks_do(self) -> None:
+        self.assertEqual(table_cases.fingerprints(), [])
 
     def test_sparse_tensors(self) -> None:
         self.check(3, "sparse_cases", "tcp")

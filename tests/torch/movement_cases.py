@@ -3,6 +3,8 @@ many tags. Each case runs on every rank, in one group."""
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.distributed as dist
 
@@ -55,13 +57,33 @@ def case_reduce_scatter_of_complex_numbers(rank: int, size: int) -> None:
 
 
 def case_reduce_scatter_bitwise(rank: int, size: int) -> None:
-    whole = torch.arange(size * 70_000, dtype=torch.int32) * (rank + 1)
-    output = torch.zeros(70_000, dtype=torch.int32)
-    dist.reduce_scatter_tensor(output, whole, dist.ReduceOp.BXOR)
-    expected = torch.zeros_like(whole)
-    for r in range(size):
-        expected ^= torch.arange(size * 70_000, dtype=torch.int32) * (r + 1)
-    same(output, expected[rank * 70_000 : (rank + 1) * 70_000])
+    combine = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
+    for dtype in (torch.int32, torch.int16, torch.uint8):
+        inputs = [(torch.arange(size * 70_000) * (each + 1)).to(dtype) for each in range(size)]
+        for name, function in combine.items():
+            output = torch.zeros(70_000, dtype=dtype)
+            dist.reduce_scatter_tensor(output, inputs[rank], getattr(dist.ReduceOp, name))
+            expected = functools.reduce(function, inputs)
+            same(output, expected[rank * 70_000 : (rank + 1) * 70_000])
+
+
+def case_all_gather_again(rank: int, size: int) -> None:
+    """From separate memory; from the own part of the output, as FSDP2 does; from memory that is
+    partly in it; and into separate tensors."""
+    for count in COUNTS:
+        begin = rank * count
+        for repetition in range(REPETITIONS):
+            parts = [part(each, 0, count, repetition) for each in range(size)]
+            for at in (None, begin, begin + 1 if rank + 1 < size else begin - 1):
+                output = torch.zeros(size * count)
+                given = parts[rank].clone() if at is None else output[at : at + count]
+                given.copy_(parts[rank])
+                dist.all_gather_into_tensor(output, given)
+                same(output, torch.cat(parts))
+            outputs = [torch.zeros(count) for _ in range(size)]
+            dist.all_gather(outputs, parts[rank])
+            for output, expected in zip(outputs, parts):
+                same(output, expected)
 
 
 def part(sender: int, receiver: int, count: int, repetition: int) -> torch.Tensor:

@@ -29,7 +29,7 @@ from .._library import lib
 from ._home import Homes
 from ._ledger import Ledger
 from ._pool_slot import slot_of
-from ._slot import Slot
+from ._slot import Slot, shares_memory
 from ._transfer import PIECE_MIN, POOL_SMALL, SIZES, Kind, Transfer, pool_kind
 
 _HINT = "Or set bucket_bytes of phub.torch.Options to 0: then no size gets keys of its own"
@@ -65,7 +65,7 @@ class Pool:
         self._job = job
         self._rings: dict[Kind, list[Slot]] = {}
         self._next: dict[Kind, int] = {}
-        self._in_place = (lib.phub_job_transports(job._pointer) or b"") == b"shm"
+        self._in_place = shares_memory(job)
         self._seen: set[Kind] = set()
         self._whole: set[Kind] = set()
         self._ledger = Ledger(bucket_bytes, job.world_size)
@@ -90,7 +90,7 @@ class Pool:
     def is_whole(self, transfer: Transfer) -> bool:
         """True if the transfer is one part with keys of its size. Depends only on the transfers
         before, in their order."""
-        may_be = transfer.later or transfer.has_parts
+        may_be = transfer.reduces or transfer.has_parts
         if not may_be or transfer.size < PIECE_MIN:
             return False
         kind = transfer.whole_kind()

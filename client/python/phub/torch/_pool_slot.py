@@ -57,7 +57,7 @@ class PoolSlot(Slot):
             if not self._in_place and transfer.target is not None:
                 target = int(transfer.target.data_ptr()) + begin
                 apart = target >= source + size or source >= target + size
-                if apart and target % item == 0:
+                if (apart or target == source) and target % item == 0:
                     received = target
         self._in_own = received == self._received_at
         return start_round(

@@ -15,24 +15,9 @@ from ._transfer import PIECE_MIN, reduce, reduce_later, reduce_scatter
 from ._types import NUMBERS, Reduction, check, reduction
 
 
-def _combine(parts: list[Any], operation: str) -> Any:
-    """Bitwise operations, which phub does not have."""
-    apply = {
-        "BAND": torch.bitwise_and,
-        "BOR": torch.bitwise_or,
-        "BXOR": torch.bitwise_xor,
-    }[operation]
-    result = parts[0]
-    for part in parts[1:]:
-        result = apply(result, part)
-    return result
-
-
 def _converted(flat: Any, how: Reduction) -> Any:
     """What phub reduces."""
-    source = flat.view(how.dtype) if flat.dtype.is_complex else flat
-    if source.dtype != how.dtype:
-        source = source.to(how.dtype)
+    source = flat.view(how.dtype) if how.same_bits else flat.to(how.dtype)
     if how.factor is not None:
         factor = how.factor
         source = source * (
@@ -43,13 +28,7 @@ def _converted(flat: Any, how: Reduction) -> Any:
 
 def _restored(value: Any, how: Reduction, dtype: Any) -> Any:
     """The result in the caller's type."""
-    if how.parity:
-        value = value & 1
-    if value.dtype == dtype:
-        return value
-    if dtype.is_complex:
-        return value.view(dtype)
-    return value != 0 if dtype == torch.bool else value.to(dtype)
+    return value.view(dtype) if how.same_bits else value.to(dtype)
 
 
 class Reductions(Submitter):
@@ -68,13 +47,9 @@ class Reductions(Submitter):
         store: takes the result; None: it is not wanted here. in_place: `flat` takes it.
         """
         dtype = flat.dtype
-        if how.gather is not None:
-            self._gather_and_combine(call, flat, how.gather, store, in_place)
-            return
         source = _converted(flat, how)
-        direct = source.numel() * source.element_size() >= PIECE_MIN
         unwanted = store is None and not in_place
-        if not direct and (unwanted or in_place and source.data_ptr() == flat.data_ptr()):
+        if unwanted or in_place and source.data_ptr() == flat.data_ptr():
             call.transfers.append(reduce(how.operation, source, None if unwanted else source))
             return
         transfer = reduce_later(how.operation, source)
@@ -84,30 +59,6 @@ class Reductions(Submitter):
 
         def finish() -> None:
             value, transfer.target = _restored(transfer.target, how, dtype), None
-            if in_place:
-                flat.copy_(value)
-            elif store is not None:
-                store(value)
-
-        call.finishes.append(finish)
-
-    def _gather_and_combine(
-        self,
-        call: Call,
-        flat: Any,
-        operation: str,
-        store: Optional[Callable[[Any], None]],
-        in_place: bool,
-    ) -> None:
-        source = flat.view(torch.uint8)
-        size = source.numel()
-        target = torch.empty(self.size * size, dtype=torch.uint8, device="cpu")
-        into = list(target.view(self.size, size))
-        call.transfers += self._gather(call, [size] * self.size, source, into)
-
-        def finish() -> None:
-            parts = [each.view(flat.dtype) for each in target.view(self.size, size)]
-            value = _combine(parts, operation) if size else flat
             if in_place:
                 flat.copy_(value)
             elif store is not None:
@@ -214,7 +165,7 @@ class Reductions(Submitter):
         """Adds what reduces `flat`, whose elements from `begin` on are wanted here. equal: all
         ranks want as many."""
         small = flat.numel() * flat.element_size() <= SMALL_BYTES_MAX
-        if not equal or small or how.gather is not None:
+        if not equal or small:
             self._reduce_one(call, flat, how, _part_of(target, begin), False)
             return
         source = _converted(flat, how)

@@ -14,7 +14,7 @@ from . import _cuda
 from ._home import Home, can_house
 from ._lender import Lender
 from ._transfer import DTYPES, FINGERPRINT, SIZES, Fingerprint, Kind, Part, Transfer, Wish
-from ._types import raw
+from ._types import U8, raw
 
 _WISH = -FINGERPRINT - 1  # the element before the fingerprint
 
@@ -37,6 +37,11 @@ def start_round(function: Any, *arguments: Any) -> int:
         raise error_of(result, error)
     assert handle.value is not None
     return handle.value
+
+
+def shares_memory(job: Job) -> bool:
+    """The daemon is on this host, and reads and writes memory of this rank."""
+    return (lib.phub_job_transports(job._pointer) or b"") == b"shm"
 
 
 class Slot:
@@ -110,12 +115,17 @@ class Slot:
         transfer = part.transfer
         if self.kind.direct:
             return self._start_direct(transfer, part.offset, part.count)
+        moves_whole = transfer.root >= 0 and not transfer.has_parts
+        sent = self._sent
         if transfer.source is not None:
-            self._fill(part, fingerprint)
-        if transfer.root < 0 or transfer.has_parts:
+            if moves_whole and not part.last and not shares_memory(self._job):
+                sent = elements_at(_address(transfer.source, part.offset), part.count, U8)
+            else:
+                self._fill(part, fingerprint)
+        if not moves_whole:
             return start_round(lib.phub_key_push_pull, self.pointer)
         return start_round(
-            lib.phub_job_broadcast, self._job._pointer, self.pointer, transfer.root, self._sent
+            lib.phub_job_broadcast, self._job._pointer, self.pointer, transfer.root, sent
         )
 
     def _fill(self, part: Part, fingerprint: Fingerprint) -> None:
@@ -125,9 +135,13 @@ class Slot:
             source = part.transfer.source
             self.gradients[:count].copy_(source[part.offset : part.offset + count])
         if part.last:
-            self.gradients[-FINGERPRINT:].copy_(fingerprint.pattern)
+            pattern = fingerprint.pattern(self.kind.operation, self._job.rank)
+            self.gradients[-FINGERPRINT:].copy_(pattern)
             if part.transfer.wish is not None:
                 self.gradients[_WISH] = int(part.transfer.wish.own)
+
+    def _agrees(self, fingerprint: Fingerprint, received: Any) -> bool:
+        return fingerprint.matches(received, self.kind.operation, self._job.world_size)
 
     def _counts(self, count: int) -> tuple[int, int]:
         """Elements that a rank sends and receives in a direct round of `count` elements a part."""
@@ -182,7 +196,7 @@ class Slot:
         if self.kind.direct:
             self._finish_direct(part.transfer)
             return True
-        if part.last and not fingerprint.matches(self.parameters[-FINGERPRINT:]):
+        if part.last and not self._agrees(fingerprint, self.parameters[-FINGERPRINT:]):
             return False
         transfer = part.transfer
         if transfer.wish is not None:
@@ -220,7 +234,8 @@ class PartsSlot(Slot):
             source = part.transfer.source.view(self._sent_parts, -1)
             rows[:, :count].copy_(source[:, part.offset : part.offset + count])
         if part.last:
-            rows[:, -FINGERPRINT:].copy_(fingerprint.pattern)
+            pattern = fingerprint.pattern(self.kind.operation, self._job.rank)
+            rows[:, -FINGERPRINT:].copy_(pattern)
 
     def finish(self, part: Part, fingerprint: Fingerprint) -> bool:
         transfer = part.transfer
@@ -230,7 +245,7 @@ class PartsSlot(Slot):
         if self._received_parts == 0:
             return True
         rows = self.parameters.view(self._received_parts, -1)
-        if part.last and not all(fingerprint.matches(row[-FINGERPRINT:]) for row in rows):
+        if part.last and not all(self._agrees(fingerprint, row[-FINGERPRINT:]) for row in rows):
             return False
         if transfer.target is not None and part.count > 0:
             target = transfer.target.view(self._received_parts, -1)

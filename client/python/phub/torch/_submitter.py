@@ -47,6 +47,10 @@ class Submitter:
         known to all."""
         if sum(sizes) <= SMALL_BYTES_MAX:
             return self._summed_gather(call, sizes, source, targets)
+        if targets is not None and _is_overwritten(source, targets, self.rank):
+            sent = torch.empty_like(source)
+            call.preparations.append(functools.partial(sent.copy_, source))
+            source = sent
         transfers = []
         for root, size in enumerate(sizes):
             target = None if targets is None else targets[root]
@@ -100,3 +104,12 @@ class Submitter:
                     f"{name}: rank {root} sends {row[self.rank]} elements to rank {self.rank}, "
                     f"which expects {expected[root]}"
                 )
+
+
+def _is_overwritten(source: Any, targets: Sequence[Any], rank: int) -> bool:
+    """Whether the source would be written while it is sent: it is partly in the targets. In the
+    place of this rank's part it stays as it is."""
+    begin, end = source.data_ptr(), source.data_ptr() + source.numel()
+    return begin != targets[rank].data_ptr() and any(
+        each.data_ptr() < end and begin < each.data_ptr() + each.numel() for each in targets
+    )

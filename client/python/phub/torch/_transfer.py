@@ -6,8 +6,8 @@ operations, lengths and sequence numbers. The number is made from the collective
 called something else are detected in the first round, if it is a reduction of any size.
 
 A move is cut into whole pieces of 256 KiB to 4 MiB, and a rest that is padded to a size class. The
-rest carries a fingerprint of the collective, with the same purpose. Its 64 elements are 0 or 1,
-which every operation of phub computes exactly. With daemons that do not know pooled keys,
+rest carries a fingerprint of the collective, with the same purpose. Its 64 elements are integers of
+one byte, which every operation of phub computes exactly. With daemons that do not know pooled keys,
 reductions are cut in the same way, with pieces of up to 16 MiB.
 
 A transfer of another movement than all-reduce has an equal part for every rank, and is cut like one
@@ -17,6 +17,7 @@ part: each of its rounds moves an equal piece of every part, with a fingerprint 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import zlib
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ._slot import Slot
 
 FINGERPRINT = 64  # elements
+_XOR = "bitwise_xor"
 PIECE_MIN = 1 << 18  # smaller parts are copied into phub's memory, larger ones sent from the tensor
 _PIECE_MAX = {"reduce": 1 << 24, "move": 1 << 22}
 _CLASS_MIN = 1 << 12
@@ -209,29 +211,47 @@ def pool_kind(capacity: int) -> Kind:
 
 
 class Fingerprint:
-    """A number, and 64 elements, that are equal on all ranks only if the ranks' texts are."""
+    """A number, and 64 elements of each rank whose reduction has the expected value only if the
+    ranks' texts are equal."""
 
     def __init__(self, text: str) -> None:
         self._value = zlib.crc32(text.encode())
-        self._pattern: Any = None
+        self._bits: Any = None
 
     def sequence(self, left: int) -> int:
         """Of a round of a pool, after which `left` rounds of the same transfer follow."""
         return (self._value & (1 << _SEQUENCE_BITS) - 1) | min(left, 255) << _SEQUENCE_BITS
 
-    @property
-    def pattern(self) -> Any:
-        if self._pattern is None:
+    def pattern(self, operation: str, rank: int) -> Any:
+        """What the rank sends in a round of this operation."""
+        if operation == _XOR:
+            return _elements(self._digest(rank))
+        if self._bits is None:
             bits = [(self._value >> i) & 1 for i in range(32)]
-            # A bit and its complement: where ranks differ, sum, mean and maximum make both nonzero,
-            # minimum and product both zero.
-            self._pattern = torch.tensor(
-                bits + [1 - bit for bit in bits], dtype=torch.uint8, device="cpu"
-            )
-        return self._pattern
+            # A bit and its complement: where ranks differ, sum, mean, maximum and or make both
+            # nonzero, minimum, product and and both zero.
+            self._bits = _elements(bytes(bits + [1 - bit for bit in bits]))
+        return self._bits
 
-    def matches(self, received: Any) -> bool:
-        return bool(torch.equal(received != 0, self.pattern.to(torch.bool)))
+    def matches(self, received: Any, operation: str, ranks: int) -> bool:
+        """Whether the round's result says that all ranks have this fingerprint."""
+        if operation != _XOR:
+            return bool(torch.equal(received != 0, self.pattern(operation, 0).to(torch.bool)))
+        expected = 0
+        for rank in range(ranks):
+            expected ^= int.from_bytes(self._digest(rank), "little")
+        elements = _elements(expected.to_bytes(FINGERPRINT, "little"))
+        return bool(torch.equal(received, elements.to(received.dtype)))
+
+    def _digest(self, rank: int) -> bytes:
+        """Equal patterns of an even number of ranks would cancel each other in an exclusive or. So
+        each rank sends another one, and all ranks compute what those of all ranks give."""
+        text = f"{self._value} {rank}"
+        return hashlib.blake2b(text.encode(), digest_size=FINGERPRINT).digest()
+
+
+def _elements(values: bytes) -> Any:
+    return torch.tensor(list(values), dtype=torch.uint8, device="cpu")
 
 
 def move(root: int, size: int, source: Any, target: Any, first: int = 0) -> Transfer:

@@ -22,19 +22,32 @@ NUMBERS: dict[Any, int] = {
     torch.int64: I64,
     torch.uint8: U8,
 }
-# Reduced as another type: sums and products modulo a power of two are the same there.
-_WIDER: dict[Any, Any] = {
-    torch.bool: torch.int32,
-    torch.int8: torch.int32,
-    torch.int16: torch.int32,
-}
-for _name, _wide in (("uint16", torch.int32), ("uint32", torch.int64)):
+# Reduced as another type of the same size, which gives the same bits, except with MIN and MAX.
+_SAME_SIZE: dict[Any, Any] = {torch.int8: torch.uint8}
+# Reduced as a wider type: sums and products modulo a power of two are the same there.
+_WIDER: dict[Any, Any] = {torch.int8: torch.int32, torch.int16: torch.int32}
+for _table, _name, _other in (
+    (_WIDER, "uint16", torch.int32),
+    (_WIDER, "uint32", torch.int64),
+    (_SAME_SIZE, "uint32", torch.int32),
+    (_SAME_SIZE, "uint64", torch.int64),
+):
     if hasattr(torch, _name):
-        _WIDER[getattr(torch, _name)] = _wide
+        _table[getattr(torch, _name)] = _other
 _COMPLEX = (torch.complex64, torch.complex128)
 
 OPERATIONS = {"SUM": "sum", "AVG": "mean", "MIN": "min", "MAX": "max", "PRODUCT": "product"}
-_BITWISE = ("BAND", "BOR", "BXOR")
+_BITWISE = {"BAND": "bitwise_and", "BOR": "bitwise_or", "BXOR": "bitwise_xor"}
+# A bool is a byte with 0 or 1.
+_OF_BOOLS = {
+    "SUM": "max",
+    "MAX": "max",
+    "BOR": "max",
+    "PRODUCT": "min",
+    "MIN": "min",
+    "BAND": "min",
+    "BXOR": "bitwise_xor",
+}
 
 
 def name_of(dtype: Any) -> str:
@@ -67,13 +80,12 @@ class Reduction:
     name: str  # for people: "SUM"
     operation: str  # of phub's key
     dtype: Any  # of the elements that are reduced
+    same_bits: bool = True  # the tensor's memory seen as `dtype`; otherwise it is converted
     factor: Any = None  # the input is multiplied by it first
-    parity: bool = False  # the result is the lowest bit
-    gather: Optional[str] = None  # not reduced by phub: each rank combines all inputs by itself
 
     def is_plain(self, dtype: Any) -> bool:
         """True if tensors of this type are reduced as they are."""
-        return self.dtype == dtype and self.factor is None and self.gather is None
+        return self.dtype == dtype and self.factor is None
 
 
 def operation_name(op: Any) -> str:
@@ -103,26 +115,28 @@ def reduction(op: Any, dtype: Any, what: str) -> Reduction:
     def refuse(why: str) -> NotServed:
         return NotServed(f"{what} with {name} of {name_of(dtype)} is not served: {why}")
 
-    if name in _BITWISE:
-        if floating or dtype in _COMPLEX:
-            raise refuse("bitwise operations need integers or bool")
-        if dtype == torch.bool:
-            operation = {"BAND": "min", "BOR": "max", "BXOR": "sum"}[name]
-            return Reduction(name, operation, torch.int32, parity=name == "BXOR")
-        return Reduction(name, "sum", dtype, gather=name)
+    if name in _BITWISE and (floating or dtype in _COMPLEX):
+        raise refuse("bitwise operations need integers or bool")
     if name in ("AVG", "PREMUL_SUM") and not (floating or dtype in _COMPLEX):
         raise refuse("it needs floating-point elements")
     if dtype in _COMPLEX:
         if name in ("MIN", "MAX", "PRODUCT"):
             raise refuse("complex numbers can only be summed and averaged")
         dtype = torch.float32 if dtype == torch.complex64 else torch.float64
-    if name == "PREMUL_SUM":
+    if name == "PREMUL_SUM" and dtype in NUMBERS:
         return Reduction(name, "sum", dtype, factor=_factor(op))
+    if dtype == torch.bool:
+        return Reduction(name, _OF_BOOLS[name], torch.uint8)
+    if name in _BITWISE:
+        return Reduction(name, _BITWISE[name], dtype if dtype in NUMBERS else torch.uint8)
+    operation = OPERATIONS.get(name, "sum")
+    if name not in ("MIN", "MAX") and dtype in _SAME_SIZE:
+        return Reduction(name, operation, _SAME_SIZE[dtype])
     wide = _WIDER.get(dtype, dtype)
     if wide not in NUMBERS:
         raise refuse("phub reduces float32, float64, float16, bfloat16, bool and integers up to "
                      "64 bits; convert the tensor")
-    return Reduction(name, OPERATIONS[name], wide)
+    return Reduction(name, operation, wide, same_bits=wide == dtype)
 
 
 def check(tensor: Any, what: str) -> None:
