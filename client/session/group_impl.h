@@ -24,6 +24,7 @@ struct GroupImpl {
   std::mutex calls_mutex;  // held during calls that change the keys; before JobImpl's mutexes
   std::uint64_t id = 0;    // the daemon's, once the group has keys; 0: it has none
   std::vector<std::unique_ptr<KeyBatch>> batches;
+  std::vector<std::uint32_t> regions;          // of memory that this rank shares with the daemon
   std::vector<std::shared_ptr<KeyImpl>> keys;  // protected by JobImpl's mutex, too
   bool removed = false;
 };

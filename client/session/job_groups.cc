@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "client/session/job_impl.h"
 #include "client/session/key_checks.h"
+#include "client/session/key_memory.h"
 #include "client/session/key_support.h"
 #include "client/session/marked_keys.h"
 
@@ -141,18 +143,41 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobGroups::AddKeys(GroupImpl& grou
     return InvalidGroup(
         fmt::format("{}: {} keys are too many for one call; add them in several calls",
                     GroupPlace(job_.name(), job_.rank(), group.name), specs.size()));
+  const std::uint32_t region = RequestMemory(*definitions, request);
+  const std::uint64_t shared_bytes = request.shared_bytes();
   Result<v1::AddKeysResponse> response = job_.rack_batches_.AddToGroup(std::move(request));
-  if (!response.ok()) return response.status();
+  if (!response.ok()) {
+    job_.rack_batches_.ReturnGroupRegion(region);
+    return response.status();
+  }
   const std::lock_guard calls(job_.calls_mutex_);
   if (job_.left_) return job_.status();
-  auto keys = Enter(group, *std::move(definitions), *response);
+  AddedBatch added{.response = *std::move(response), .memory = {}};
+  Status status =
+      job_.rack_batches_.FetchGroupMemory(added.response, region, shared_bytes, added.memory);
+  if (status.ok() && !added.memory.own.empty())
+    group.regions.push_back(region);
+  else
+    job_.rack_batches_.ReturnGroupRegion(region);
+  auto keys = status.ok() ? Enter(group, *std::move(definitions), added) : status;
   // The daemon has the keys but this rank does not, so the job must end.
   if (!keys.ok()) job_.Fail(keys.status());
   return keys;
 }
 
+std::uint32_t JobGroups::RequestMemory(std::span<KeyDefinition> definitions,
+                                       v1::AddKeysRequest& request) {
+  if (job_.rack_batches_.SharingDaemon() == nullptr) return kNoGroupRegion;
+  const std::uint32_t region = job_.rack_batches_.TakeGroupRegion();
+  if (region == kNoGroupRegion) return region;  // then the memory is private
+  request.set_shared_bytes(PlanOwnMemory(definitions, /*parameters_shared=*/false));
+  request.set_shared_region(region);
+  return region;
+}
+
 Result<std::vector<std::shared_ptr<KeyImpl>>> JobGroups::Enter(
-    GroupImpl& group, std::vector<KeyDefinition> definitions, const v1::AddKeysResponse& response) {
+    GroupImpl& group, std::vector<KeyDefinition> definitions, const AddedBatch& added) {
+  const v1::AddKeysResponse& response = added.response;
   absl::StatusOr<std::vector<KeyLayout>> layouts =
       job_.layout_->AddGroupKeys(ViewsOf(definitions, response));
   if (!layouts.ok() || response.group_id() == 0)
@@ -160,9 +185,9 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobGroups::Enter(
                   fmt::format("daemon {}: {}", job_.calls_.links().front()->endpoint.ToString(),
                               layouts.ok() ? "the group has no id"
                                            : std::string(layouts.status().message())));
+  AwaitNumbers(*layouts);
   auto batch = std::make_unique<KeyBatch>();
-  auto keys = job_.MakeKeys(std::move(definitions), *std::move(layouts),
-                            {.response = response, .memory = {}}, *batch);
+  auto keys = job_.MakeKeys(std::move(definitions), *std::move(layouts), added, *batch);
   if (!keys.ok()) return keys.status();
   group.id = response.group_id();
   {
@@ -217,23 +242,66 @@ Status JobGroups::RemoveKeys(GroupImpl& group) {
   MarkedKeys marked;
   for (const std::shared_ptr<KeyImpl>& key : keys)
     if (Status status = marked.Mark(*key); !status.ok()) return status;
-  if (Status status = job_.rack_batches_.RemoveGroup(group.id, group.name); !status.ok()) {
-    if (status.code() == StatusCode::kCancelled) marked.Keep();
-    return status;
-  }
-  marked.Keep();
   {
-    const std::lock_guard calls(job_.calls_mutex_);
-    if (job_.left_) return job_.status();
-    for (const std::unique_ptr<KeyBatch>& batch : group.batches)
-      job_.Submit({.kind = Command::Kind::kRemoveKeys, .batch = batch.get()});
+    const std::lock_guard lock(numbers_mutex_);
+    removing_.push_back(&group);
   }
+  Status status = job_.rack_batches_.RemoveGroup(group.id, group.name);
+  if (status.ok() || status.code() == StatusCode::kCancelled) marked.Keep();
+  if (status.ok()) status = RemoveFromEngine(group, keys);
+  {
+    const std::lock_guard lock(numbers_mutex_);
+    std::erase(removing_, &group);
+    numbers_changed_.notify_all();
+  }
+  if (!status.ok()) return status;
+  group.regions.clear();
+  group.batches.clear();
+  group.id = 0;
+  return status;
+}
+
+// Without the job's calls_mutex_, whose holder may wait for the numbers of these keys.
+Status JobGroups::RemoveFromEngine(const GroupImpl& group,
+                                   std::span<const std::shared_ptr<KeyImpl>> keys) {
+  if (Status verdict = job_.status(); !verdict.ok()) return verdict;
+  std::vector<std::shared_ptr<const void>> memory;  // freed after the engine has ended the keys
+  for (const std::uint32_t region : group.regions)
+    memory.push_back(job_.rack_batches_.RemoveGroupMemory(region));
+  for (const std::unique_ptr<KeyBatch>& batch : group.batches)
+    job_.Submit({.kind = Command::Kind::kRemoveKeys, .batch = batch.get()});
   // If the job ends meanwhile, its keys stay until this rank leaves.
   for (const std::shared_ptr<KeyImpl>& key : keys)
     if (!key->AwaitRemoved()) return job_.status();
-  group.batches.clear();
-  group.id = 0;
+  for (const std::uint32_t region : group.regions) job_.rack_batches_.ReturnGroupRegion(region);
   return Status();
+}
+
+bool JobGroups::HaveNumbers(std::span<const KeyLayout> layouts) const {
+  std::set<KeyIndex> keys;
+  std::set<std::pair<std::uint32_t, ChunkIndex>> chunks;
+  for (const KeyLayout& layout : layouts) {
+    keys.insert(layout.key);
+    for (const ChunkPlace& place : layout.chunks) chunks.emplace(place.lane, place.chunk);
+  }
+  for (const GroupImpl* const group : removing_) {
+    for (const std::unique_ptr<KeyBatch>& batch : group->batches) {
+      for (const KeyPlan& plan : batch->keys) {
+        if (keys.contains(plan.layout.key)) return true;
+        for (const ChunkPlace& place : plan.layout.chunks)
+          if (chunks.contains({place.lane, place.chunk})) return true;
+      }
+    }
+  }
+  return false;
+}
+
+void JobGroups::AwaitNumbers(std::span<const KeyLayout> layouts) {
+  std::unique_lock lock(numbers_mutex_);
+  while (!removing_.empty() && HaveNumbers(layouts)) {
+    if (!job_.status().ok()) return;
+    numbers_changed_.wait_for(lock, std::chrono::milliseconds(20));  // or the job ends
+  }
 }
 
 }  // namespace phub::client

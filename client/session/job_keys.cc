@@ -224,6 +224,7 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefi
     return Status(StatusCode::kInternal,
                   fmt::format("daemon {}: {}", calls_.links().front()->endpoint.ToString(),
                               std::string(layouts.status().message())));
+  groups_.AwaitNumbers(*layouts);
   auto batch = std::make_unique<KeyBatch>();
   auto keys = MakeKeys(std::move(definitions), *std::move(layouts), added, *batch);
   if (!keys.ok()) return keys.status();

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/transport/shm/shm_dial.h"
 
 namespace phub::client {
 namespace {
@@ -92,6 +91,7 @@ Status RackBatches::Remove(std::uint32_t first_batch, bool& is_split) {
     return calls_.StatusOf(job_, "RemoveKeys", *calls_.links()[daemon], failed->status());
   }
   const Batch& first = batches_[first_batch];
+  const std::lock_guard lock(regions_mutex_);
   for (std::size_t i = 0; i < calls_.links().size(); ++i) {
     transport::SharedRegions& regions = *calls_.links()[i]->regions;
     regions.RemoveLast(regions.count() - first.regions_before[i]);
@@ -175,9 +175,8 @@ Result<AddedBatch> RackBatches::Agree(const v1::AddKeysRequest& request, std::ui
   return added;
 }
 
-Status RackBatches::FetchShared(const DaemonLink& link, std::uint32_t batch,
-                                std::uint64_t shared_bytes, const v1::AddKeysResponse& response,
-                                BatchMemory& memory) {
+absl::StatusOr<std::shared_ptr<const transport::FetchedBatch>> RackBatches::Fetch(
+    const DaemonLink& link, std::uint32_t batch, const v1::AddKeysResponse& response) const {
   wire::SharedBatchRequest request{
       .batch = batch,
       .rank = Rank{job_.rank()},
@@ -185,18 +184,29 @@ Status RackBatches::FetchShared(const DaemonLink& link, std::uint32_t batch,
       .membership_epoch = MembershipEpoch{link.joined.membership_epoch()},
       .nonce = {}};
   if (response.shared_nonce().size() != request.nonce.size())
-    return Status(StatusCode::kInternal,
-                  fmt::format("daemon {} answered AddKeys with a nonce of {} bytes",
-                              link.endpoint.ToString(), response.shared_nonce().size()));
+    return absl::InternalError(fmt::format("daemon {} answered AddKeys with a nonce of {} bytes",
+                                           link.endpoint.ToString(),
+                                           response.shared_nonce().size()));
   std::transform(response.shared_nonce().begin(), response.shared_nonce().end(),
                  request.nonce.begin(), [](char c) { return static_cast<std::byte>(c); });
   absl::StatusOr<transport::FetchedBatch> fetched =
       transport::FetchSharedBatch(link.joined.shared_memory().name(), request, calls_.timeout());
+  if (!fetched.ok()) return fetched.status();
+  return std::make_shared<const transport::FetchedBatch>(*std::move(fetched));
+}
+
+Status RackBatches::FetchShared(const DaemonLink& link, std::uint32_t batch,
+                                std::uint64_t shared_bytes, const v1::AddKeysResponse& response,
+                                BatchMemory& memory) {
+  const auto fetched = Fetch(link, batch, response);
   absl::Status status = fetched.status();
   // Before the engine knows the keys: the regions must be known at the first push.
-  if (status.ok()) status = transport::AddRegions(*fetched, *link.regions);
+  if (status.ok()) {
+    const std::lock_guard lock(regions_mutex_);
+    status = transport::AddRegions(**fetched, *link.regions);
+  }
   if (!status.ok()) return calls_.StatusOf(job_, "sharing memory", link, status);
-  const auto held = std::make_shared<const transport::FetchedBatch>(*std::move(fetched));
+  const std::shared_ptr<const transport::FetchedBatch>& held = *fetched;
   const std::size_t own_bytes = held->worker == nullptr ? 0 : held->worker->bytes();
   if (own_bytes < shared_bytes)
     return Status(StatusCode::kInternal,
@@ -207,6 +217,46 @@ Status RackBatches::FetchShared(const DaemonLink& link, std::uint32_t batch,
     memory.parameters = {held->parameters->data(), held->parameters->bytes()};
   memory.owner = held;
   return Status();
+}
+
+std::uint32_t RackBatches::TakeGroupRegion() {
+  const std::lock_guard lock(regions_mutex_);
+  std::uint32_t region = wire::kGroupRegionsFirst;
+  for (const std::uint32_t used : group_regions_) region += used == region;
+  if (region - wire::kGroupRegionsFirst >= wire::kGroupRegionsMax) return kNoGroupRegion;
+  group_regions_.insert(region);
+  return region;
+}
+
+void RackBatches::ReturnGroupRegion(std::uint32_t region) {
+  const std::lock_guard lock(regions_mutex_);
+  group_regions_.erase(region);
+}
+
+Status RackBatches::FetchGroupMemory(const v1::AddKeysResponse& response, std::uint32_t region,
+                                     std::uint64_t shared_bytes, BatchMemory& memory) {
+  if (response.shared_nonce().empty()) return Status();
+  const DaemonLink& link = *calls_.links().front();
+  const auto fetched = Fetch(link, wire::kGroupBatchesFirst + region, response);
+  absl::Status status = fetched.status();
+  if (status.ok()) {
+    const std::lock_guard lock(regions_mutex_);
+    const transport::FetchedBatch& batch = **fetched;
+    const bool is_valid = batch.worker != nullptr && batch.worker->bytes() >= shared_bytes &&
+                          batch.worker_region == region && batch.parameters == nullptr;
+    if (!is_valid || !link.regions->AddAt(region, batch.worker, /*writable_by_peer=*/true))
+      status = absl::InternalError(fmt::format(
+          "the daemon shares other memory than the {} bytes of region {}", shared_bytes, region));
+  }
+  if (!status.ok()) return calls_.StatusOf(job_, "sharing memory", link, status);
+  memory.own = {(*fetched)->worker->data(), shared_bytes};
+  memory.owner = *fetched;
+  return Status();
+}
+
+std::shared_ptr<const void> RackBatches::RemoveGroupMemory(std::uint32_t region) {
+  const std::lock_guard lock(regions_mutex_);
+  return calls_.links().front()->regions->Remove(region);
 }
 
 }  // namespace phub::client

@@ -20,7 +20,8 @@ constexpr std::size_t kBatchZeroAt = 24;
 static_assert(kSharedBatchBytes - kBatchZeroAt == 8);
 
 bool RegionFits(std::uint64_t bytes, std::uint32_t region) {
-  return bytes == 0 ? region == 0 : bytes <= kSharedRegionBytesMax && region < kSharedRegionsMax;
+  constexpr std::uint32_t kEnd = kGroupRegionsFirst + kGroupRegionsMax;
+  return bytes == 0 ? region == 0 : bytes <= kSharedRegionBytesMax && region < kEnd;
 }
 
 }  // namespace

@@ -35,12 +35,20 @@ inline constexpr std::uint32_t kArenaBytesMax = 1u << 24;
 
 // Regions that both ends of a rank's lanes map. An index, equal at both ends, identifies a region.
 inline constexpr std::uint32_t kSharedRegionsMax = 4096;
+// Those of groups of ranks have the indices from kSharedRegionsMax on. Workers choose them, since
+// groups are added and removed in any order.
+inline constexpr std::uint32_t kGroupRegionsFirst = kSharedRegionsMax;
+inline constexpr std::uint32_t kGroupRegionsMax = 1024;
 inline constexpr std::uint64_t kSharedRegionBytesMax = std::uint64_t{1} << 48;
+
+inline constexpr std::uint32_t kGroupBatchesFirst = std::uint32_t{1} << 31;
 
 struct SharedBatchRequest {
   std::uint8_t version_min = 0;
   std::uint8_t version_max = 0;
-  std::uint32_t batch = 0;  // control's number of the batch of keys
+  // Control's number of the batch of keys, or kGroupBatchesFirst and the index of the region that a
+  // rank shares for a batch of a group.
+  std::uint32_t batch = 0;
   Rank rank{};
   Incarnation incarnation{};
   MembershipEpoch membership_epoch{};

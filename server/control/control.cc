@@ -98,7 +98,8 @@ struct Control::Parts {
             rank_memories, shares,   rack_jobs, groups};
   KeyRemovals key_removals{context,     jobs,          sessions, ending, pending_calls,
                            host_memory, rank_memories, shares,   groups};
-  GroupKeys groups{context, sessions, ending, pending_calls, host_memory, shares, keys};
+  GroupKeys groups{context,     sessions,      ending, pending_calls,
+                   host_memory, rank_memories, shares, keys};
 
   LocalRack local_rack{context, jobs, ending, diagnoses, rack_jobs};
   Barriers barriers{context, sessions, local_rack, rack_jobs};

@@ -15,6 +15,8 @@
 #include "phub/group.h"
 #include "tests/process/daemon_process.h"
 #include "tests/process/join_all.h"
+#include "tests/support/http_client.h"
+#include "tests/support/prometheus_text.h"
 
 namespace phub::process {
 namespace {
@@ -84,7 +86,13 @@ class Groups : public ::testing::TestWithParam<TransportChoice> {
     for (std::thread& thread : threads) thread.join();
   }
 
-  DaemonProcess daemon_{{"--cores", "2", "--pin", "off"}};
+  std::uint16_t MetricsPort() {
+    const std::string url = daemon_.Logged("metrics");  // "http://127.0.0.1:7780/metrics"
+    const std::size_t port = url.find(':', 5) + 1;
+    return static_cast<std::uint16_t>(std::stoul(url.substr(port)));
+  }
+
+  DaemonProcess daemon_{{"--cores", "2", "--pin", "off", "--metrics-listen", "127.0.0.1:0"}};
   std::vector<Job> jobs_;
 };
 INSTANTIATE_TEST_SUITE_P(Transports, Groups,
@@ -195,6 +203,42 @@ TEST_P(Groups, PoolsBroadcastsAndKeysOfTheJobWorkNextToThem) {
               HasSubstr("root 0 is not a member of the group"));
 }
 
+TEST_P(Groups, OverSharedMemoryGradientsStayInPlaceWhileGroupsComeAndGo) {
+  Join("in_place", 3);
+  std::vector<Group> kept = Make("kept", {0, 1});
+  std::vector<Key> sums = Add(kept, "sum", f32, kSumElements);
+  const auto exchange = [&](std::vector<Key>& keys, float value) {
+    std::vector<Handle> handles;
+    for (Key& key : keys) {
+      std::ranges::fill(key.gradients<float>(), value);
+      handles.push_back(key.PushPull());
+    }
+    for (const Handle& handle : handles) {
+      const Status status = handle.Wait(kGroupPatience);
+      ASSERT_TRUE(status.ok()) << ToString(status);
+    }
+    for (const Key& key : keys) EXPECT_THAT(key.parameters<float>(), Each(2.0f * value));
+  };
+  for (int i = 0; i < 5; ++i) {
+    std::vector<Group> first = Make("first", {0, 2});
+    std::vector<Group> second = Make("second", {0, 1});
+    std::vector<Key> of_first = Add(first, "sum", f32, 1000);
+    std::vector<Key> of_second = Add(second, "sum", f32, 2000);
+    exchange(of_first, 1.0f);
+    Remove(first);  // before the later one
+    exchange(of_second, 2.0f);
+    exchange(sums, 3.0f);
+    Remove(second);
+  }
+  const auto answer = testing::GetMetrics(MetricsPort(), 30 * kSecond);
+  ASSERT_EQ(answer.code, 200);
+  const testing::PrometheusText metrics = testing::ReadPrometheusText(answer.body);
+  const double gradients = metrics.Sum("phub_gradients_total");
+  EXPECT_GE(gradients, 5.0 * 2 * 3);
+  EXPECT_EQ(metrics.Sum("phub_gradients_in_place_total"),
+            GetParam() == TransportChoice::kSharedMemory ? gradients : 0);
+}
+
 TEST_P(Groups, AreMadeAndRemovedInALoop) {
   Join("loop", 2);
   std::vector<Group> stays = Make("stays", {0, 1});
@@ -219,6 +263,33 @@ TEST_P(Groups, AreMadeAndRemovedInALoop) {
   std::vector<Handle> handles;
   for (Key& key : stay) handles.push_back(key.PushPull());
   for (const Handle& handle : handles) EXPECT_TRUE(handle.Wait(kGroupPatience).ok());
+}
+
+// The daemon uses numbers of removed keys again, maybe before a member knows of the removal.
+TEST_P(Groups, NewGroupsDoNotWaitForThoseThatAreBeingRemoved) {
+  Join("follow", 2);
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 40; ++i) {
+    std::vector<Group> groups = Make("group" + std::to_string(i), {0, 1});
+    std::vector<Key> keys = Add(groups, "a", f32, 100);
+    std::vector<Key> of_job;
+    if (i % 8 == 0) {
+      for (Job& job : jobs_) {
+        auto key = job.AddKey("key" + std::to_string(i), f32, 10, None{}, {.collective = true});
+        ASSERT_TRUE(key.ok()) << ToString(key.status());
+        of_job.push_back(*std::move(key));
+      }
+    }
+    std::vector<Handle> handles;
+    for (std::vector<Key>* const each : {&keys, &of_job})
+      for (Key& key : *each) handles.push_back(key.PushPull());
+    for (const Handle& handle : handles) {
+      const Status status = handle.Wait(kGroupPatience);
+      ASSERT_TRUE(status.ok()) << ToString(status);
+    }
+    for (Group& group : groups)
+      threads.emplace_back([group]() mutable { EXPECT_EQ(ToString(group.Remove()), "OK"); });
+  }
 }
 
 TEST_P(Groups, ErrorsNameTheGroup) {

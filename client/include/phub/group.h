@@ -42,8 +42,7 @@ class PHUB_API Group {
   // same calls in the same order; other ranks make none. Keys are collective, whether
   // KeyOptions::collective is set or not. Sums go in ascending rank, and means are divided by the
   // number of members. Where a movement has parts, part i belongs to ranks()[i], and roots are
-  // ranks of the job. Key::name() and errors say "NAME of group GROUP". Key memory is private:
-  // gradients are copied to the daemon.
+  // ranks of the job. Key::name() and errors say "NAME of group GROUP".
   Result<std::vector<Key>> AddKeys(std::span<const KeySpec> specs);
   Result<Key> AddKey(std::string_view key, ElementType type, std::uint64_t element_count,
                      const KeyOptions& options = {});

@@ -53,11 +53,11 @@ RingSender::Placement ShmConnection::PlaceOf(const SendRequest& request) {
     return {PayloadPlace::kSlot, {}};
   }
   if (const SharedRegions* regions = parts_.regions.get()) {
-    const std::uint32_t index = regions->Find(payload.data(), payload.size(), region_hint_);
+    const auto found = regions->Locate(payload.data(), payload.size(), region_hint_);
     // The peer would refuse payload in a region that this end may only read.
-    if (index != UINT32_MAX && regions->region(index).writable) {
-      const auto offset = static_cast<std::size_t>(payload.data() - regions->region(index).data);
-      return {PayloadPlace::kRegion, SharedRegions::Pack(index, offset)};
+    if (found.region != nullptr && found.region->writable) {
+      const auto offset = static_cast<std::size_t>(payload.data() - found.region->data);
+      return {PayloadPlace::kRegion, SharedRegions::Pack(found.index, offset)};
     }
   }
   const bool small = payload.size() <= wire::kInlineBytesMax;

@@ -26,7 +26,9 @@ struct GroupRemoval {
   std::size_t called_count = 0;
   KeyRemoval removal;  // for the core loops
   std::size_t cores_left = 0;
-  DoneFlag memory_free;  // null: it is
+  DoneFlag memory_free;                               // null: it is
+  std::vector<std::shared_ptr<const void>> unwanted;  // memory that members shared
+  std::vector<std::uint64_t> of_members;              // [member]: bytes of it, charged to the job
 };
 
 struct Group {

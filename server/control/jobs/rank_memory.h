@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -33,9 +34,16 @@ struct RankBatch {
   PagesFlag worker_pages;  // null: prefaulted
   GrantedNonce nonce;      // to fetch both regions
 };
+// The same for a batch of a group. Ranks share only its gradients and results.
+struct RankGroupBatch {
+  std::uint64_t group = 0;  // Group::id
+  std::uint32_t batch = 0;  // the group's number of it
+  RankBatch memory;
+};
 struct RankMemory {
-  std::shared_ptr<transport::SharedRegions> regions;  // created on first use
-  std::vector<RankBatch> batches;                     // [batch]
+  std::shared_ptr<transport::SharedRegions> regions;      // created on first use
+  std::vector<RankBatch> batches;                         // [batch]
+  std::map<std::uint32_t, RankGroupBatch> group_batches;  // by index in the rank's regions
   std::optional<PeerProcess> process;
   std::uint64_t worker_bytes = 0;  // size of its own regions, charged to the job
 };

@@ -179,26 +179,40 @@ void GroupKeys::Compare(Job& job, const std::shared_ptr<Group>& group, const Add
       });
 }
 
-// The member has the same keys as its group: answers once the core loops have them.
+// The member has the same keys as its group: shares memory with it, and answers once the core loops
+// have the keys.
 void GroupKeys::Share(const std::shared_ptr<Group>& group, const Adding& adding) {
   const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.request->session_id());
   if (!seat.ok()) return adding.answer(seat.status(), {});
   Job& job = *seat->job;
   const std::uint32_t batch = adding.request->batch();
+  absl::Status shared = rank_memories_.ShareGroupBatch(job, seat->rank, *group, batch,
+                                                       adding.request->shared_region(),
+                                                       adding.request->shared_bytes());
+  if (!shared.ok()) return adding.answer(shared, {});
+  PagesFlag pages;
+  for (const auto& [region, each] : job.members[seat->rank.value].memory.group_batches)
+    if (each.group == group->id && each.batch == batch) pages = each.memory.worker_pages;
   std::uint32_t& next = group->next_batch[group->members->IndexOf(seat->rank)];
   if (batch == next) ++next;
   const std::shared_ptr<BatchRecord> record = group->batches[batch];
   job.pending.push_back(
       {.tickets = {},
-       .succeed =
-           [group, record, answer = adding.answer] {
-             v1::AddKeysResponse response = *record->placements;
-             response.set_group_id(group->id);
-             answer(absl::OkStatus(), std::move(response));
-           },
+       .succeed = [this, group, record, adding] { AnswerAdded(*group, *record, adding); },
        .fail = [answer = adding.answer](const absl::Status& status) { answer(status, {}); },
+       .pages = std::move(pages),
        .of_group = record});
   pending_calls_.AnswerAcknowledged(job);
+}
+
+void GroupKeys::AnswerAdded(const Group& group, const BatchRecord& record, const Adding& adding) {
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(adding.request->session_id());
+  if (!seat.ok()) return adding.answer(seat.status(), {});
+  v1::AddKeysResponse response = *record.placements;
+  response.set_group_id(group.id);
+  rank_memories_.GrantGroupBatch(seat->job->members[seat->rank.value], group.id,
+                                 adding.request->batch(), response);
+  adding.answer(absl::OkStatus(), std::move(response));
 }
 
 }  // namespace phub::server

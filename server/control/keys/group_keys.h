@@ -18,18 +18,20 @@
 #include "server/control/jobs/sessions.h"
 #include "server/control/jobs/tenant_shares.h"
 #include "server/control/keys/keys.h"
+#include "server/control/lanes/rank_memories.h"
 
 namespace phub::server {
 
 class GroupKeys final : public JobObserver {
  public:
   GroupKeys(Context& context, Sessions& sessions, Ending& ending, PendingCalls& pending_calls,
-            HostMemory& host_memory, TenantShares& shares, Keys& keys)
+            HostMemory& host_memory, RankMemories& rank_memories, TenantShares& shares, Keys& keys)
       : context_(context),
         sessions_(sessions),
         ending_(ending),
         pending_calls_(pending_calls),
         host_memory_(host_memory),
+        rank_memories_(rank_memories),
         shares_(shares),
         keys_(keys) {}
 
@@ -63,6 +65,7 @@ class GroupKeys final : public JobObserver {
   void Build(Job& job, Rank rank, const std::shared_ptr<Group>& group, const Adding& adding);
   void Compare(Job& job, const std::shared_ptr<Group>& group, const Adding& adding);
   void Share(const std::shared_ptr<Group>& group, const Adding& adding);
+  void AnswerAdded(const Group& group, const BatchRecord& record, const Adding& adding);
   absl::Status Refuse(absl::Status why);
   absl::Status Disagree(Job& job, Rank rank, const std::string& what);
 
@@ -79,6 +82,7 @@ class GroupKeys final : public JobObserver {
   Ending& ending_;
   PendingCalls& pending_calls_;
   HostMemory& host_memory_;
+  RankMemories& rank_memories_;
   TenantShares& shares_;
   Keys& keys_;
 };

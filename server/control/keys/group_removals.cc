@@ -134,6 +134,14 @@ void GroupKeys::Unlink(Job& job, Group& group) {
   GroupRemoval& removal = *group.removal;
   removal.state = GroupRemoval::State::kUnlinking;
   removal.removal.group = group.members.get();
+  removal.removal.shared.resize(job.members.size());
+  for (const Rank rank : group.members->ranks()) {
+    RankMemories::Withdrawn withdrawn =
+        RankMemories::WithdrawGroup(job.members[rank.value], group.id);
+    removal.removal.shared[rank.value] = std::move(withdrawn.pushable);
+    removal.of_members.push_back(withdrawn.bytes);
+    for (auto& each : withdrawn.memory) removal.unwanted.push_back(std::move(each));
+  }
   removal.cores_left = context_.cores.size();
   job.unlinking = &removal.removal;
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
@@ -158,7 +166,8 @@ void GroupKeys::HandleKeysRemoved(Job& job, const Event& event) {
 
 void GroupKeys::Forget(Job& job, Group& group) {
   group.removal->state = GroupRemoval::State::kFreeing;
-  auto unwanted = std::make_shared<std::vector<std::shared_ptr<const void>>>();
+  auto unwanted = std::make_shared<std::vector<std::shared_ptr<const void>>>(
+      std::exchange(group.removal->unwanted, {}));
   for (const std::shared_ptr<BatchRecord>& batch : group.batches) {
     ReturnPlaces(job, *batch);
     job.group_key_numbers.Return(batch->first_key - kGroupKeysFirst,
@@ -177,6 +186,13 @@ void GroupKeys::Finish(Job& job, const std::shared_ptr<Group>& group) {
     bytes += batch->bytes;
     keys += batch->keys->size();
   }
+  for (std::uint32_t member = 0; member < group->members->count(); ++member) {
+    Member& owner = job.members[group->members->RankOf(member).value];
+    RankMemories::ForgetGroup(owner, group->id);
+    owner.memory.worker_bytes -= group->removal->of_members[member];
+    bytes += group->removal->of_members[member];
+  }
+  host_memory_.left().Check();  // members may still map what they shared: charged to the tenant
   context_.ledger.Return(job.account, bytes);
   context_.ledger.ReturnKeys(job.account, keys);
   job.memory_bytes -= bytes;

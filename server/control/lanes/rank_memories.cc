@@ -101,7 +101,7 @@ absl::StatusOr<LaneStaging> RankMemories::StagingOf(const wire::LaneHello& given
 
 // Creates the region that a rank requested for the gradients and results of a batch.
 absl::Status RankMemories::MakeWorkerRegion(Job& job, Member& member, RankBatch& entry,
-                                            std::uint64_t bytes) {
+                                            std::uint64_t bytes, std::uint32_t region) {
   if (!host_memory_.shares_memory()) {
     return absl::FailedPreconditionError(
         fmt::format("job {}: shared memory is disabled on this daemon (shm = off)", job.name()));
@@ -110,6 +110,7 @@ absl::Status RankMemories::MakeWorkerRegion(Job& job, Member& member, RankBatch&
     return absl::InvalidArgumentError(fmt::format("job {}: shared_bytes is {}; the limit is {}",
                                                   job.name(), bytes, wire::kSharedRegionBytesMax));
   }
+  if (!member.memory.regions) member.memory.regions = std::make_shared<transport::SharedRegions>();
   if (absl::Status room = context_.ledger.Reserve(job.account, bytes); !room.ok()) return room;
   const SilenceGuard guard(context_);
   absl::StatusOr<SharedMemory> made = SharedMemory::Create(
@@ -123,7 +124,12 @@ absl::Status RankMemories::MakeWorkerRegion(Job& job, Member& member, RankBatch&
         {{.data = entry.worker->data(), .bytes = bytes, .owner = entry.worker}},
         entry.worker_pages);
   }
-  if (status.ok()) index = member.memory.regions->Add(entry.worker, /*writable_by_peer=*/true);
+  if (status.ok() && region == kNoRegion) {
+    index = member.memory.regions->Add(entry.worker, /*writable_by_peer=*/true);
+  } else if (status.ok() &&
+             member.memory.regions->AddAt(region, entry.worker, /*writable_by_peer=*/true)) {
+    index = region;
+  }
   if (index == kNoRegion) {
     context_.ledger.Return(job.account, bytes);
     entry.worker.reset();
@@ -152,7 +158,7 @@ absl::Status RankMemories::ShareBatch(Job& job, Rank rank, std::uint32_t batch,
   if (batch < batches.size() && batches[batch].made) return absl::OkStatus();
   RankBatch entry;
   entry.made = true;
-  if ((worker_bytes > 0 || parameters != nullptr) && !member.memory.regions) {
+  if (parameters != nullptr && !member.memory.regions) {
     member.memory.regions = std::make_shared<transport::SharedRegions>();
   }
   if (worker_bytes > 0) {
@@ -190,6 +196,73 @@ RankMemories::Withdrawn RankMemories::Withdraw(Member& member, std::uint32_t fir
   return withdrawn;
 }
 
+absl::Status RankMemories::ShareGroupBatch(Job& job, Rank rank, const Group& group,
+                                           std::uint32_t batch, std::uint32_t region,
+                                           std::uint64_t bytes) {
+  PHUB_ON_CONTROL();
+  if (bytes == 0) return absl::OkStatus();
+  std::map<std::uint32_t, RankGroupBatch>& batches = job.members[rank.value].memory.group_batches;
+  const auto refuse = [&](const char* why) {
+    return context_.Refuse(
+        ControlCounter::keys_refused_region,
+        absl::InvalidArgumentError(
+            fmt::format("{} requested region {} of shared memory for group {} of job {}, {}",
+                        DescribeRankBriefly(job, rank), region, group.name, job.name(), why)));
+  };
+  for (const auto& [index, each] : batches) {
+    if (each.group != group.id || each.batch != batch) continue;
+    return index == region ? absl::OkStatus() : refuse("but has another one for this batch");
+  }
+  const bool is_of_groups = region >= wire::kGroupRegionsFirst &&
+                            region - wire::kGroupRegionsFirst < wire::kGroupRegionsMax;
+  if (!is_of_groups) return refuse("which is not a region of groups");
+  if (batches.contains(region)) return refuse("which is in use");
+  RankGroupBatch entry{.group = group.id, .batch = batch, .memory = {}};
+  entry.memory.made = true;
+  absl::Status status = MakeWorkerRegion(job, job.members[rank.value], entry.memory, bytes, region);
+  if (!status.ok()) return context_.Refuse(ControlCounter::keys_refused_region, status);
+  batches.emplace(region, std::move(entry));
+  return absl::OkStatus();
+}
+
+RankMemories::Withdrawn RankMemories::WithdrawGroup(Member& member, std::uint64_t group) {
+  PHUB_ON_CONTROL();
+  Withdrawn withdrawn;
+  for (auto& [index, entry] : member.memory.group_batches) {
+    if (entry.group != group) continue;
+    const SharedMemory& worker = *entry.memory.worker;
+    withdrawn.pushable.push_back({worker.data(), worker.bytes()});
+    withdrawn.bytes += worker.bytes();
+    withdrawn.memory.push_back(member.memory.regions->Remove(index));
+    withdrawn.memory.push_back(std::exchange(entry.memory.worker, nullptr));
+    entry.memory.nonce.Drop();
+  }
+  std::ranges::sort(withdrawn.pushable, std::less<const std::byte*>(),
+                    [](std::span<const std::byte> each) { return each.data(); });
+  return withdrawn;
+}
+
+void RankMemories::ForgetGroup(Member& member, std::uint64_t group) {
+  PHUB_ON_CONTROL();
+  std::erase_if(member.memory.group_batches,
+                [&](const auto& each) { return each.second.group == group; });
+}
+
+void RankMemories::GrantGroupBatch(Member& member, std::uint64_t group, std::uint32_t batch,
+                                   v1::AddKeysResponse& response) {
+  PHUB_ON_CONTROL();
+  for (auto& [index, entry] : member.memory.group_batches)
+    if (entry.group == group && entry.batch == batch && entry.memory.worker != nullptr)
+      Grant(entry.memory, response);
+}
+
+void RankMemories::Grant(RankBatch& entry, v1::AddKeysResponse& response) {
+  const wire::Nonce& nonce =
+      entry.nonce.Grant(context_.random, context_.clock.Now() + context_.options.nonce_lifetime);
+  response.set_shared_nonce(nonce.data(), nonce.size());
+  context_.counters.Add(ControlCounter::batches_granted);
+}
+
 void RankMemories::GrantBatch(const Job& job, Member& member, std::uint32_t batch,
                               v1::AddKeysResponse& response) {
   PHUB_ON_CONTROL();
@@ -197,13 +270,18 @@ void RankMemories::GrantBatch(const Job& job, Member& member, std::uint32_t batc
   RankBatch& entry = member.memory.batches[batch];
   const bool has_parameters = entry.parameters_region != kNoRegion;
   if (!has_parameters && entry.worker == nullptr) return;
-  const wire::Nonce& nonce =
-      entry.nonce.Grant(context_.random, context_.clock.Now() + context_.options.nonce_lifetime);
-  response.set_shared_nonce(nonce.data(), nonce.size());
+  Grant(entry, response);
   if (has_parameters) {
     response.set_shared_parameters_bytes(job.batches[batch].parameters.shared.bytes());
   }
-  context_.counters.Add(ControlCounter::batches_granted);
+}
+
+// Null: the rank has no such batch.
+RankBatch* RankMemories::FindBatch(Member& member, std::uint32_t batch) {
+  if (batch < wire::kGroupBatchesFirst)
+    return batch < member.memory.batches.size() ? &member.memory.batches[batch] : nullptr;
+  const auto found = member.memory.group_batches.find(batch - wire::kGroupBatchesFirst);
+  return found == member.memory.group_batches.end() ? nullptr : &found->second.memory;
 }
 
 wire::LaneRefusal RankMemories::CheckBatch(const wire::SharedBatchRequest& request,
@@ -216,8 +294,9 @@ wire::LaneRefusal RankMemories::CheckBatch(const wire::SharedBatchRequest& reque
   }
   if (request.rank.value >= job->members.size()) return wire::LaneRefusal::kNonce;
   Member& member = job->members[request.rank.value];
-  if (request.batch >= member.memory.batches.size()) return wire::LaneRefusal::kNonce;
-  RankBatch& entry = member.memory.batches[request.batch];
+  RankBatch* const found = FindBatch(member, request.batch);
+  if (found == nullptr) return wire::LaneRefusal::kNonce;
+  RankBatch& entry = *found;
   if (!entry.nonce.IsGood(context_.clock.Now()) || !member.present() ||
       !entry.nonce.Take(request.nonce)) {
     return wire::LaneRefusal::kNonce;

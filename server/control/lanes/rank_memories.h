@@ -61,12 +61,25 @@ class RankMemories {
   // Grants a nonce to fetch the regions of the batch.
   void GrantBatch(const Job& job, Member& member, std::uint32_t batch,
                   v1::AddKeysResponse& response);
+  // The same three for a group's batches. The rank chooses the region's index, which must not be in
+  // use. Forget: the core loops do not use the withdrawn regions any more, and the rank may use
+  // their indices again.
+  absl::Status ShareGroupBatch(Job& job, Rank rank, const Group& group, std::uint32_t batch,
+                               std::uint32_t region, std::uint64_t bytes);
+  static Withdrawn WithdrawGroup(Member& member, std::uint64_t group);
+  static void ForgetGroup(Member& member, std::uint64_t group);
+  void GrantGroupBatch(Member& member, std::uint64_t group, std::uint32_t batch,
+                       v1::AddKeysResponse& response);
   // Returns the regions of a batch to the rank that requests them. Uses up the nonce.
   wire::LaneRefusal AdmitBatch(const wire::SharedBatchRequest& request, const PeerProcess& process,
                                transport::BatchMemory& memory);
 
  private:
-  absl::Status MakeWorkerRegion(Job& job, Member& member, RankBatch& entry, std::uint64_t bytes);
+  // region: the index that the rank has chosen; kNoRegion: the job's next one.
+  absl::Status MakeWorkerRegion(Job& job, Member& member, RankBatch& entry, std::uint64_t bytes,
+                                std::uint32_t region = kNoRegion);
+  static RankBatch* FindBatch(Member& member, std::uint32_t batch);
+  void Grant(RankBatch& entry, v1::AddKeysResponse& response);
   wire::LaneRefusal CheckBatch(const wire::SharedBatchRequest& request, const PeerProcess& process,
                                transport::BatchMemory& memory);
 

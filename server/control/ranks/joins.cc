@@ -47,7 +47,8 @@ std::uint64_t Joins::MemoryOfJob(const Job& job) const {
       (JobShardBytes(job.config) + exchange + job.config.world_size * lane) * context_.cores.size();
   if (!host_memory_.shares_memory()) return shards;
   const std::uint64_t tables =
-      std::uint64_t{wire::kSharedRegionsMax} * sizeof(transport::SharedRegion);
+      std::uint64_t{wire::kSharedRegionsMax} * sizeof(transport::SharedRegion) +
+      std::uint64_t{wire::kGroupRegionsMax} * sizeof(transport::SharedRegion*);
   return shards + job.config.world_size * tables;
 }
 

@@ -111,11 +111,12 @@ TEST(SharedLane, TakesPowersOfTwoWithinLimitsOnly) {
 TEST(SharedBatch, TakesWhatFitsItsLimitsOnly) {
   EXPECT_TRUE(BatchDecodes({}));
   EXPECT_TRUE(BatchDecodes({100, 200, 0, 1}));
-  EXPECT_TRUE(BatchDecodes({0, kSharedRegionBytesMax, 0, kSharedRegionsMax - 1}));
+  EXPECT_TRUE(
+      BatchDecodes({0, kSharedRegionBytesMax, 0, kGroupRegionsFirst + kGroupRegionsMax - 1}));
   EXPECT_FALSE(BatchDecodes({kSharedRegionBytesMax + 1, 0, 0, 0}));
   EXPECT_FALSE(BatchDecodes({0, UINT64_MAX, 0, 0}));
-  EXPECT_FALSE(BatchDecodes({1, 1, kSharedRegionsMax, 0}));
-  EXPECT_FALSE(BatchDecodes({1, 1, 0, kSharedRegionsMax}));
+  EXPECT_FALSE(BatchDecodes({1, 1, kGroupRegionsFirst + kGroupRegionsMax, 0}));
+  EXPECT_FALSE(BatchDecodes({1, 1, 0, kGroupRegionsFirst + kGroupRegionsMax}));
   EXPECT_FALSE(BatchDecodes({0, 1, 1, 0})) << "an index of nothing";
   std::array<std::byte, kSharedBatchBytes> bytes;
   EncodeSharedBatch({100, 200, 0, 1}, bytes);

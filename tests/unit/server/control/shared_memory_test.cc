@@ -106,10 +106,11 @@ TEST_F(SharedMemoryTest, ARanksOwnRegionIsChargedAndItsAlone) {
   const auto lane = control().rank_memories().SharedLaneMemory(hello);
   ASSERT_TRUE(lane.ok());
   ASSERT_EQ(lane->regions->count(), 3u);
-  EXPECT_EQ(lane->regions->region(0).data, memory.worker->data());
-  EXPECT_TRUE(lane->regions->region(0).writable_by_peer);
-  EXPECT_EQ(lane->regions->region(1).data, memory.parameters->data());
-  EXPECT_FALSE(lane->regions->region(1).writable_by_peer);
+  using transport::SharedRegions;
+  std::uint32_t hint = 0;
+  EXPECT_EQ(lane->regions->ResolveForReading(SharedRegions::Pack(0, 0), 1), memory.worker->data());
+  EXPECT_EQ(lane->regions->Find(memory.parameters->data(), 1, hint), 1u);
+  EXPECT_EQ(lane->regions->ResolveForReading(SharedRegions::Pack(1, 0), 1), nullptr);
   Leave(session);
   Settle();
   EXPECT_EQ(control().memory_bytes(), 0u);
@@ -203,6 +204,99 @@ TEST_F(SharedMemoryTest, ARegionThatDoesNotFitIsRefusedWithTheShortfallAndTheJob
   EXPECT_EQ(AddKeys(request)->code(), absl::StatusCode::kInvalidArgument);
   // Expect: a batch that requests less is accepted.
   Fetch(AddShared(session, 0, {Key("a", 8)}, 4096), 0, 0);
+}
+
+class GroupMemoryTest : public SharedMemoryTest {
+ protected:
+  CallPtr<v1::AddKeysResponse> Add(std::uint32_t rank, std::uint32_t batch, std::uint32_t region,
+                                   std::uint64_t bytes, const std::string& name = "pair") {
+    v1::KeySpec key = Key("a" + std::to_string(batch), 1000);
+    key.set_optimizer(v1::OPTIMIZER_NONE);
+    key.clear_hyper_parameters();
+    key.set_collective(true);
+    v1::AddKeysRequest request = Batch(sessions[rank], batch, {key});
+    request.set_shared_bytes(bytes);
+    request.set_shared_region(region);
+    request.mutable_group()->set_name(name);
+    for (const std::uint32_t each : {0u, 2u}) request.mutable_group()->add_ranks(each);
+    const auto call = AddKeys(request);
+    Settle();
+    return call;
+  }
+  wire::LaneRefusal Admit(const v1::AddKeysResponse& response, std::uint32_t rank,
+                          std::uint32_t region, transport::BatchMemory& memory) {
+    const PeerProcess process{.pid = 4711 + rank, .uid = 1000};
+    return control().rank_memories().AdmitBatch(
+        RequestOf(response, rank, wire::kGroupBatchesFirst + region), process, memory);
+  }
+  void Remove(std::uint64_t group) {
+    std::vector<CallPtr<v1::RemoveKeysResponse>> calls;
+    for (const std::uint32_t rank : {0u, 2u}) {
+      v1::RemoveKeysRequest request;
+      request.set_session_id(sessions[rank]);
+      request.set_group_id(group);
+      calls.push_back(RemoveKeys(request));
+      Settle();
+    }
+    for (const auto& call : calls) EXPECT_TRUE(call->ok()) << call->message();
+  }
+
+  static constexpr std::uint32_t kFirst = wire::kGroupRegionsFirst;
+  std::vector<std::string> sessions;
+};
+
+TEST_F(GroupMemoryTest, IsThatOfOneMemberAndComesBackWithTheGroup) {
+  sessions = EnterAll(3);
+  const std::uint64_t before = control().memory_bytes();
+  for (int i = 0; i < 50; ++i) {
+    const auto mine = Add(0, 0, kFirst + 3, 1 << 20);
+    const auto theirs = Add(2, 0, kFirst, 1 << 16);
+    ASSERT_TRUE(mine->ok() && theirs->ok()) << mine->message() << theirs->message();
+    EXPECT_GE(control().memory_bytes(), before + (1 << 20) + (1 << 16));
+    transport::BatchMemory memory;
+    transport::BatchMemory other;
+    ASSERT_EQ(Admit(mine->response, 0, kFirst + 3, memory), wire::LaneRefusal::kNone);
+    ASSERT_EQ(Admit(theirs->response, 2, kFirst, other), wire::LaneRefusal::kNone);
+    EXPECT_EQ(memory.worker->bytes(), std::size_t{1} << 20);
+    EXPECT_EQ(memory.worker_region, kFirst + 3);
+    EXPECT_EQ(memory.parameters, nullptr);
+    EXPECT_EQ(other.worker->bytes(), std::size_t{1} << 16);
+    // A call that is repeated has the same memory.
+    const auto again = Add(0, 0, kFirst + 3, 1 << 20);
+    ASSERT_TRUE(again->ok()) << again->message();
+    transport::BatchMemory same;
+    ASSERT_EQ(Admit(again->response, 0, kFirst + 3, same), wire::LaneRefusal::kNone);
+    EXPECT_EQ(same.worker, memory.worker);
+    const auto late = Add(0, 0, kFirst + 3, 1 << 20);
+    Remove(mine->response.group_id());
+    EXPECT_EQ(control().memory_bytes(), before);
+    EXPECT_EQ(Admit(late->response, 0, kFirst + 3, same), wire::LaneRefusal::kNonce);
+  }
+  control().CheckInvariants();
+}
+
+TEST_F(GroupMemoryTest, RegionsThatAreNotFreeAreRefusedAndTheGroupGoesOn) {
+  sessions = EnterAll(3);
+  ASSERT_TRUE(Add(0, 0, kFirst, 4096)->ok());
+  const auto expect = [&](const CallPtr<v1::AddKeysResponse>& call, const std::string& part) {
+    EXPECT_EQ(call->code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(call->message(), HasSubstr(part));
+  };
+  expect(Add(0, 1, kFirst, 4096), "which is in use");
+  expect(Add(0, 1, 0, 4096), "rank 0 (node0) requested region 0 of shared memory for group pair");
+  expect(Add(0, 1, kFirst - 1, 4096), "which is not a region of groups");
+  expect(Add(0, 1, kFirst + wire::kGroupRegionsMax, 4096), "which is not a region of groups");
+  expect(Add(0, 0, kFirst + 1, 4096), "but has another one for this batch");
+  expect(Add(0, 1, kFirst + 1, UINT64_MAX), "the limit is");
+  EXPECT_EQ(Counter("phub_keys_refused_region_total"), 6u);
+  // Other ranks have tables of their own.
+  EXPECT_TRUE(Add(2, 0, kFirst, 4096)->ok());
+  EXPECT_TRUE(Add(0, 1, kFirst + 1, 4096)->ok());
+  const auto none = Add(2, 1, 0, 0);
+  EXPECT_TRUE(none->ok());
+  EXPECT_EQ(none->response.shared_nonce(), "");
+  Remove(none->response.group_id());
+  control().CheckInvariants();
 }
 
 TEST_F(SharedMemoryTest, MemoryComesBackWholeAfterManyJobs) {

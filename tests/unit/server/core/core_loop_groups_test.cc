@@ -34,6 +34,12 @@ class GroupTest : public CoreLoopTest {
   // `number`: the key's, counted from kGroupKeysFirst.
   Group& Add(std::initializer_list<std::uint32_t> ranks, std::uint32_t number, std::uint32_t chunk,
              std::uint32_t chunks = 1) {
+    Group& group = Make(ranks, number, chunk, chunks);
+    Order({.kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = group.batch.get()});
+    return group;
+  }
+  Group& Make(std::initializer_list<std::uint32_t> ranks, std::uint32_t number, std::uint32_t chunk,
+              std::uint32_t chunks = 1) {
     Group& group = *groups_.emplace_back(std::make_unique<Group>());
     std::vector<Rank> members;
     for (const std::uint32_t rank : ranks) members.push_back(Rank{rank});
@@ -48,7 +54,6 @@ class GroupTest : public CoreLoopTest {
     auto* const bytes = reinterpret_cast<std::byte*>(group.parameters.data());
     group.spec.parameters = {bytes, bytes};
     group.batch = MakeKeyBatch(config_, {&group.spec, 1});
-    Order({.kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = group.batch.get()});
     return group;
   }
   bool Remove(Group& group) {
@@ -245,6 +250,26 @@ TEST_F(GroupTest, ARemovedGroupLeavesAHoleThatALaterGroupFills) {
   // Expect: the number that is still free is nobody's.
   PushOwn(0, 3, 1);
   EXPECT_EQ(FaultOf(), FaultCode::kChunkRange);
+}
+
+TEST_F(GroupTest, KeysAreAddedWhileAGroupIsRemoved) {
+  StartJob();
+  Group& old = Add({0, 1}, 0, 2);
+  Group& next = Make({0, 1}, 1, 3);
+  old.removal.group = old.members.get();
+  for (const Command& command :
+       {Command{.kind = Command::Kind::kRemoveKeys, .shard = shard_.get(), .removal = &old.removal},
+        Command{
+            .kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = next.batch.get()}}) {
+    ASSERT_TRUE(loop_.queues().commands.TryPush(command));  // executed in one turn
+    ++ordered_;
+  }
+  loop_.RunOnce();
+  EXPECT_EQ(Next(Event::Kind::kKeysRemoved).removal, &old.removal);
+  EXPECT_EQ(shard_->FindKey(KeyIndex{kGroupKeysFirst}), nullptr);
+  PushOwn(0, 3, 1);
+  PushOwn(1, 3, 1);
+  EXPECT_EQ(Replies().size(), 2u);
 }
 
 TEST_F(GroupTest, MakingAndRemovingGroupsDoesNotGrow) {

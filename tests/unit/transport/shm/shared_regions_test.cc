@@ -84,5 +84,51 @@ TEST(SharedRegions, TableIsBoundedAndKeepsItsMemory) {
   EXPECT_EQ(regions.count(), 2u);
 }
 
+TEST(SharedRegions, ThoseOfGroupsComeAndGoInAnyOrder) {
+  constexpr std::uint32_t kFirst = wire::kGroupRegionsFirst;
+  SharedRegions regions;
+  std::vector<Memory> memory;
+  for (int i = 0; i < 4; ++i)
+    memory.push_back(MappedTwice(4096, SharedMemory::Others::kWrite).daemons);
+  EXPECT_EQ(regions.Add(memory[0], true), 0u);
+  EXPECT_TRUE(regions.AddAt(kFirst + 5, memory[1], true));  // indices below have no region
+  EXPECT_TRUE(regions.AddAt(kFirst + 1, memory[2], false));
+  EXPECT_FALSE(regions.AddAt(kFirst + 5, memory[3], true));
+  EXPECT_FALSE(regions.AddAt(kFirst - 1, memory[3], true));
+  EXPECT_FALSE(regions.AddAt(kFirst + wire::kGroupRegionsMax, memory[3], true));
+  EXPECT_FALSE(regions.AddAt(0, memory[3], true));
+  EXPECT_EQ(regions.count(), 1u);
+  std::uint32_t hint = 0;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(regions.Find(memory[1]->data() + 96, 4000, hint), kFirst + 5);
+    EXPECT_EQ(hint, kFirst + 5);
+    EXPECT_EQ(regions.Find(memory[1]->data() + 97, 4000, hint), UINT32_MAX);
+    EXPECT_EQ(regions.Find(memory[0]->data(), 10, hint), 0u);
+    EXPECT_EQ(regions.Find(memory[2]->data(), 10, hint), kFirst + 1);
+    EXPECT_EQ(regions.Find(memory[3]->data(), 10, hint), UINT32_MAX);
+  }
+  EXPECT_EQ(regions.ResolveForWriting(SharedRegions::Pack(kFirst + 5, 7), 8),
+            memory[1]->data() + 7);
+  EXPECT_EQ(regions.ResolveForReading(SharedRegions::Pack(kFirst + 1, 7), 8), nullptr);
+  for (const std::uint32_t none : {0u, 4u, 6u, wire::kGroupRegionsMax, 50'000u})
+    EXPECT_EQ(regions.ResolveForReading(SharedRegions::Pack(kFirst + none, 0), 1), nullptr) << none;
+  EXPECT_EQ(regions.ResolveForReading(SharedRegions::Pack(kFirst + 5, 4090), 8), nullptr);
+  // What is removed is not found, also where the last search ended, and lives until the caller
+  // drops it.
+  EXPECT_EQ(regions.Find(memory[1]->data(), 1, hint), kFirst + 5);
+  std::shared_ptr<const void> removed = regions.Remove(kFirst + 5);
+  EXPECT_EQ(regions.Find(memory[1]->data(), 1, hint), UINT32_MAX);
+  EXPECT_EQ(regions.ResolveForWriting(SharedRegions::Pack(kFirst + 5, 7), 8), nullptr);
+  const std::weak_ptr<const SharedMemory> watched = memory[1];
+  memory[1].reset();
+  EXPECT_FALSE(watched.expired());
+  removed.reset();
+  EXPECT_TRUE(watched.expired());
+  EXPECT_EQ(regions.Remove(kFirst + 5), nullptr);
+  EXPECT_EQ(regions.Remove(kFirst + wire::kGroupRegionsMax), nullptr);
+  EXPECT_TRUE(regions.AddAt(kFirst + 5, memory[3], true));
+  EXPECT_EQ(regions.Find(memory[3]->data(), 1, hint), kFirst + 5);
+}
+
 }  // namespace
 }  // namespace phub::transport
