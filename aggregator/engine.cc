@@ -16,7 +16,7 @@ static_assert(std::endian::native == std::endian::little, "payloads are little-e
 constexpr std::uint32_t kSlotsMax = 1u << 16;  // the header has 16 bits
 constexpr DurationNs kKeepAliveMin = 100 * kMillisecond;
 constexpr DurationNs kKeepAliveMax = 600 * kSecond;
-constexpr std::uint32_t kKinds = PHUB_KINDS_FROM_WORKERS | PHUB_KIND_BIT(PHUB_PACKET_TAKEN);
+constexpr std::uint32_t kKinds = PHUB_KINDS_FROM_WORKERS | PHUB_KINDS_FROM_CORE_LOOP;
 constexpr std::uint64_t kLeaseBytes = 4096;  // what a lease costs besides its slots, rounded up
 
 const phub_lease kNoSuchLease{};
@@ -92,6 +92,7 @@ const char* NameOfKind(std::uint32_t kind) {
     case PHUB_PACKET_PAYLOAD: return "payload";
     case PHUB_PACKET_PROBE: return "probe";
     case PHUB_PACKET_TAKEN: return "taken";
+    case PHUB_PACKET_PARAMETERS: return "parameters";
     default: return nullptr;
   }
 }
@@ -230,7 +231,8 @@ void Engine::Receive(std::span<const std::uint8_t> datagram, const phub_endpoint
   ++counters_.checks[check];
   if (check != PHUB_CHECK_GOOD) return;
   ++counters_.kinds[packet.kind];
-  if (packet.kind == PHUB_PACKET_TAKEN) return Forward(*held, packet, datagram);
+  if (packet.kind == PHUB_PACKET_TAKEN) return ForwardTaken(*held, packet, datagram);
+  if (packet.kind == PHUB_PACKET_PARAMETERS) return ForwardParameters(*held, packet, datagram);
   Contribute(*held, packet, datagram.subspan(PHUB_PACKET_BYTES));
 }
 
@@ -270,8 +272,8 @@ void Engine::SendSum(const Held& held, const phub_packet& packet) {
   send_(held.request.lease.core_loop, header, {values, sizeof(std::uint32_t) * sum.count});
 }
 
-void Engine::Forward(const Held& held, const phub_packet& packet,
-                     std::span<const std::uint8_t> datagram) {
+void Engine::ForwardTaken(const Held& held, const phub_packet& packet,
+                          std::span<const std::uint8_t> datagram) {
   const phub_slot& slot = held.slots[packet.slot];
   if (slot.phase != packet.phase || slot.state != PHUB_SLOT_SUMMED) {
     ++counters_.taken_dropped;
@@ -281,6 +283,17 @@ void Engine::Forward(const Held& held, const phub_packet& packet,
   for (std::uint32_t worker = 0; worker < lease.worker_count; ++worker) {
     ++counters_.taken_forwarded;
     send_(lease.workers[worker], datagram, {});
+  }
+}
+
+void Engine::ForwardParameters(const Held& held, const phub_packet& packet,
+                               std::span<const std::uint8_t> datagram) {
+  const phub_lease& lease = held.request.lease;
+  for (std::uint32_t worker = 0; worker < lease.worker_count; ++worker) {
+    if (packet.worker != PHUB_EVERY_WORKER && packet.worker != worker) continue;
+    ++counters_.parameters_forwarded;
+    send_(lease.workers[worker], datagram.first(PHUB_PACKET_BYTES),
+          datagram.subspan(PHUB_PACKET_BYTES));
   }
 }
 

@@ -4,10 +4,12 @@
 //
 //   from            kind             it
 //   a worker        PAYLOAD, PROBE   asks the slot; sends the sum to the core loop, or an answer
-//   the core loop   TAKEN            forwards it to all workers, if the slot is SUMMED in that
-//   phase anyone          anything else    drops and counts it
+//   the core loop   TAKEN            forwards it to all workers, if the slot is SUMMED in its phase
+//                   PARAMETERS       forwards it to all workers, or to the one that it names
+//   anyone          anything else    drops and counts it
 // TAKEN of other phases needs no forwarding: the slot itself answers it. So one recorded TAKEN that
-// a stranger repeats does not become a datagram to every worker for long.
+// a stranger repeats does not become a datagram to every worker for long. PARAMETERS have no such
+// limit, but must have the core loop's address, which only this host can use.
 //
 // Memory: each lease has its slots and their integers, allocated and zeroed when it is granted. All
 // leases together have at most pool_bytes, and those of one tenant at most tenant_bytes.
@@ -42,13 +44,14 @@ struct LeaseRequest {
 };
 
 struct Counters {
-  std::array<std::uint64_t, 8> kinds{};  // good packets, by phub_packet_kind
+  std::array<std::uint64_t, 9> kinds{};  // good packets, by phub_packet_kind
   std::array<std::uint64_t, PHUB_CHECK_COUNT> checks{};
   std::array<std::uint64_t, PHUB_VERDICT_COUNT> verdicts{};
   std::uint64_t sums = 0;             // sent, also again
   std::uint64_t answers = 0;          // to workers
   std::uint64_t taken_forwarded = 0;  // datagrams
   std::uint64_t taken_dropped = 0;    // from a core loop, and not about the slot's present phase
+  std::uint64_t parameters_forwarded = 0;  // datagrams
   std::uint64_t leases_granted = 0;
   std::uint64_t leases_refused = 0;
   std::uint64_t leases_ended = 0;
@@ -101,7 +104,10 @@ class Engine {
   Leases_::iterator Release(Leases_::iterator lease);
   void Contribute(Held& held, const phub_packet& packet, std::span<const std::uint8_t> payload);
   void SendSum(const Held& held, const phub_packet& packet);
-  void Forward(const Held& held, const phub_packet& packet, std::span<const std::uint8_t> datagram);
+  void ForwardTaken(const Held& held, const phub_packet& packet,
+                    std::span<const std::uint8_t> datagram);
+  void ForwardParameters(const Held& held, const phub_packet& packet,
+                         std::span<const std::uint8_t> datagram);
 
   const Limits limits_;
   const phub_endpoint own_;

@@ -22,6 +22,7 @@ void ForEachCounter(const Counters& counters, const Visit& visit) {
   visit("answers_sent_total", "", counters.answers);
   visit("taken_forwarded_total", "", counters.taken_forwarded);
   visit("taken_dropped_total", "", counters.taken_dropped);
+  visit("parameters_forwarded_total", "", counters.parameters_forwarded);
   visit("leases_total", "granted", counters.leases_granted);
   visit("leases_total", "refused", counters.leases_refused);
   visit("leases_total", "ended", counters.leases_ended);

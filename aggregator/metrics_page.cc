@@ -33,6 +33,7 @@ const std::map<std::string_view, Family>& Families() {
       {"answers_sent_total", {"", "Answers sent to workers."}},
       {"taken_forwarded_total", {"", "Datagrams to workers that forward a core loop's TAKEN."}},
       {"taken_dropped_total", {"", "TAKEN of core loops that were not about a slot's phase."}},
+      {"parameters_forwarded_total", {"", "Datagrams to workers that forward new parameters."}},
       {"leases_total", {"event", "Leases granted, refused, ended and expired."}},
   };
   return families;

@@ -50,6 +50,8 @@ struct Engine::Impl {
   static bool IsOfStream(wire::MessageKind kind);
   Received TakeStreamMessage(Lane& lane, const transport::ReceivedMessage& message);
   void QueueAgain(Lane& lane, std::uint32_t lane_key);
+  void TakeParameters(Lane& lane);
+  void AskForParameters(Lane& lane);
   bool PollSums(TimeNs now);
 
   // engine_keys.cc

@@ -47,8 +47,53 @@ void Engine::Impl::QueueAgain(Lane& lane, std::uint32_t lane_key) {
 bool Engine::Impl::PollSums(TimeNs now) {
   if (stopping) return false;  // callers may change gradients as soon as the lanes are closed
   bool received = false;
-  for (const auto& each : sums) received |= each->Poll(now);
+  for (std::size_t l = 0; l < sums.size(); ++l) {
+    Lane& lane = lanes[l];
+    received |= lane.sums->Poll(now);
+    TakeParameters(lane);
+    AskForParameters(lane);
+  }
   return received;
+}
+
+// Their payload is in its place, as if they had come over the lane.
+void Engine::Impl::TakeParameters(Lane& lane) {
+  for (const std::uint32_t index : lane.sums->complete()) {
+    const LaneChunk& chunk = lane.chunks[index];
+    const LaneKey& lane_key = lane.keys[chunk.lane_key];
+    const EngineKey& key = *keys[lane_key.key];
+    wire::MessageHeader header;
+    header.kind = wire::MessageKind::kParameters;
+    header.incarnation = config.incarnation;
+    header.membership_epoch = config.membership_epoch;
+    header.chunk = ChunkIndex{index};
+    header.slot = SlotIndex{index};
+    header.iteration = IterationOf(key, chunk);
+    header.type = ReplyType(key);
+    header.payload_bytes = ReplyBytes(key, lane_key, chunk);
+    const Received received = Receive(config, lane, keys, header, counters);
+    PHUB_CHECK(received.fault == LaneFault::kNone, "chunk={} fault={}", index,
+               static_cast<int>(received.fault));
+    if (received.completed != nullptr) CompleteRound(*received.completed);
+  }
+}
+
+// A question that finds no room is asked again when its time comes again.
+void Engine::Impl::AskForParameters(Lane& lane) {
+  for (const aggregation::ParameterBlocks::Question& question : lane.sums->questions()) {
+    const LaneChunk& chunk = lane.chunks[question.chunk.value];
+    transport::SendRequest request;
+    request.header.version = wire::kStreamVersion;
+    request.header.kind = wire::MessageKind::kMissing;
+    request.header.incarnation = config.incarnation;
+    request.header.membership_epoch = config.membership_epoch;
+    request.header.chunk = question.chunk;
+    request.header.iteration = IterationOf(*keys[lane.keys[chunk.lane_key].key], chunk);
+    request.payload = lane.sums->PayloadOf(question);
+    request.header.payload_bytes = static_cast<std::uint32_t>(request.payload.size());
+    request.connections = {&lane.connection, 1};
+    if (transports[lane.transport_index]->Post({&request, 1}) == 1) ++counters.questions_sent;
+  }
 }
 
 }  // namespace phub::client

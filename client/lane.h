@@ -267,6 +267,7 @@ struct EngineCounters {
   std::uint64_t sums_told = 0;
   std::uint64_t decisions_sent = 0;
   std::uint64_t announcements_sent = 0;
+  std::uint64_t questions_sent = 0;  // about blocks of parameters (kMissing)
 };
 
 }  // namespace phub::client

@@ -26,6 +26,11 @@ class SocketSumPort final : public SumPort {
       : socket_(std::move(socket)), port_(geometry, stream, socket_) {}
   void Open(const phub_lease& lease) override { port_.Open(lease); }
   bool Receive(const OnSum& on_sum) override { return port_.Receive(on_sum); }
+  void SendParameters(const phub_parameters& about, std::span<const std::byte> bytes,
+                      std::uint8_t worker) override {
+    port_.SendParameters(about, bytes, worker);
+  }
+  void Flush() override { port_.Flush(); }
 
  private:
   aggregation::DatagramSocket socket_;

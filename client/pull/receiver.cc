@@ -98,6 +98,7 @@ Received Receive(const EngineConfig& config, Lane& lane, std::span<EngineKey* co
     case wire::MessageKind::kStreamIs:
     case wire::MessageKind::kAssign:
     case wire::MessageKind::kUseTcp:
+    case wire::MessageKind::kMissing:
     case wire::MessageKind::kKeepAlive: break;  // the engine has taken it
   }
   return {.fault = LaneFault::kUnexpectedKind};

@@ -1,6 +1,7 @@
 #include "client/sums/lane_sums.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/aggregation/fixed_point.h"
 #include "common/base/check.h"
@@ -10,6 +11,13 @@ namespace phub::client {
 
 using aggregation::LeaseNumber;
 using aggregation::WorkerAction;
+
+namespace {
+
+// The rest is asked for in the next runs.
+constexpr std::size_t kQuestionsPerPoll = 64;
+
+}  // namespace
 
 LaneSums::LaneSums(Lane& lane, const std::vector<EngineKey*>& keys,
                    aggregation::DatagramSocket& socket, std::uint32_t block, std::uint32_t ranks)
@@ -39,7 +47,10 @@ void LaneSums::AddChunks() {
   }
   own_.resize(std::size_t{end} * stream_->geometry().blocks);
   assigned_.resize(own_.size());
+  blocks_.Resize(end);
   again_.reserve(end);
+  complete_.reserve(end);
+  questions_.reserve(kQuestionsPerPoll);
   actions_.reserve(std::size_t{end} + stream_->geometry().blocks);
   over_tcp_.reserve(actions_.capacity());
 }
@@ -47,6 +58,7 @@ void LaneSums::AddChunks() {
 void LaneSums::RemoveChunks() {
   if (!stream_) return;
   stream_->RemoveChunks(ChunkIndex{static_cast<std::uint32_t>(lane_.chunks.size())});
+  blocks_.Resize(stream_->chunk_count());
 }
 
 // Rounds that were pushed before there was a stream stay on tcp.
@@ -56,10 +68,14 @@ void LaneSums::Begin(const aggregation::Geometry& geometry) {
   for (std::uint32_t c = 0; c < stream_->chunk_count(); ++c) {
     if (lane_.chunks[c].phase == LaneChunk::Phase::kSent) NoteSent(c, /*announced=*/false);
   }
-  port_.emplace(geometry, *stream_, socket_,
-                [this](ChunkIndex chunk, Iteration /*iteration*/, std::uint32_t block) {
-                  return PayloadOf(chunk, block);
-                });
+  port_.emplace(
+      geometry, *stream_, socket_,
+      [this](ChunkIndex chunk, Iteration /*iteration*/, std::uint32_t block) {
+        return PayloadOf(chunk, block);
+      },
+      [this](const phub_parameters& about, std::span<const std::byte> bytes) {
+        TakeBlock(about, bytes);
+      });
 }
 
 bool LaneSums::Announces(std::uint32_t c) const {
@@ -109,6 +125,7 @@ bool LaneSums::NoteSent(std::uint32_t c, bool announced) {
   actions_.clear();
   if (announced) {
     stream_->Push(chunk, iteration, actions_);
+    blocks_.Await(chunk, ParameterBlocksOf(c), now_);
   } else {
     stream_->PushOverTcp(chunk, iteration, actions_);
   }
@@ -195,6 +212,7 @@ void LaneSums::Perform(TimeNs now) {
   if (port_) port_->Perform(actions_, now, over_tcp_);
   actions_.clear();
   for (const WorkerAction& action : over_tcp_) {
+    blocks_.Forget(action.chunk);  // the reply comes over tcp
     LaneChunk& chunk = lane_.chunks[action.chunk.value];
     if (chunk.phase != LaneChunk::Phase::kSent) continue;  // it waits to be sent anyway
     chunk.phase = LaneChunk::Phase::kReady;
@@ -205,13 +223,61 @@ void LaneSums::Perform(TimeNs now) {
 }
 
 void LaneSums::NoteParameters(std::uint32_t chunk, Iteration iteration) {
-  if (stream_ && chunk < stream_->chunk_count()) stream_->Parameters(ChunkIndex{chunk}, iteration);
+  if (!stream_ || chunk >= stream_->chunk_count()) return;
+  stream_->Parameters(ChunkIndex{chunk}, iteration);
+  blocks_.Forget(ChunkIndex{chunk});
+}
+
+// --- Parameters
+
+std::uint32_t LaneSums::ParameterBlocksOf(std::uint32_t c) const {
+  const LaneChunk& chunk = lane_.chunks[c];
+  const LaneKey& lane_key = lane_.keys[chunk.lane_key];
+  const std::uint32_t bytes = ReplyBytes(*keys_[lane_key.key], lane_key, chunk);
+  const auto block = static_cast<std::uint32_t>(block_ * sizeof(float));
+  return (bytes + block - 1) / block;
+}
+
+void LaneSums::TakeBlock(const phub_parameters& about, std::span<const std::byte> bytes) {
+  const ChunkIndex chunk{about.chunk};
+  if (!Has(chunk) || lane_.state != Lane::State::kOpen) return;
+  // A recorded or late block belongs to an older version.
+  if (static_cast<std::uint32_t>(stream_->IterationOf(chunk).value) != about.version) return;
+  const transport::LandingSlot& landing = lane_.landing[about.chunk];
+  const std::size_t first = std::size_t{about.block} * block_ * sizeof(float);
+  if (blocks_.IsAwaited(chunk)) {
+    // A chunk that waits for a new lane is asked for again.
+    if (lane_.chunks[about.chunk].phase != LaneChunk::Phase::kSent) return;
+    if (first >= landing.bytes_max) return;
+    // The end of the last block may be padding.
+    const std::size_t expected = std::min(block_ * sizeof(float), landing.bytes_max - first);
+    if (bytes.size() != (expected + 3) / 4 * 4) return;
+    std::memcpy(landing.data + first, bytes.data(), expected);
+  }
+  if (blocks_.Arrive(chunk, about.block, now_) == aggregation::ParameterBlocks::Arrival::kLast)
+    complete_.push_back(about.chunk);
+}
+
+void LaneSums::AskForBlocks(TimeNs now) {
+  blocks_.Due(
+      now,
+      [this](ChunkIndex chunk) {
+        return lane_.state == Lane::State::kOpen && stream_->HasPosition(chunk) &&
+               questions_.size() < kQuestionsPerPoll;
+      },
+      [this](const aggregation::ParameterBlocks::Question& question) {
+        questions_.push_back(question);
+      });
 }
 
 bool LaneSums::Poll(TimeNs now) {
+  now_ = now;
+  complete_.clear();
+  questions_.clear();
   if (!port_ || stream_->lease() == aggregation::kNoLease) return false;
   const bool received = port_->Receive(now);
   if (port_->deadline() <= now) port_->Probe(now);
+  AskForBlocks(now);
   return received;
 }
 

@@ -7,10 +7,14 @@
 // the stream ends before, or if the core loop asks for it. What is sent again on a new lane follows
 // from the state of the stream: announced rounds are announced again.
 //
+// The new parameters of an announced round come as datagrams, too, and are copied to the caller's
+// memory. They are taken only while the lane is open and the chunk was sent on it.
+//
 // Exists only in jobs that may have streams. Owned by the engine, its thread; rounds allocate
 // nothing once the stream is open.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +24,7 @@
 
 #include "client/lane.h"
 #include "common/aggregation/datagram_socket.h"
+#include "common/aggregation/parameter_blocks.h"
 #include "common/aggregation/ports.h"
 #include "common/aggregation/stream_terms.h"
 #include "common/aggregation/worker_stream.h"
@@ -49,7 +54,7 @@ class LaneSums {
 
   // --- Messages of the core loop. kNone unless the lane must be closed.
   LaneFault Take(const wire::MessageHeader& header, std::span<const std::byte> payload, TimeNs now);
-  // The reply to the chunk's round has arrived.
+  // The chunk's round is complete: its reply has arrived, or the last datagram.
   void NoteParameters(std::uint32_t chunk, Iteration iteration);
   // The chunks that the last Take() has made ready to be sent again. With `all`, chunks that were
   // not sent yet may go another way, too.
@@ -58,7 +63,21 @@ class LaneSums {
 
   // Receives a batch of datagrams and asks again where it is time. True if there were any.
   bool Poll(TimeNs now);
-  TimeNs deadline() const { return port_ ? port_->deadline() : aggregation::ProbeTimers::kNever; }
+  // The chunks whose parameters are complete since the last Poll().
+  std::span<const std::uint32_t> complete() const { return complete_; }
+  // What it is time to ask for.
+  std::span<const aggregation::ParameterBlocks::Question> questions() const { return questions_; }
+  // The payload of the kMissing. Valid until the next Poll().
+  std::span<const std::byte> PayloadOf(
+      const aggregation::ParameterBlocks::Question& question) const {
+    if (question.over_tcp) return {};
+    return std::as_bytes(std::span(question.missing))
+        .first(aggregation::BlockSetBytes(blocks_.BlocksOf(question.chunk)));
+  }
+  TimeNs deadline() const {
+    return port_ ? std::min(port_->deadline(), blocks_.deadline())
+                 : aggregation::ProbeTimers::kNever;
+  }
 
   std::uint64_t payloads_sent() const { return port_ ? port_->payloads_sent() : 0; }
 
@@ -73,6 +92,9 @@ class LaneSums {
   std::span<std::uint8_t> ExponentsIn(std::vector<std::uint8_t>& exponents, std::uint32_t chunk);
   std::span<const float> ValuesOf(std::uint32_t chunk, std::uint32_t block);
   aggregation::WorkerPort::Payload PayloadOf(ChunkIndex chunk, std::uint32_t block);
+  std::uint32_t ParameterBlocksOf(std::uint32_t chunk) const;
+  void TakeBlock(const phub_parameters& about, std::span<const std::byte> bytes);
+  void AskForBlocks(TimeNs now);
 
   Lane& lane_;
   const std::vector<EngineKey*>& keys_;
@@ -84,8 +106,11 @@ class LaneSums {
   std::optional<aggregation::WorkerPort> port_;
   // By chunk, geometry.blocks each: those of this rank's gradient, and those that were assigned.
   std::vector<std::uint8_t> own_, assigned_;
-  std::vector<std::uint32_t> again_;
+  aggregation::ParameterBlocks blocks_;
+  std::vector<std::uint32_t> again_, complete_;
+  std::vector<aggregation::ParameterBlocks::Question> questions_;
   bool all_changed_ = false;
+  TimeNs now_ = 0;  // when Poll() was last called
   // Scratch.
   aggregation::WorkerActions actions_, over_tcp_;
   std::vector<float> values_;

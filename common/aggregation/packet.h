@@ -19,7 +19,7 @@
 //   20   4  payload sum: the sum of the payload's integers modulo 2^32
 //   24   8  tag: SipHash-2-4 of bytes 0 to 23, with the key of the lease
 //   32      payload: count integers of 32 bits
-// All numbers are little-endian.
+// All numbers are little-endian. PARAMETERS use some fields in another way, see phub_parameters.
 //
 // The payload sum is checked because a program at the network driver sees UDP checksums that nobody
 // has verified. It is linear: the payload sum of a sum is the sum of the contributions' payload
@@ -61,6 +61,9 @@ enum phub_packet_kind {
   PHUB_PACKET_TAKEN = 6,
   // From the aggregator to the core loop.
   PHUB_PACKET_SUM = 7,
+  // From the core loop to workers, to all or to one: a block of a chunk's new version. The
+  // aggregator forwards it unchanged.
+  PHUB_PACKET_PARAMETERS = 8,
 };
 
 struct phub_packet {
@@ -73,6 +76,15 @@ struct phub_packet {
   __u8 worker;
   __u8 exponent;
   __u8 next_exponent;
+};
+
+// What a PARAMETERS packet is about. In its header, `phase` has the version, `exponent` the chunk's
+// low byte, `next_exponent` its high byte, and `slot` the block. The version makes a recorded
+// packet useless: a worker takes only blocks of the version that it waits for.
+struct phub_parameters {
+  __u32 version;  // modulo 2^32
+  __u16 chunk;
+  __u16 block;  // the payload's place, in units of the lease's count_max integers
 };
 
 struct phub_lease_key {
@@ -118,11 +130,14 @@ enum phub_check {
 #define PHUB_KIND_BIT(kind) (1u << (kind))
 #define PHUB_KINDS_FROM_WORKERS \
   (PHUB_KIND_BIT(PHUB_PACKET_PAYLOAD) | PHUB_KIND_BIT(PHUB_PACKET_PROBE))
-#define PHUB_KINDS_WITH_PAYLOAD \
-  (PHUB_KIND_BIT(PHUB_PACKET_PAYLOAD) | PHUB_KIND_BIT(PHUB_PACKET_SUM))
+#define PHUB_KINDS_FROM_CORE_LOOP \
+  (PHUB_KIND_BIT(PHUB_PACKET_TAKEN) | PHUB_KIND_BIT(PHUB_PACKET_PARAMETERS))
+#define PHUB_KINDS_WITH_PAYLOAD                                          \
+  (PHUB_KIND_BIT(PHUB_PACKET_PAYLOAD) | PHUB_KIND_BIT(PHUB_PACKET_SUM) | \
+   PHUB_KIND_BIT(PHUB_PACKET_PARAMETERS))
 #define PHUB_KINDS_TO_WORKERS                                             \
   (PHUB_KIND_BIT(PHUB_PACKET_MISSING) | PHUB_KIND_BIT(PHUB_PACKET_HAVE) | \
-   PHUB_KIND_BIT(PHUB_PACKET_REFUSED) | PHUB_KIND_BIT(PHUB_PACKET_TAKEN))
+   PHUB_KIND_BIT(PHUB_PACKET_REFUSED) | PHUB_KINDS_FROM_CORE_LOOP)
 #define PHUB_KINDS_TO_CORE_LOOP PHUB_KIND_BIT(PHUB_PACKET_SUM)
 
 static inline __u16 phub_load16(const __u8* bytes) {
@@ -233,6 +248,22 @@ static inline void phub_packet_decode(const __u8* bytes, struct phub_packet* pac
   packet->payload_sum = phub_load32(bytes + 20);
 }
 
+static inline void phub_packet_set_parameters(struct phub_packet* packet,
+                                              const struct phub_parameters* parameters) {
+  packet->kind = PHUB_PACKET_PARAMETERS;
+  packet->phase = parameters->version;
+  packet->slot = parameters->block;
+  packet->exponent = PHUB_CAST(__u8, parameters->chunk & 0xffu);
+  packet->next_exponent = PHUB_CAST(__u8, parameters->chunk >> 8);
+}
+
+static inline void phub_packet_get_parameters(const struct phub_packet* packet,
+                                              struct phub_parameters* parameters) {
+  parameters->version = packet->phase;
+  parameters->block = packet->slot;
+  parameters->chunk = PHUB_CAST(__u16, packet->exponent | (packet->next_exponent << 8));
+}
+
 static inline int phub_endpoint_equals(const struct phub_endpoint* a,
                                        const struct phub_endpoint* b) {
   return a->address[0] == b->address[0] && a->address[1] == b->address[1] && a->port == b->port;
@@ -243,7 +274,7 @@ static inline enum phub_check phub_packet_check_sender(const struct phub_lease* 
                                                        const struct phub_endpoint* source,
                                                        const struct phub_packet* packet) {
   const __u32 for_all =
-      PHUB_KIND_BIT(PHUB_PACKET_TAKEN) | PHUB_KIND_BIT(PHUB_PACKET_SUM);  // may name no worker
+      PHUB_KINDS_FROM_CORE_LOOP | PHUB_KIND_BIT(PHUB_PACKET_SUM);  // may name no worker
   const __u32 bit = PHUB_KIND_BIT(packet->kind);
   if (packet->worker >= lease->worker_count || packet->worker >= PHUB_WORKERS_MAX) {
     if (packet->worker != PHUB_EVERY_WORKER || (bit & for_all) == 0) return PHUB_CHECK_WRONG_WORKER;
@@ -254,8 +285,7 @@ static inline enum phub_check phub_packet_check_sender(const struct phub_lease* 
                : PHUB_CHECK_WRONG_SOURCE;
   }
   if (phub_endpoint_equals(source, &lease->aggregator)) return PHUB_CHECK_GOOD;
-  // TAKEN is the core loop's own message.
-  if (packet->kind == PHUB_PACKET_TAKEN && phub_endpoint_equals(source, &lease->core_loop))
+  if ((bit & PHUB_KINDS_FROM_CORE_LOOP) != 0 && phub_endpoint_equals(source, &lease->core_loop))
     return PHUB_CHECK_GOOD;
   return PHUB_CHECK_WRONG_SOURCE;
 }

@@ -1,5 +1,6 @@
 #include "common/aggregation/ports.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -21,11 +22,12 @@ std::span<const std::uint8_t> BytesOf(std::span<const std::int32_t> integers) {
 }  // namespace
 
 WorkerPort::WorkerPort(const Geometry& geometry, WorkerStream& stream, DatagramSocket& socket,
-                       PayloadOf payload_of)
+                       PayloadOf payload_of, OnParameters on_parameters)
     : geometry_(geometry),
       stream_(stream),
       socket_(socket),
       payload_of_(std::move(payload_of)),
+      on_parameters_(std::move(on_parameters)),
       timers_(geometry),
       timed_(geometry.positions) {}
 
@@ -97,6 +99,11 @@ void WorkerPort::Handle(std::span<const std::uint8_t> datagram, const phub_endpo
   if (check != PHUB_CHECK_GOOD) return;
   if (packet.worker != worker_ && packet.worker != PHUB_EVERY_WORKER) return;
   if (packet.kind == PHUB_PACKET_REFUSED) ++refused_;
+  if (packet.kind == PHUB_PACKET_PARAMETERS) {
+    phub_parameters about{};
+    phub_packet_get_parameters(&packet, &about);
+    return on_parameters_(about, std::as_bytes(datagram.subspan(PHUB_PACKET_BYTES)));
+  }
   const std::uint32_t place = packet.slot / geometry_.blocks;
   const std::uint32_t block = packet.slot % geometry_.blocks;
   WorkerActions actions;
@@ -144,6 +151,27 @@ void CorePort::Handle(std::span<const std::uint8_t> datagram, const phub_endpoin
   std::array<std::int32_t, PHUB_PACKET_COUNT_MAX> integers;
   std::memcpy(integers.data(), datagram.data() + PHUB_PACKET_BYTES, 4u * packet.count);
   on_sum(actions_, std::span(integers).first(packet.count), packet.exponent);
+}
+
+void CorePort::SendParameters(const phub_parameters& about, std::span<const std::byte> bytes,
+                              std::uint8_t worker) {
+  PHUB_CHECK(bytes.size() <= 4u * lease_.count_max, "bytes={}", bytes.size());
+  // The payload is integers of 4 bytes, and a version of 16-bit elements may end in half of one.
+  std::array<std::uint8_t, 4u * PHUB_PACKET_COUNT_MAX> payload;
+  std::memcpy(payload.data(), bytes.data(), bytes.size());
+  const std::size_t count = (bytes.size() + 3) / 4;
+  std::fill(payload.begin() + static_cast<std::ptrdiff_t>(bytes.size()),
+            payload.begin() + static_cast<std::ptrdiff_t>(4 * count), std::uint8_t{0});
+  phub_packet packet{};
+  packet.lease = lease_.number;
+  packet.worker = worker;
+  packet.count = static_cast<__u16>(count);
+  packet.payload_sum = phub_payload_sum(payload.data(), packet.count);
+  phub_packet_set_parameters(&packet, &about);
+  std::array<std::uint8_t, PHUB_PACKET_BYTES> header{};
+  phub_packet_encode(&packet, &lease_.key, header.data());
+  socket_.Queue(lease_.aggregator, header, std::span(payload).first(4 * count));
+  if (socket_.queued_bytes() > kQueuedBytesMax) socket_.Flush();
 }
 
 void CorePort::SendTaken(Position position) {

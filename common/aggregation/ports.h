@@ -27,10 +27,13 @@ class WorkerPort {
     std::uint8_t exponent = 0;
   };
   using PayloadOf = std::function<Payload(ChunkIndex, Iteration, std::uint32_t block)>;
+  // A block of new parameters has arrived. The bytes are valid during the call.
+  using OnParameters =
+      std::function<void(const phub_parameters&, std::span<const std::byte> bytes)>;
 
   // `stream` and `socket` must outlive the port.
   WorkerPort(const Geometry& geometry, WorkerStream& stream, DatagramSocket& socket,
-             PayloadOf payload_of);
+             PayloadOf payload_of, OnParameters on_parameters);
 
   // Call it with the lease before stream.StreamIs() gets its number. `worker`: this worker's
   // number.
@@ -59,6 +62,7 @@ class WorkerPort {
   WorkerStream& stream_;
   DatagramSocket& socket_;
   PayloadOf payload_of_;
+  OnParameters on_parameters_;
   phub_lease lease_{};
   std::uint8_t worker_ = 0;
   ProbeTimers timers_;
@@ -79,6 +83,12 @@ class CorePort {
   CorePort(const Geometry& geometry, CoreStream& stream, DatagramSocket& socket);
 
   void Open(const phub_lease& lease) { lease_ = lease; }
+  // Sends the block of a chunk's new version to all workers, or with a number to one of them. Its
+  // bytes: at most 4 * count_max, padded with zeros to a multiple of 4. Copies them.
+  void SendParameters(const phub_parameters& about, std::span<const std::byte> bytes,
+                      std::uint8_t worker = PHUB_EVERY_WORKER);
+  // Sends what was queued.
+  void Flush() { socket_.Flush(); }
   // Receives one batch; returns false if none waits.
   bool Receive(const OnSum& on_sum);
   const CheckCounts& checks() const { return checks_; }

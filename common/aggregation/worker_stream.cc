@@ -71,14 +71,20 @@ void WorkerStream::MarkTaken(Place& place) {
   if (chunk.state == State::kAssigned) chunk.state = State::kTaken;
 }
 
+void WorkerStream::EndPlaceOf(ChunkIndex chunk) {
+  for (Place& place : places_) {
+    if (place.open && place.chunk == chunk) MarkTaken(place);
+  }
+}
+
 void WorkerStream::StreamIs(LeaseNumber lease, WorkerActions& actions) {
   if (lease == lease_) return;
   lease_ = lease;
   for (Place& place : places_) place.open = false;
-  // What the old stream has not taken goes over tcp. Taken chunks wait for their parameters.
+  // What the old stream has not taken goes over tcp. What it has taken goes there, too: the push is
+  // a duplicate, and asks for the parameters.
   for (std::uint32_t i = 0; i < chunks_.size(); ++i) {
-    const State state = chunks_[i].state;
-    if (state == State::kAnnounced || state == State::kAssigned) PushTcp(ChunkIndex{i}, actions);
+    if (AwaitsDatagrams(ChunkIndex{i})) PushTcp(ChunkIndex{i}, actions);
   }
 }
 
@@ -105,9 +111,11 @@ bool WorkerStream::Assign(LeaseNumber lease, Position position, ChunkIndex chunk
 
 bool WorkerStream::UseTcp(ChunkIndex chunk, Iteration iteration, WorkerActions& actions) {
   if (chunk.value >= chunks_.size()) return false;
-  const Chunk& refused = chunks_[chunk.value];
-  // The stream may have ended meanwhile, and the chunk was pushed then.
-  if (refused.state == State::kAnnounced && refused.iteration == iteration) PushTcp(chunk, actions);
+  // The stream may have ended meanwhile, and the chunk was pushed then. Or the datagrams that this
+  // worker had asked for have arrived.
+  if (!AwaitsDatagrams(chunk) || chunks_[chunk.value].iteration != iteration) return true;
+  EndPlaceOf(chunk);
+  PushTcp(chunk, actions);
   return true;
 }
 
@@ -115,9 +123,7 @@ bool WorkerStream::Parameters(ChunkIndex chunk, Iteration iteration) {
   if (chunk.value >= chunks_.size()) return false;
   Chunk& complete = chunks_[chunk.value];
   if (complete.state == State::kIdle || complete.iteration != iteration) return false;
-  for (Place& place : places_) {
-    if (place.open && place.chunk == chunk) MarkTaken(place);
-  }
+  EndPlaceOf(chunk);
   complete.state = State::kIdle;
   return true;
 }

@@ -7,7 +7,9 @@
 //           probe until the position is taken
 //   tcp     push it over tcp, because no stream is open, the stream ended before the position was
 //           taken, or another rank has pushed this iteration over tcp
-// On both ways the parameters come at the end.
+// On both ways the parameters come at the end: after a push as a message over tcp, otherwise as
+// datagrams. A message comes only for a push, because a worker that has the parameters already does
+// not expect one.
 //
 // A block's contribution is known to be at the aggregator once it answers HAVE. Even then the block
 // is probed until its position is taken, since a lost sum is sent again only when asked for. A
@@ -93,6 +95,15 @@ class WorkerStream {
   bool IsIdle(ChunkIndex chunk) const { return chunks_[chunk.value].state == State::kIdle; }
   // One does, and it goes over tcp.
   bool IsOverTcp(ChunkIndex chunk) const { return chunks_[chunk.value].state == State::kTcp; }
+  // One does, and has a position: its parameters may be on their way. TAKEN may have been lost.
+  bool HasPosition(ChunkIndex chunk) const {
+    const State state = chunks_[chunk.value].state;
+    return state == State::kAssigned || state == State::kTaken;
+  }
+  // One does, and its parameters come as datagrams.
+  bool AwaitsDatagrams(ChunkIndex chunk) const { return !IsIdle(chunk) && !IsOverTcp(chunk); }
+  // The iteration of the last Push().
+  Iteration IterationOf(ChunkIndex chunk) const { return chunks_[chunk.value].iteration; }
 
   // Appends the whole state, for searches over states.
   void AppendState(std::vector<std::uint64_t>& words) const;
@@ -115,6 +126,7 @@ class WorkerStream {
   void PushTcp(ChunkIndex chunk, WorkerActions& actions);
   WorkerAction About(WorkerAction::Kind kind, const Place& place, std::uint32_t block) const;
   void MarkTaken(Place& place);
+  void EndPlaceOf(ChunkIndex chunk);
 
   Geometry geometry_;
   LeaseNumber lease_ = kNoLease;

@@ -49,7 +49,8 @@ bool KindIsKnown(MessageKind kind) {
     case MessageKind::kAnnounce:
     case MessageKind::kStreamIs:
     case MessageKind::kAssign:
-    case MessageKind::kUseTcp: return true;
+    case MessageKind::kUseTcp:
+    case MessageKind::kMissing: return true;
   }
   return false;
 }
@@ -78,7 +79,8 @@ std::uint32_t PayloadBytesMax(MessageKind kind) {
     case MessageKind::kHyperParameters:
     case MessageKind::kAnnounce:
     case MessageKind::kStreamIs:
-    case MessageKind::kAssign: return kInlineBytesMax;
+    case MessageKind::kAssign:
+    case MessageKind::kMissing: return kInlineBytesMax;
   }
   return 0;
 }
@@ -123,7 +125,8 @@ std::uint8_t FlagsOf(MessageKind kind) {
     case MessageKind::kAnnounce:
     case MessageKind::kStreamIs:
     case MessageKind::kAssign:
-    case MessageKind::kUseTcp: return 0;
+    case MessageKind::kUseTcp:
+    case MessageKind::kMissing: return 0;
   }
   return 0;
 }

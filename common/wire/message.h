@@ -74,6 +74,10 @@ enum class MessageKind : std::uint8_t {
   kAssign = 11,    // server -> worker. The round has position `value` in the stream whose lease is
                    // `slot`. Inline payload: the greatest exponents of all ranks.
   kUseTcp = 12,    // server -> worker. Push the chunk's gradient of round `iteration`.
+  kMissing = 13,   // worker -> server. Send these blocks of the chunk's version `iteration` again.
+                   // Inline payload: a bit for each block (common/aggregation/parameter_blocks.h).
+                   // Without payload: send it over this lane. The answer is a kUseTcp, if the round
+                   // is complete: the push is a duplicate, and gets the version.
 };
 
 // What a round does with the payloads that the ranks push. All ranks of a round must agree.

@@ -110,7 +110,7 @@ void CheckChunk(const JobShard& shard, const Chunk& chunk) {
     PHUB_CHECK(!Wants(chunk, member) || shard.lanes[rank.value].state == Lane::State::kOpen,
                "S7 chunk={} rank={}", chunk.index.value, rank.value);
     // S11: a reply is owed only for a push of the round.
-    PHUB_CHECK(!Wants(chunk, member) || HasGradientOf(shard, chunk, rank), "S11 chunk={} rank={}",
+    PHUB_CHECK(!Wants(chunk, member) || chunk.HasArrived(rank), "S11 chunk={} rank={}",
                chunk.index.value, rank.value);
   }
   CheckStream(shard, chunk);

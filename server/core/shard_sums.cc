@@ -74,6 +74,11 @@ void NoteNewLane(JobShard& shard, Rank rank) {
   }
 }
 
+std::uint32_t ParameterBlocksOf(const JobShard& shard, const Chunk& chunk) {
+  const auto block = static_cast<std::uint32_t>(shard.sums->block * sizeof(float));
+  return (chunk.reply_bytes() + block - 1) / block;
+}
+
 bool HasGradientOf(const JobShard& shard, const Chunk& chunk, Rank rank) {
   return chunk.HasArrived(rank) ||
          (shard.sums != nullptr && shard.sums->HasAnnounced(chunk.index, rank));

@@ -6,6 +6,7 @@
 // until kJobEnded. It allocates nothing after construction.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,10 +30,10 @@ struct JobShard;
 inline constexpr std::uint32_t kStreamPositions = 8;
 inline constexpr std::uint32_t kNoChunk = UINT32_MAX;
 
-// Where a core loop receives the sums of one stream.
+// A core loop's end of the datagrams of one stream.
 class SumPort {
  public:
-  // Handles what a datagram led to; see aggregation::CorePort.
+  // These are as in aggregation::CorePort.
   using OnSum = std::function<void(const aggregation::CoreActions&,
                                    std::span<const std::int32_t> integers, std::uint8_t exponent)>;
   virtual ~SumPort() = default;
@@ -40,6 +41,9 @@ class SumPort {
   virtual void Open(const phub_lease& lease) = 0;
   // Receives one batch; returns false if none waits. Never blocks.
   virtual bool Receive(const OnSum& on_sum) = 0;
+  virtual void SendParameters(const phub_parameters& about, std::span<const std::byte> bytes,
+                              std::uint8_t worker) = 0;
+  virtual void Flush() = 0;
 };
 
 struct ShardSums {
@@ -49,12 +53,13 @@ struct ShardSums {
     std::uint64_t positions = 0;  // a bit for each place whose position was assigned
   };
   struct Chunk {
-    std::uint64_t ask = 0;          // a bit for each rank that must get kUseTcp
-    std::uint32_t next = kNoChunk;  // in the list of chunks that wait for a position
-    bool is_listed = false;         // it is in that list
-    bool is_streamed = false;       // its accumulator has the sum of all ranks, as integers
-    Rank last{};                    // the rank that announced it last
-    Rank not_finite = Rank::Max();  // the first rank whose gradient is not finite
+    std::uint64_t ask = 0;             // a bit for each rank that must get kUseTcp
+    std::uint32_t next = kNoChunk;     // in the list of chunks that wait for a position
+    bool is_listed = false;            // it is in that list
+    bool is_streamed = false;          // its accumulator has the sum of all ranks, as integers
+    aggregation::LeaseNumber lease{};  // is_streamed: the stream that has summed it
+    Rank last{};                       // the rank that announced it last
+    Rank not_finite = Rank::Max();     // the first rank whose gradient is not finite
     std::uint32_t not_finite_count = 0;
     TimeNs gathered_at = 0;  // when the last rank announced it
   };
@@ -99,6 +104,9 @@ void AddStreamChunk(JobShard& shard, const Chunk& chunk);
 void RemoveStreamChunks(JobShard& shard, std::uint32_t first);
 // The rank has a new lane, on which nothing was said yet.
 void NoteNewLane(JobShard& shard, Rank rank);
+
+// How many datagrams a version of the chunk has. REQUIRES: shard.sums->Has(chunk).
+std::uint32_t ParameterBlocksOf(const JobShard& shard, const Chunk& chunk);
 
 // Whether the rank's gradient for the chunk's round has arrived or waits to be summed by the
 // aggregator.

@@ -39,7 +39,8 @@ SumJob::SumJob(const SumShape& shape, AggregatorProcess& aggregator)
       core_relay_(shape.trouble, shape.seed * 1000),
       core_(shape.geometry, shape.ranks),
       core_port_(shape.geometry, core_, core_socket_),
-      chunks_(shape.blocks.size()) {
+      chunks_(shape.blocks.size()),
+      versions_(shape.blocks.size()) {
   for (const std::uint32_t blocks : shape.blocks) core_.AddChunk(blocks, Iteration{0});
   core_relay_.Connect(core_socket_.endpoint(), aggregator_.endpoint());
   for (std::uint32_t rank = 0; rank < shape_.ranks; ++rank) {
@@ -57,8 +58,13 @@ SumJob::SumJob(const SumShape& shape, AggregatorProcess& aggregator)
       aggregation::ToFixed(values, exponent, RankCount(), worker.fixed);
       return aggregation::WorkerPort::Payload{worker.fixed, exponent};
     };
+    const auto on_block = [this, rank](const phub_parameters& about,
+                                       std::span<const std::byte> bytes) {
+      TakeBlock(rank, about, bytes);
+    };
+    worker.parameters.Resize(static_cast<std::uint32_t>(shape.blocks.size()));
     worker.port = std::make_unique<aggregation::WorkerPort>(shape.geometry, *worker.stream,
-                                                            worker.socket, payload_of);
+                                                            worker.socket, payload_of, on_block);
   }
 }
 
@@ -139,6 +145,8 @@ void SumJob::FromWorker(std::uint32_t rank, const WorkerActions& actions) {
     CoreActions answers;
     bool possible = true;
     if (action.kind == WorkerAction::Kind::kAnnounce) {
+      workers_[rank]->parameters.Await(action.chunk, shape_.blocks[action.chunk.value],
+                                       clock_.Now());
       std::vector<std::uint8_t> exponents;
       for (std::uint32_t block = 0; block < shape_.blocks[action.chunk.value]; ++block) {
         exponents.push_back(aggregation::ExponentOf(
@@ -147,6 +155,7 @@ void SumJob::FromWorker(std::uint32_t rank, const WorkerActions& actions) {
       possible = core_.Announce(Rank{rank}, action.lease, action.chunk, action.iteration, exponents,
                                 answers);
     } else {
+      workers_[rank]->parameters.Forget(action.chunk);
       possible = core_.Push(Rank{rank}, action.chunk, action.iteration, answers);
     }
     if (!possible) Problem(fmt::format("the core loop says that rank {} is at fault", rank));
@@ -200,7 +209,10 @@ void SumJob::FromCore(const CoreActions& actions, std::span<const std::int32_t> 
       case CoreAction::Kind::kFoldPushed: ++chunk.pushed; break;
       case CoreAction::Kind::kClear: chunk.folded.clear(); break;
       case CoreAction::Kind::kComplete: Complete(action); break;
-      case CoreAction::Kind::kAnswer:  // parameters are calls, and calls are not lost
+      // To a push of what was summed. The message is a call, and calls are not lost.
+      case CoreAction::Kind::kAnswer:
+        Receive(action.rank.value, action.chunk, action.iteration);
+        break;
       case CoreAction::Kind::kTaken: break;
     }
   }
@@ -220,14 +232,76 @@ void SumJob::Complete(const CoreAction& action) {
       Problem(fmt::format("wrong sum of {}, block {}", name, block));
   }
   if (!by_stream && !chunk.folded.empty()) Problem(name + " has folded blocks and pushes");
-  chunk = {};
+  Version& version = versions_[action.chunk.value];
+  version = {.iteration = action.iteration};
   ++complete_;
-  summed_ += by_stream ? 1 : 0;
-  for (std::uint32_t rank = 0; rank < shape_.ranks; ++rank) {
-    if (!workers_[rank]->stream->Parameters(action.chunk, action.iteration))
-      Problem(fmt::format("rank {} did not wait for {}", rank, name));
-    if (action.iteration.value + 1 < shape_.iterations) to_push_.emplace_back(rank, action.chunk);
+  if (by_stream) {
+    ++summed_;
+    for (auto& [block, values] : chunk.folded) version.blocks.push_back(std::move(values));
+    SendVersion(action.chunk, PHUB_EVERY_WORKER, nullptr);
   }
+  chunk = {};
+  for (std::uint32_t rank = 0; rank < shape_.ranks && !by_stream; ++rank)
+    Receive(rank, action.chunk, action.iteration);
+}
+
+void SumJob::SendVersion(ChunkIndex chunk, std::uint8_t worker,
+                         const aggregation::BlockSet* blocks) {
+  const Version& version = versions_[chunk.value];
+  for (std::uint32_t block = 0; block < version.blocks.size(); ++block) {
+    if (blocks != nullptr && ((*blocks)[block / 8] >> block % 8 & 1) == 0) continue;
+    const phub_parameters about = {.version = static_cast<__u32>(version.iteration.value),
+                                   .chunk = static_cast<__u16>(chunk.value),
+                                   .block = static_cast<__u16>(block)};
+    core_port_.SendParameters(about, std::as_bytes(std::span(version.blocks[block])), worker);
+  }
+  core_port_.Flush();
+}
+
+// As the engine does, but the block is compared and not copied.
+void SumJob::TakeBlock(std::uint32_t rank, const phub_parameters& about,
+                       std::span<const std::byte> bytes) {
+  Worker& worker = *workers_[rank];
+  const ChunkIndex chunk{about.chunk};
+  if (about.chunk >= shape_.blocks.size())
+    return Problem(fmt::format("rank {} gets a block of chunk {}", rank, about.chunk));
+  const Iteration iteration = worker.stream->IterationOf(chunk);
+  if (static_cast<std::uint32_t>(iteration.value) != about.version) return;
+  if (worker.parameters.IsAwaited(chunk)) {
+    const std::vector<float> expected = Reference(about.chunk, iteration.value, about.block);
+    if (bytes.size() != expected.size() * sizeof(float) ||
+        std::memcmp(bytes.data(), expected.data(), bytes.size()) != 0)
+      Problem(fmt::format("rank {} gets wrong parameters of chunk {}", rank, about.chunk));
+  }
+  if (worker.parameters.Arrive(chunk, about.block, clock_.Now()) ==
+      aggregation::ParameterBlocks::Arrival::kLast)
+    Receive(rank, chunk, iteration);
+}
+
+void SumJob::Receive(std::uint32_t rank, ChunkIndex chunk, Iteration iteration) {
+  if (!workers_[rank]->stream->Parameters(chunk, iteration)) {
+    return Problem(fmt::format("rank {} did not wait for chunk {}, iteration {}", rank, chunk.value,
+                               iteration.value));
+  }
+  ++received_;
+  if (iteration.value + 1 < shape_.iterations) to_push_.emplace_back(rank, chunk);
+}
+
+void SumJob::AskForBlocks(std::uint32_t rank) {
+  Worker& worker = *workers_[rank];
+  WorkerActions actions;
+  worker.parameters.Due(
+      clock_.Now(), [&](ChunkIndex chunk) { return worker.stream->HasPosition(chunk); },
+      [&](const aggregation::ParameterBlocks::Question& question) {
+        ++questions_;
+        const Iteration iteration = worker.stream->IterationOf(question.chunk);
+        if (core_.lease() == aggregation::kNoLease || core_.iteration(question.chunk) <= iteration)
+          return;
+        if (!question.over_tcp)
+          return SendVersion(question.chunk, static_cast<std::uint8_t>(rank), &question.missing);
+        if (!worker.stream->UseTcp(question.chunk, iteration, actions)) Problem("UseTcp");
+      });
+  FromWorker(rank, actions);
 }
 
 void SumJob::PushAll(std::uint32_t rank) {
@@ -256,9 +330,11 @@ void SumJob::Step() {
     core_.Assign(chunk, actions);
     FromCore(actions, {}, 0);
   }
-  for (const auto& worker : workers_) {
+  for (std::uint32_t rank = 0; rank < shape_.ranks; ++rank) {
+    Worker* const worker = workers_[rank].get();
     worker->relay->Pump();
     worker->port->Receive(clock_.Now());
+    AskForBlocks(rank);
     if (worker->port->deadline() <= clock_.Now()) worker->port->Probe(clock_.Now());
     if (worker->port->refused() != 0) Problem("REFUSED");
   }

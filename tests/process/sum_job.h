@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/aggregation/parameter_blocks.h"
 #include "common/aggregation/ports.h"
 #include "common/base/clock.h"
 #include "tests/process/aggregator_process.h"
@@ -40,8 +41,9 @@ class SumJob {
   void Close();
   // Everything that can be done now. Starts the job at the first call.
   void Step();
-  bool done() const { return complete_ == shape_.iterations * shape_.blocks.size(); }
-  // Chunks' iterations that are complete.
+  // Every rank has all parameters.
+  bool done() const { return received_ == shape_.iterations * shape_.blocks.size() * shape_.ranks; }
+  // Chunks' iterations that are summed.
   std::uint64_t complete() const { return complete_; }
   // The part of them that the aggregator has summed.
   std::uint64_t summed() const { return summed_; }
@@ -51,6 +53,7 @@ class SumJob {
   LossyRelay& relay(std::uint32_t rank) { return *workers_[rank]->relay; }
   std::uint64_t payloads_sent() const;
   std::uint64_t probes_sent() const;
+  std::uint64_t questions() const { return questions_; }  // about blocks of parameters
   // Datagrams that a worker or the core loop has refused.
   std::uint64_t bad_datagrams() const;
 
@@ -62,10 +65,16 @@ class SumJob {
     std::unique_ptr<aggregation::WorkerPort> port;
     std::vector<std::vector<std::uint8_t>> exponents;  // by chunk, then block: as assigned
     std::vector<std::int32_t> fixed;                   // what the last payload had
+    aggregation::ParameterBlocks parameters;
   };
   struct Chunk {
     std::map<std::uint32_t, std::vector<float>> folded;  // by block
     std::uint64_t pushed = 0;                            // iterations that all ranks have pushed
+  };
+  // The sums of a chunk's last iteration are its parameters.
+  struct Version {
+    Iteration iteration{};
+    std::vector<std::vector<float>> blocks{};  // if it was summed in a stream
   };
 
   std::vector<float> Gradient(std::uint32_t rank, std::uint32_t chunk, std::uint64_t iteration,
@@ -78,6 +87,12 @@ class SumJob {
                 std::uint8_t exponent);
   void ToRank(std::uint32_t rank, const aggregation::CoreAction& action);
   void Complete(const aggregation::CoreAction& action);
+  // Sends these blocks of the chunk's version, or all, to one worker or all.
+  void SendVersion(ChunkIndex chunk, std::uint8_t worker, const aggregation::BlockSet* blocks);
+  void TakeBlock(std::uint32_t rank, const phub_parameters& about,
+                 std::span<const std::byte> bytes);
+  void Receive(std::uint32_t rank, ChunkIndex chunk, Iteration iteration);
+  void AskForBlocks(std::uint32_t rank);
   void Problem(std::string what);
   std::uint32_t RankCount() const { return shape_.ranks; }
 
@@ -91,12 +106,15 @@ class SumJob {
   aggregation::CorePort core_port_;
   phub_lease lease_{};
   std::vector<Chunk> chunks_;
+  std::vector<Version> versions_;  // by chunk
   std::deque<ChunkIndex> ready_;
   std::deque<std::pair<std::uint32_t, ChunkIndex>> to_push_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> next_;  // (rank, chunk)
   bool started_ = false;
   std::uint64_t complete_ = 0;
   std::uint64_t summed_ = 0;
+  std::uint64_t received_ = 0;  // by all ranks
+  std::uint64_t questions_ = 0;
   std::vector<std::string> problems_;
 };
 

@@ -23,6 +23,7 @@ constexpr std::uint32_t kRanks = 3;
 constexpr std::uint32_t kChunkElements = 1024;  // two whole blocks of 350, and one of 324
 constexpr std::uint64_t kSizes[] = {5000, 300, 2048};
 constexpr std::uint64_t kElements = 5000 + 300 + 2048;
+constexpr std::uint64_t kBlocks = 5 * 3 + 1 + 2 * 3;  // of 350 elements, in chunks of 1024
 
 JobOptions Options(const std::string& job, TransportChoice transport = TransportChoice::kTcp) {
   return {.job = job,
@@ -137,9 +138,13 @@ TEST_F(SumStreams, HaveTheBitsOfTcpAlsoIfTheAggregatorIsKilled) {
   };
   job.Train(20);
   check(20);
-  // Expect: what the daemon receives does not depend on the number of ranks.
+  // Expect: what the daemon receives and sends does not depend on the number of ranks.
   EXPECT_EQ(Stat("phub_sum_block_bytes_total"), 20 * kElements * sizeof(float));
   EXPECT_EQ(Stat("phub_gradient_bytes_total"), 0u);
+  EXPECT_EQ(Stat("phub_reply_bytes_total"), 0u);
+  const std::uint64_t again = Stat("phub_parameter_blocks_again_total");
+  EXPECT_EQ(Stat("phub_parameter_blocks_total") - again, 20 * kBlocks);
+  EXPECT_GE(aggregator_.Counter("parameters_forwarded_total"), 20 * kBlocks * kRanks);
   EXPECT_GE(aggregator_.Counter("sums_sent_total"), 20u * 9);
 
   // Expect: rounds that the aggregator dies with are pushed over tcp.

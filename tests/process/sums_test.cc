@@ -81,6 +81,7 @@ TEST(Sums, OfTwoTenantsAreExactThroughABadNetwork) {
     EXPECT_EQ(first.summed(), first.complete()) << "nothing needs tcp";
     // The network was bad: payloads were lost, so some were sent again.
     EXPECT_GT(first.probes_sent(), 0u);
+    EXPECT_GT(first.questions(), 0u);
     EXPECT_GT(first.payloads_sent(), shape.iterations * 14 * 3);
     std::printf("seed %lu: %lu payloads and %lu probes for %lu\n", seed,
                 first.payloads_sent() + second.payloads_sent(),
@@ -88,8 +89,9 @@ TEST(Sums, OfTwoTenantsAreExactThroughABadNetwork) {
     EXPECT_TRUE(aggregator.End(first.lease().number));
     EXPECT_TRUE(aggregator.End(second.lease().number));
   }
-  for (const char* counter : {"verdicts_total/have", "verdicts_total/missing",
-                              "verdicts_total/send_sum", "taken_forwarded_total"})
+  for (const char* counter :
+       {"verdicts_total/have", "verdicts_total/missing", "verdicts_total/send_sum",
+        "taken_forwarded_total", "parameters_forwarded_total"})
     EXPECT_GT(aggregator.Counter(counter), 0u) << counter;
   EXPECT_EQ(aggregator.List().pool_bytes_used(), 0u);
 }

@@ -22,6 +22,9 @@ const char* ToString(Mistake mistake) {
     case Mistake::kReplacementKeepsLease: return "replacement keeps lease";
     case Mistake::kPartialSumsKept: return "partial sums kept";
     case Mistake::kRanksDecideForTcpAlone: return "ranks decide for tcp alone";
+    case Mistake::kAnnouncementsAnswered: return "announcements answered";
+    case Mistake::kPositionsWait: return "positions wait";
+    case Mistake::kVersionNotChecked: return "version not checked";
     case Mistake::kTakenNeverArrives: return "TAKEN never arrives";
   }
   return "unknown";
@@ -34,6 +37,7 @@ bool IsCalm(Event::Kind kind) {
     case Event::Kind::kFromCore:
     case Event::Kind::kAssign:
     case Event::Kind::kProbe:
+    case Event::Kind::kAsk:
     case Event::Kind::kNotice:
     case Event::Kind::kAddAtCore:
     case Event::Kind::kAddAtWorker:
@@ -47,6 +51,8 @@ std::string World::Message::Text() const {
   switch (kind) {
     case Kind::kAnnounce: return fmt::format("announce {} for lease {}", what, lease.value);
     case Kind::kPush: return fmt::format("push {}", what);
+    case Kind::kMissing: return fmt::format("ask for parameters of {}", what);
+    case Kind::kMissingTcp: return fmt::format("ask for parameters of {} over tcp", what);
     case Kind::kStreamIs: return fmt::format("the stream is lease {}", lease.value);
     case Kind::kAssign: return fmt::format("{} has position {}", what, position.value);
     case Kind::kUseTcp: return fmt::format("push {} over tcp", what);
@@ -139,10 +145,18 @@ void World::ReceiveFromCore(std::uint32_t index) {
   worker.from_core.erase(worker.from_core.begin());
   WorkerActions actions;
   bool good = true;
+  std::array<bool, 2> taken{};
+  for (std::uint32_t i = 0; i < worker.stream.chunk_count(); ++i)
+    taken[i] = worker.stream.HasPosition(ChunkIndex{i});
   switch (message.kind) {
     case Message::Kind::kStreamIs:
       worker.connected = true;
       worker.stream.StreamIs(message.lease, actions);
+      if (shape_.mistake == Mistake::kPositionsWait) {
+        std::erase_if(actions, [&](const WorkerAction& action) {
+          return action.kind == WorkerAction::Kind::kPushTcp && taken[action.chunk.value];
+        });
+      }
       break;
     case Message::Kind::kAssign:
       good = worker.stream.Assign(message.lease, message.position, message.chunk, message.iteration,
@@ -152,9 +166,12 @@ void World::ReceiveFromCore(std::uint32_t index) {
       good = worker.stream.UseTcp(message.chunk, message.iteration, actions);
       break;
     case Message::Kind::kParameters:
-      if (worker.stream.Parameters(message.chunk, message.iteration))
-        worker.program.iterations[message.chunk.value] =
-            static_cast<std::uint32_t>(message.iteration.value) + 1;
+      // Such a reply would be written to memory that is the program's again.
+      if (!worker.stream.IsOverTcp(message.chunk) ||
+          worker.stream.IterationOf(message.chunk) != message.iteration) {
+        Fail(fmt::format("worker {} does not expect a reply", index));
+      }
+      Complete(index, message.chunk, message.iteration);
       break;
     default: good = false;
   }
@@ -162,6 +179,11 @@ void World::ReceiveFromCore(std::uint32_t index) {
   if (!good) Fail(fmt::format("worker {} rejects a message of the core loop", index));
   Perform(index, actions);
   RunProgram(index);
+}
+
+void World::Complete(std::uint32_t index, ChunkIndex chunk, Iteration iteration) {
+  if (!workers_[index].stream.Parameters(chunk, iteration)) return;
+  workers_[index].program.iterations[chunk.value] = static_cast<std::uint32_t>(iteration.value) + 1;
 }
 
 // --- The core loop
@@ -174,8 +196,11 @@ void World::ReceiveAtCore(std::uint32_t index) {
   if (log_ != nullptr) Log(fmt::format("core loop <- tcp of worker {}: {}", index, message.Text()));
   CoreActions actions;
   bool good = true;
+  if (message.kind == Message::Kind::kMissing || message.kind == Message::Kind::kMissingTcp)
+    return ReceiveQuestion(index, message);
   if (pushes) {
     if (message.iteration == core_.iteration(message.chunk)) {
+      worker.owed |= 1u << message.chunk.value;
       std::copy_n(message.values.begin(), shape_.geometry.blocks,
                   pushed_[index].begin() + message.chunk.value * shape_.geometry.blocks);
     }
@@ -186,7 +211,42 @@ void World::ReceiveAtCore(std::uint32_t index) {
                           actions);
   }
   if (!good) Fail(fmt::format("the core loop rejects a message of worker {}", index));
+  if (!actions.empty() && actions.front().kind == CoreAction::Kind::kAnswer)
+    return Answer(index, message);
   Perform(actions);
+}
+
+void World::ReceiveQuestion(std::uint32_t index, const Message& message) {
+  const Iteration present = core_.iteration(message.chunk);
+  if (message.iteration > present || message.iteration.value + 1 < present.value)
+    return Fail(fmt::format("worker {} asks for another iteration", index));
+  if (message.iteration == present || core_.lease() == kNoLease) return;
+  if (message.kind == Message::Kind::kMissing)
+    return SendParameters(index, message.chunk, message.iteration);
+  Message answer = message;
+  answer.kind = Message::Kind::kUseTcp;
+  SendToRanks(Rank{index}, answer);
+}
+
+// The round is complete.
+void World::Answer(std::uint32_t index, const Message& message) {
+  if (message.kind == Message::Kind::kAnnounce && shape_.mistake != Mistake::kAnnouncementsAnswered)
+    return SendParameters(index, message.chunk, message.iteration);
+  Message reply = message;
+  reply.kind = Message::Kind::kParameters;
+  SendToRanks(Rank{index}, reply);
+}
+
+void World::Publish(const CoreAction& action, bool summed) {
+  CheckComplete(action);
+  for (std::uint32_t index = 0; index < shape_.workers; ++index) {
+    const std::uint32_t bit = 1u << action.chunk.value;
+    if (summed) SendParameters(index, action.chunk, action.iteration);
+    if ((std::exchange(workers_[index].owed, workers_[index].owed & ~bit) & bit) == 0) continue;
+    SendToRanks(
+        Rank{index},
+        {.kind = Message::Kind::kParameters, .chunk = action.chunk, .iteration = action.iteration});
+  }
 }
 
 void World::SendToRanks(Rank rank, const Message& message) {
@@ -195,7 +255,7 @@ void World::SendToRanks(Rank rank, const Message& message) {
   }
 }
 
-void World::Perform(const CoreActions& actions) {
+void World::Perform(const CoreActions& actions, bool summed) {
   for (const CoreAction& action : actions) {
     Message message{.chunk = action.chunk,
                     .iteration = action.iteration,
@@ -213,7 +273,7 @@ void World::Perform(const CoreActions& actions) {
         if (shape_.mistake == Mistake::kRanksDecideForTcpAlone) continue;
         message.kind = Message::Kind::kUseTcp;
         break;
-      case CoreAction::Kind::kAnswer: message.kind = Message::Kind::kParameters; break;
+      case CoreAction::Kind::kAnswer: Fail("an answer to nobody"); continue;
       case CoreAction::Kind::kTaken: SendTaken(action); continue;
       case CoreAction::Kind::kReady: continue;  // AppendEvents() asks CanAssign()
       case CoreAction::Kind::kFold:
@@ -229,10 +289,7 @@ void World::Perform(const CoreActions& actions) {
         for (std::uint32_t block = 0; block < shape_.Blocks()[action.chunk.value]; ++block)
           accumulators_[first + block] = 0;
         continue;
-      case CoreAction::Kind::kComplete:
-        CheckComplete(action);
-        message.kind = Message::Kind::kParameters;
-        break;
+      case CoreAction::Kind::kComplete: Publish(action, summed); continue;
     }
     SendToRanks(action.rank, message);
   }
@@ -258,7 +315,7 @@ void World::AppendState(std::vector<std::uint64_t>& words) const {
   words.push_back(shape_.losses | (shape_.duplicates << 4) | (shape_.early_probes << 8) |
                   (shape_.lost_lanes << 12) | (shape_.replacements << 16) |
                   (shape_.restarts << 20) | (shape_.endings << 24) |
-                  (error_.empty() ? 0 : 1u << 28));
+                  (error_.empty() ? 0 : 1u << 28) | (std::uint64_t{shape_.give_ups} << 32));
   words.push_back((std::uint64_t{lives_} << 48) | (std::uint64_t{job_} << 32) | (leases_ << 8) |
                   static_cast<std::uint64_t>(control_));
   core_.AppendState(words);
@@ -266,7 +323,8 @@ void World::AppendState(std::vector<std::uint64_t>& words) const {
     worker.stream.AppendState(words);
     words.push_back((std::uint64_t{worker.process} << 48) | (std::uint64_t{worker.lives} << 56) |
                     (std::uint64_t{worker.program.first} << 40) |
-                    (std::uint64_t{worker.program.pushes} << 8) | (worker.connected ? 1 : 0));
+                    (std::uint64_t{worker.program.pushes} << 8) | (worker.owed << 4) |
+                    (worker.connected ? 1 : 0));
     for (const std::uint32_t iterations : worker.program.iterations) words.push_back(iterations);
     for (const auto* lane : {&worker.to_core, &worker.from_core}) {
       words.push_back(lane->size());

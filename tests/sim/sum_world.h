@@ -3,8 +3,8 @@
 // lanes in order, datagrams that arrive in any order, and control, which grants leases. Everything
 // that may happen next is an event, so that a search can try all orders (sum_search.h).
 //
-// Parameters go over tcp here. Exponents are all equal, and tags and lengths are not checked:
-// tests/unit/aggregation does that.
+// The parameters of a chunk are one datagram here. Exponents are all equal, and tags and lengths
+// are not checked: tests/unit/aggregation does that.
 #pragma once
 
 #include <array>
@@ -35,6 +35,9 @@ enum class Mistake : std::uint8_t {
   kReplacementKeepsLease,   // a replaced process continues the stream of its predecessor
   kPartialSumsKept,         // the core loop does not clear open positions when the stream ends
   kRanksDecideForTcpAlone,  // a push over tcp does not make the other ranks push
+  kAnnouncementsAnswered,   // the core loop answers an announcement of a complete round over tcp
+  kPositionsWait,           // a worker does not push chunks with positions when the stream ends
+  kVersionNotChecked,       // a worker takes parameters of any version
   kTakenNeverArrives,       // not an error, see the test
 };
 const char* ToString(Mistake mistake);
@@ -52,10 +55,12 @@ struct Shape {
   std::uint32_t replacements = 0;  // a worker's process dies and another takes its place
   std::uint32_t restarts = 0;      // the aggregator loses its memory
   std::uint32_t endings = 0;       // the job ends, and another gets the same slots
+  std::uint32_t give_ups = 0;      // a worker asks for parameters over tcp
   bool grants_again = true;        // after a restart or a replacement there is a new lease
   Mistake mistake = Mistake::kNone;
   bool last_chunk_is_short = false;  // it has one block, so it does not use all slots of a place
   bool last_chunk_is_late = false;   // it is added, and removed after each of its iterations
+  bool slow_parameters = false;      // they fly like other datagrams; otherwise they arrive at once
 
   std::vector<std::uint32_t> Blocks() const {
     std::vector<std::uint32_t> blocks(chunks, geometry.blocks);
@@ -76,7 +81,9 @@ struct Event {
     kFromCore,
     kAssign,  // chunk a
     kProbe,   // worker a, place b, block c
+    kAsk,     // worker a asks for the parameters of chunk b
     kProbeEarly,
+    kGiveUp,    // worker a asks for the parameters of chunk b over tcp
     kLoseLane,  // worker a
     kReplace,
     kRestart,
@@ -124,6 +131,8 @@ class World {
     enum class Kind : std::uint8_t {
       kAnnounce,
       kPush,
+      kMissing,
+      kMissingTcp,
       kStreamIs,
       kAssign,
       kUseTcp,
@@ -150,6 +159,7 @@ class World {
     Program program;
     std::uint32_t process = 0;
     bool connected = false;   // it knows whether there is a stream
+    std::uint32_t owed = 0;   // a bit for each chunk that was pushed on its present lane
     std::uint32_t lives = 0;  // how often the late chunk was added
     std::vector<Message> to_core, from_core;
   };
@@ -175,14 +185,20 @@ class World {
   void Send(std::uint32_t worker, const WorkerAction& action);
   void ReceiveFromCore(std::uint32_t worker);
   void ReceiveAtCore(std::uint32_t worker);
-  void Perform(const CoreActions& actions);
+  void Answer(std::uint32_t worker, const Message& message);
+  // `summed`: by the aggregator.
+  void Perform(const CoreActions& actions, bool summed = false);
+  void Publish(const CoreAction& action, bool summed);
   void SendToRanks(Rank rank, const Message& message);
   void SendTaken(const CoreAction& action);
+  void SendParameters(std::uint32_t worker, ChunkIndex chunk, Iteration iteration);
   void CheckComplete(const CoreAction& action);
 
   void Add(const Datagram& datagram);
   void Deliver(const Datagram& datagram);
   void DeliverToWorker(const Datagram& datagram);
+  void DeliverParameters(const Datagram& datagram);
+  void Complete(std::uint32_t worker, ChunkIndex chunk, Iteration iteration);
   void DeliverToCore(const Datagram& datagram);
   void DeliverToAggregator(Datagram datagram);
   void DeliverToPublished(const Datagram& datagram);
@@ -195,6 +211,9 @@ class World {
   void AppendCalmEvents(std::vector<Event>& events) const;
   void AppendTroubles(std::vector<Event>& events) const;
   void AppendProbes(Event::Kind kind, std::vector<Event>& events) const;
+  void AppendQuestions(Event::Kind kind, std::vector<Event>& events) const;
+  void Ask(std::uint32_t worker, ChunkIndex chunk, bool over_tcp);
+  void ReceiveQuestion(std::uint32_t worker, const Message& message);
   void ApplyTrouble(const Event& event);
   void Replace(std::uint32_t worker);
   void Grant();

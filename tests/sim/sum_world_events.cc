@@ -11,8 +11,8 @@
 namespace phub::aggregation::search {
 namespace {
 
-constexpr std::array<const char*, 8> kKinds = {"?",    "PAYLOAD", "PROBE", "MISSING",
-                                               "HAVE", "REFUSED", "TAKEN", "SUM"};
+constexpr std::array<const char*, 9> kKinds = {"?",       "PAYLOAD", "PROBE", "MISSING",   "HAVE",
+                                               "REFUSED", "TAKEN",   "SUM",   "PARAMETERS"};
 constexpr std::array<const char*, PHUB_VERDICT_COUNT> kVerdicts = {
     "store", "store, the last", "add",     "add, the last", "send the sum again", "missing",
     "have",  "taken",           "refused", "drop: early",   "drop: phase"};
@@ -68,6 +68,20 @@ void World::SendTaken(const CoreAction& action) {
   for (datagram.to = 0; datagram.to < shape_.workers; ++datagram.to) Add(datagram);
 }
 
+// Nobody gets any without a stream: workers push then.
+void World::SendParameters(std::uint32_t worker, ChunkIndex chunk, Iteration iteration) {
+  if (core_.lease() == kNoLease) return;
+  Datagram datagram{.to = worker, .value = chunk.value};
+  const phub_parameters about = {.version = static_cast<std::uint32_t>(iteration.value),
+                                 .chunk = static_cast<std::uint16_t>(chunk.value),
+                                 .block = 0};
+  datagram.packet.lease = core_.lease().value;
+  datagram.packet.worker = static_cast<std::uint8_t>(worker);
+  phub_packet_set_parameters(&datagram.packet, &about);
+  if (shape_.slow_parameters) return Add(datagram);
+  Deliver(datagram);
+}
+
 void World::Deliver(const Datagram& datagram) {
   if (log_ != nullptr) {
     const std::string to = datagram.to == kAtAggregator ? "aggregator"
@@ -81,7 +95,25 @@ void World::Deliver(const Datagram& datagram) {
   DeliverToAggregator(datagram);
 }
 
+void World::DeliverParameters(const Datagram& datagram) {
+  WorkerStream& stream = workers_[datagram.to].stream;
+  phub_parameters about{};
+  phub_packet_get_parameters(&datagram.packet, &about);
+  const ChunkIndex chunk{about.chunk};
+  if (stream.lease().value != datagram.packet.lease || chunk.value >= stream.chunk_count()) return;
+  if (!stream.AwaitsDatagrams(chunk)) return;
+  const Iteration iteration = stream.IterationOf(chunk);
+  if (iteration.value != about.version) {
+    if (shape_.mistake == Mistake::kVersionNotChecked) Fail("parameters of another version");
+    return;
+  }
+  if (log_ != nullptr) Log("  the worker takes them");
+  Complete(datagram.to, chunk, iteration);
+  RunProgram(datagram.to);
+}
+
 void World::DeliverToWorker(const Datagram& datagram) {
+  if (datagram.packet.kind == PHUB_PACKET_PARAMETERS) return DeliverParameters(datagram);
   phub_packet packet = datagram.packet;
   if (shape_.mistake == Mistake::kTakenNeverArrives && packet.kind == PHUB_PACKET_TAKEN) return;
   if (shape_.mistake == Mistake::kHaveEndsProbes && packet.kind == PHUB_PACKET_HAVE)
@@ -103,7 +135,7 @@ void World::DeliverToCore(const Datagram& datagram) {
     if (log_ != nullptr) Log("  the core loop folds it");
     accumulators_[actions.front().chunk.value * shape_.geometry.blocks + block] += datagram.value;
   }
-  Perform(actions);
+  Perform(actions, /*summed=*/true);
 }
 
 void World::DeliverToAggregator(Datagram datagram) {
@@ -182,7 +214,10 @@ void World::AppendEvents(std::vector<Event>& events) const {
     return;
   }
   AppendCalmEvents(events);
-  if (events.empty()) AppendProbes(Event::Kind::kProbe, events);
+  if (events.empty()) {
+    AppendProbes(Event::Kind::kProbe, events);
+    AppendQuestions(Event::Kind::kAsk, events);
+  }
   AppendTroubles(events);
 }
 
@@ -241,6 +276,23 @@ void World::AppendProbes(Event::Kind kind, std::vector<Event>& events) const {
   }
 }
 
+void World::AppendQuestions(Event::Kind kind, std::vector<Event>& events) const {
+  for (std::uint8_t i = 0; i < shape_.workers; ++i) {
+    const WorkerStream& stream = workers_[i].stream;
+    for (std::uint8_t chunk = 0; chunk < stream.chunk_count(); ++chunk) {
+      if (stream.HasPosition(ChunkIndex{chunk}))
+        events.push_back({.kind = kind, .a = i, .b = chunk});
+    }
+  }
+}
+
+void World::Ask(std::uint32_t worker, ChunkIndex chunk, bool over_tcp) {
+  Message message{.kind = over_tcp ? Message::Kind::kMissingTcp : Message::Kind::kMissing,
+                  .chunk = chunk,
+                  .iteration = workers_[worker].stream.IterationOf(chunk)};
+  workers_[worker].to_core.push_back(std::move(message));
+}
+
 void World::AppendTroubles(std::vector<Event>& events) const {
   const auto add = [&](Event::Kind kind, std::size_t count) {
     for (std::uint8_t i = 0; i < count; ++i) events.push_back({.kind = kind, .a = i});
@@ -249,6 +301,7 @@ void World::AppendTroubles(std::vector<Event>& events) const {
   if (shape_.duplicates > 0) add(Event::Kind::kDeliverAndCopy, flying_.size());
   add(Event::Kind::kDeliverLate, late_.size());
   if (shape_.early_probes > 0) AppendProbes(Event::Kind::kProbeEarly, events);
+  if (shape_.give_ups > 0) AppendQuestions(Event::Kind::kGiveUp, events);
   if (shape_.lost_lanes > 0) add(Event::Kind::kLoseLane, shape_.workers);
   if (shape_.replacements > 0) add(Event::Kind::kReplace, shape_.workers);
   if (shape_.restarts > 0) add(Event::Kind::kRestart, 1);
@@ -291,6 +344,7 @@ void World::Apply(const Event& event, std::string* log) {
       Perform(event.a, actions);
       break;
     }
+    case Event::Kind::kAsk: Ask(event.a, ChunkIndex{event.b}, /*over_tcp=*/false); break;
     case Event::Kind::kGrant: Grant(); break;
     case Event::Kind::kAddAtCore: AddAtCore(); break;
     case Event::Kind::kAddAtWorker: AddAtWorker(event.a); break;

@@ -24,12 +24,18 @@ void World::ApplyTrouble(const Event& event) {
       Worker& worker = workers_[event.a];
       worker.to_core.clear();
       worker.from_core.clear();
+      worker.owed = 0;  // replies go only to ranks that pushed on the lane that they have
       WorkerActions repeated;
       worker.stream.LaneReopened(repeated);
       Perform(event.a, repeated);
       core_.LaneReopened(Rank{event.a}, actions);
       break;
     }
+    case Event::Kind::kGiveUp:
+      log("worker {} asks for parameters over tcp");
+      --shape_.give_ups;
+      Ask(event.a, ChunkIndex{event.b}, /*over_tcp=*/true);
+      break;
     case Event::Kind::kReplace:
       log("another process is worker {}");
       --shape_.replacements;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <span>
 
+#include "common/aggregation/parameter_blocks.h"
 #include "server/core/ingest/hyper_parameters.h"
 #include "server/core/on_core_loop.h"
 #include "server/core/shard_sums.h"
@@ -160,7 +161,28 @@ Verdict JudgeAnnouncement(JobShard& shard, Rank rank, const MessageHeader& heade
     return verdict;
   }
   if (header.iteration.value == applied && applied > 0) {
-    return {Action::kAnswer, {}, {}, &chunk, chunk.key->key};
+    return {Action::kSendAgain, {}, {}, &chunk, chunk.key->key};
+  }
+  return Fault(
+      header.iteration.value <= applied ? FaultCode::kStaleIteration : FaultCode::kIterationGap,
+      &chunk);
+}
+
+Verdict JudgeMissing(JobShard& shard, const MessageHeader& header) {
+  if (header.chunk.value >= shard.chunk_count) return Fault(FaultCode::kChunkRange);
+  Chunk& chunk = *shard.chunks()[header.chunk.value];
+  if (shard.IsHole(chunk)) return Fault(FaultCode::kChunkRange);
+  if (shard.sums == nullptr || !shard.sums->Has(chunk.index)) {
+    return Fault(FaultCode::kUnexpectedKind, &chunk);
+  }
+  const std::uint32_t blocks = ParameterBlocksOf(shard, chunk);
+  if (header.payload_bytes != 0 && header.payload_bytes != aggregation::BlockSetBytes(blocks)) {
+    return Fault(FaultCode::kPayloadSize, &chunk);
+  }
+  const std::uint64_t applied = chunk.applied.value;
+  if (header.iteration.value == applied + 1) return {Action::kNothing, {}, {}, nullptr, {}};
+  if (header.iteration.value == applied && applied > 0) {
+    return {Action::kSendAgain, {}, {}, &chunk, chunk.key->key};
   }
   return Fault(
       header.iteration.value <= applied ? FaultCode::kStaleIteration : FaultCode::kIterationGap,
@@ -259,6 +281,7 @@ Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& mess
   if (header.kind == wire::MessageKind::kGradient) return JudgeGradient(shard, rank, message);
   if (header.kind == wire::MessageKind::kHyperParameters) return JudgeRecord(shard, rank, message);
   if (header.kind == wire::MessageKind::kAnnounce) return JudgeAnnouncement(shard, rank, header);
+  if (header.kind == wire::MessageKind::kMissing) return JudgeMissing(shard, header);
   if (header.kind == wire::MessageKind::kPull) return JudgePull(shard, header);
   if (header.kind == wire::MessageKind::kDecision) return JudgeDecision(shard, header);
   return Fault(FaultCode::kUnexpectedKind);

@@ -12,12 +12,14 @@ namespace phub::server::ingest {
 //   T+1, staged or folded    -> kDuplicate: credit its slot; the round's reply answers it
 //   T                        -> kAnswer: already applied; reply with the current version
 //   older / more than T+1    -> fault kStaleIteration / kIterationGap
-// For a kAnnounce the same, but T+1 -> kAnnounce.
+// For a kAnnounce the same, but T+1 -> kAnnounce, T -> kSendAgain.
+// For a kMissing: T -> kSendAgain, T+1, which is not applied yet -> kNothing.
 // For a kPull, which asks for a version without a push: T -> kAnswer, T-1 -> kAnswerPrevious.
 // For a kDecision, where n is the number of decisions so far: n+1 -> kDecide, n -> kNothing.
 enum class Action : std::uint8_t {
   kStage,
   kAnnounce,
+  kSendAgain,  // the present version, as datagrams
   kDuplicate,
   kAnswer,
   kAnswerPrevious,

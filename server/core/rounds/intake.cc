@@ -30,6 +30,7 @@ Chunk* Intake::Aggregate(JobShard& shard, Rank rank, const ingest::Verdict& verd
     case ingest::Action::kDuplicate:
     case ingest::Action::kAnswer:
     case ingest::Action::kAnswerPrevious: return OnChunkMessage(shard, rank, verdict, message);
+    case ingest::Action::kSendAgain: sums_.OnMissing(shard, rank, *verdict.chunk, message); break;
     case ingest::Action::kRecord: stages_.loop.counters.Add(CoreCounter::records); break;
     case ingest::Action::kDecide:
       whole_iteration::Decide(stages_, shard, rank, message.header);

@@ -93,7 +93,7 @@ void Rounds::Publish(JobShard& shard, Chunk& chunk, Made made) {
     shard.metrics.ResetIteration(chunk.reductions);
   }
   ++chunk.applied.value;
-  SumSequencer::OnPublished(shard, chunk);
+  SumSequencer::OnPublished(shard, chunk, stages_.loop.counters);
   chunk.applied_pool = chunk.pool;
   chunk.applied_hyper_version[chunk.applied.value % 2] = chunk.hyper_version;
   aggregate::Finish(shard, chunk);

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "common/aggregation/fixed_point.h"
-#include "common/aggregation/stream_terms.h"
 #include "common/base/check.h"
 #include "server/core/on_core_loop.h"
 #include "server/core/reply/bits.h"
+#include "server/core/reply/datagrams.h"
 #include "server/core/rounds/departed.h"
 
 namespace phub::server {
@@ -19,24 +18,13 @@ namespace {
 using aggregation::CoreAction;
 using aggregation::LeaseNumber;
 
+std::span<const std::byte> InlineOf(const transport::ReceivedMessage& message) {
+  return std::span(message.inline_payload).first(message.header.payload_bytes);
+}
+
 std::span<const std::uint8_t> ExponentsOf(const transport::ReceivedMessage& message) {
-  return {reinterpret_cast<const std::uint8_t*>(message.inline_payload.data()),
-          message.header.payload_bytes};
-}
-
-wire::MessageHeader StreamHeader(const JobShard& shard, wire::MessageKind kind) {
-  wire::MessageHeader header = reply::HeaderFor(shard, kind);
-  header.version = wire::kStreamVersion;
-  return header;
-}
-
-// The message is about this round; the worker checks it.
-wire::MessageHeader HeaderAbout(const JobShard& shard, wire::MessageKind kind,
-                                const CoreAction& action) {
-  wire::MessageHeader header = StreamHeader(shard, kind);
-  header.chunk = action.chunk;
-  header.iteration = action.iteration;
-  return header;
+  const std::span<const std::byte> bytes = InlineOf(message);
+  return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
 }
 
 // The first announcement makes the round what it is, as the first push does.
@@ -49,9 +37,6 @@ void BeginRound(Chunk& chunk, Rank rank, const wire::MessageHeader& header, Time
   chunk.round_since = now;
   chunk.skip_asked = false;
 }
-
-// The announcement does not count any more, so no reply is owed for it: the rank pushes.
-void ForgetReply(Chunk& chunk, std::uint32_t rank) { reply::TestAndClear(chunk.wants_reply, rank); }
 
 }  // namespace
 
@@ -77,10 +62,6 @@ void SumSequencer::Close(JobShard& shard) {
   PHUB_ON_CORE_LOOP();
   if (shard.sums == nullptr || !shard.live()) return;
   ShardSums& sums = *shard.sums;
-  for (std::uint32_t i = 0; i < sums.chunks.size(); ++i) {
-    for (std::uint64_t ranks = sums.stream.Announced(ChunkIndex{i}); ranks != 0; ranks &= ranks - 1)
-      ForgetReply(*shard.chunks()[i], static_cast<std::uint32_t>(std::countr_zero(ranks)));
-  }
   while (sums.first_waiting != kNoChunk) {
     ShardSums::Chunk& waiting = sums.chunks[sums.first_waiting];
     sums.first_waiting = std::exchange(waiting.next, kNoChunk);
@@ -98,10 +79,8 @@ void SumSequencer::OnAnnounce(JobShard& shard, Rank rank, Chunk& chunk,
   const wire::MessageHeader& header = message.header;
   ShardSums& sums = *shard.sums;
   ShardSums::Chunk& of_chunk = sums.chunks[chunk.index.value];
-  if (of_chunk.is_streamed) {  // again, on a new lane; the round is whole and waits for its turn
-    reply::TestAndSet(chunk.wants_reply, rank.value);
-    return;
-  }
+  // Again, on a new lane; the round is whole and waits for its turn.
+  if (of_chunk.is_streamed) return;
   const bool again = sums.HasAnnounced(chunk.index, rank);
   const bool begins = !HasBegun(shard, chunk);
   const std::span<const std::uint8_t> exponents = ExponentsOf(message);
@@ -110,7 +89,6 @@ void SumSequencer::OnAnnounce(JobShard& shard, Rank rank, Chunk& chunk,
                                            header.iteration, exponents, sums.actions);
   PHUB_CHECK(honest, "chunk={} rank={}", chunk.index.value, rank.value);  // Judge() has looked
   const bool counts = sums.HasAnnounced(chunk.index, rank);
-  if (counts) reply::TestAndSet(chunk.wants_reply, rank.value);
   if (counts && !again) {
     if (begins) {
       BeginRound(chunk, rank, header, stages_.loop.now);
@@ -137,10 +115,28 @@ void SumSequencer::OnPushed(JobShard& shard, const Chunk& chunk) {
   Perform(shard);
 }
 
-void SumSequencer::OnPublished(JobShard& shard, const Chunk& chunk) {
+void SumSequencer::OnMissing(JobShard& shard, Rank rank, const Chunk& chunk,
+                             const transport::ReceivedMessage& message) {
+  // The rank learns that there is no stream, and pushes.
+  if (shard.sums->stream.lease() == aggregation::kNoLease) return;
+  const bool all = message.header.kind != wire::MessageKind::kMissing;
+  if (!all && message.header.payload_bytes == 0) {
+    PostUseTcp(shard, rank, chunk.index, chunk.applied);  // if there is no room, it asks again
+    return;
+  }
+  const std::uint64_t bytes = reply::SendDatagramsAgain(
+      shard, chunk, rank, all ? std::span<const std::byte>() : InlineOf(message),
+      stages_.loop.counters);
+  stages_.turns.ChargeWork(shard, bytes);
+}
+
+void SumSequencer::OnPublished(JobShard& shard, const Chunk& chunk, CoreCounters& counters) {
   if (shard.sums == nullptr || !shard.sums->Has(chunk.index)) return;
   ShardSums::Chunk& of_chunk = shard.sums->chunks[chunk.index.value];
-  if (std::exchange(of_chunk.is_streamed, false)) return;
+  if (std::exchange(of_chunk.is_streamed, false)) {
+    if (of_chunk.lease == shard.sums->stream.lease()) reply::SendDatagrams(shard, chunk, counters);
+    return;
+  }
   // A rank that was still to be asked has pushed it on a new lane.
   shard.sums->asks -= static_cast<std::uint32_t>(std::popcount(std::exchange(of_chunk.ask, 0)));
   shard.sums->stream.FinishOverTcp(chunk.index);
@@ -206,6 +202,7 @@ void SumSequencer::Complete(Chunk& chunk) {
   PHUB_CHECK(chunk.arrived_count() == 0, "chunk={}", chunk.index.value);
   chunk.folded_count = shard.config.world_size;
   of_chunk.is_streamed = true;
+  of_chunk.lease = shard.sums->stream.lease();
   --shard.sums->open_count;
   stages_.loop.counters.Add(CoreCounter::rounds_streamed);
   stages_.CountRound(shard, of_chunk.last, chunk, of_chunk.gathered_at);
@@ -286,9 +283,8 @@ void SumSequencer::Perform(JobShard& shard) {
 void SumSequencer::Ask(JobShard& shard, Rank rank, ChunkIndex chunk) {
   ShardSums& sums = *shard.sums;
   const Lane& lane = shard.lanes[rank.value];
-  ForgetReply(*shard.chunks()[chunk.value], rank.value);
   if (lane.state != Lane::State::kOpen) return;  // it announces or pushes again on its next lane
-  if (PostUseTcp(shard, rank, chunk)) return;
+  if (PostUseTcp(shard, rank, chunk, sums.stream.iteration(chunk))) return;
   std::uint64_t& ask = sums.chunks[chunk.value].ask;
   const std::uint64_t bit = std::uint64_t{1} << rank.value;
   if ((ask & bit) != 0) return;
@@ -302,92 +298,6 @@ bool SumSequencer::Flush(JobShard& shard) {
   for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank)
     posted |= FlushLane(shard, Rank{rank});
   return FlushAsks(shard) || posted;
-}
-
-bool SumSequencer::FlushLane(JobShard& shard, Rank rank) {
-  ShardSums& sums = *shard.sums;
-  ShardSums::Lane& told = sums.lanes[rank.value];
-  if (shard.lanes[rank.value].state != Lane::State::kOpen) return false;
-  if (!told.stream && told.positions == 0) return false;
-  if (told.stream && !PostStream(shard, rank)) return false;
-  bool posted = std::exchange(told.stream, false);
-  // In order of positions: a worker takes a position for the end of the one before at its place.
-  while (told.positions != 0) {
-    std::optional<CoreAction> first;
-    for (std::uint64_t left = told.positions; left != 0; left &= left - 1) {
-      const auto place = static_cast<std::uint32_t>(std::countr_zero(left));
-      const std::optional<CoreAction> each = sums.stream.AssignmentAt(place);
-      if (!each) {
-        told.positions &= ~(std::uint64_t{1} << place);
-      } else if (!first || each->position < first->position) {
-        first = each;
-      }
-    }
-    if (!first) break;
-    if (!PostAssignment(shard, rank, *first)) return posted;
-    told.positions &= ~(std::uint64_t{1} << sums.geometry.PlaceOf(first->position));
-    posted = true;
-  }
-  return posted;
-}
-
-bool SumSequencer::FlushAsks(JobShard& shard) {
-  ShardSums& sums = *shard.sums;
-  bool posted = false;
-  for (; sums.asks > 0 && sums.ask_from < sums.chunks.size(); ++sums.ask_from) {
-    std::uint64_t& ask = sums.chunks[sums.ask_from].ask;
-    while (ask != 0) {
-      const Rank rank{static_cast<std::uint32_t>(std::countr_zero(ask))};
-      const bool open = shard.lanes[rank.value].state == Lane::State::kOpen;
-      if (open && !PostUseTcp(shard, rank, ChunkIndex{sums.ask_from})) return posted;
-      ask &= ask - 1;
-      --sums.asks;
-      posted = true;
-    }
-  }
-  return posted;
-}
-
-bool SumSequencer::Post(JobShard& shard, Rank rank, const wire::MessageHeader& header,
-                        std::span<const std::byte> payload) {
-  const Lane& lane = shard.lanes[rank.value];
-  // A rank without datagrams has no part in a stream, so it needs no news of it.
-  if (lane.peer->version() < wire::kStreamVersion) return true;
-  transport::SendRequest request;
-  request.header = header;
-  request.header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  request.payload = payload;
-  request.connections = {&lane.connection, 1};
-  return stages_.loop.transports[lane.transport_index]->Post({&request, 1}) == 1;
-}
-
-bool SumSequencer::PostStream(JobShard& shard, Rank rank) {
-  const ShardSums& sums = *shard.sums;
-  const wire::MessageHeader header = StreamHeader(shard, wire::MessageKind::kStreamIs);
-  if (sums.stream.lease() == aggregation::kNoLease) return Post(shard, rank, header, {});
-  const aggregation::StreamTerms terms = {
-      .lease = sums.stream.lease(),
-      .worker = static_cast<std::uint8_t>(rank.value),
-      .worker_count = static_cast<std::uint8_t>(sums.lease.worker_count),
-      .count_max = static_cast<std::uint16_t>(sums.lease.count_max),
-      .geometry = sums.geometry,
-      .key = sums.lease.key,
-      .aggregator = sums.lease.aggregator};
-  std::array<std::byte, aggregation::kStreamTermsBytes> bytes;
-  aggregation::EncodeStreamTerms(terms, bytes);
-  return Post(shard, rank, header, bytes);
-}
-
-bool SumSequencer::PostAssignment(JobShard& shard, Rank rank, const CoreAction& assignment) {
-  wire::MessageHeader header = HeaderAbout(shard, wire::MessageKind::kAssign, assignment);
-  header.slot = SlotIndex{assignment.lease.value};
-  header.value_bits = assignment.position.value;
-  return Post(shard, rank, header, std::as_bytes(shard.sums->stream.Exponents(assignment.chunk)));
-}
-
-bool SumSequencer::PostUseTcp(JobShard& shard, Rank rank, ChunkIndex chunk) {
-  const CoreAction about{.chunk = chunk, .iteration = shard.sums->stream.iteration(chunk)};
-  return Post(shard, rank, HeaderAbout(shard, wire::MessageKind::kUseTcp, about), {});
 }
 
 }  // namespace phub::server

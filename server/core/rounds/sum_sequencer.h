@@ -9,6 +9,8 @@
 //   integers                                  ---------------------->  adds
 //                                 the accumulator   <----------------  sum of a block
 //                                 last block: the round is whole
+//                                 new parameters    ---------------->  forwards them to all workers
+//   kMissing (blocks)       ->    these parameters  ---------------->  forwards them to that worker
 // A round that a rank pushes over tcp instead is like any other: ranks that have announced it are
 // sent kUseTcp.
 //
@@ -47,9 +49,14 @@ class SumSequencer {
                   const transport::ReceivedMessage& message);
   // A rank has pushed the chunk's present round over tcp.
   void OnPushed(JobShard& shard, const Chunk& chunk);
+  // The rank has missed blocks of the chunk's version. REQUIRES: Judge() said kSendAgain.
+  void OnMissing(JobShard& shard, Rank rank, const Chunk& chunk,
+                 const transport::ReceivedMessage& message);
 
-  // The chunk has its next version. Call it for all rounds.
-  static void OnPublished(JobShard& shard, const Chunk& chunk);
+  // The chunk has its next version. Call it for all rounds. If the stream that has summed the round
+  // is still open, the ranks get the version as datagrams. If not, every rank pushes the round over
+  // tcp, as a duplicate, and its push is answered.
+  static void OnPublished(JobShard& shard, const Chunk& chunk, CoreCounters& counters);
 
   // Receives sums, one batch for each shard. Calls whole(JobShard&, Chunk&) for rounds that are
   // whole. True if there were any sums.
@@ -82,7 +89,7 @@ class SumSequencer {
   bool FlushAsks(JobShard& shard);
   bool PostStream(JobShard& shard, Rank rank);
   bool PostAssignment(JobShard& shard, Rank rank, const aggregation::CoreAction& assignment);
-  bool PostUseTcp(JobShard& shard, Rank rank, ChunkIndex chunk);
+  bool PostUseTcp(JobShard& shard, Rank rank, ChunkIndex chunk, Iteration iteration);
   bool Post(JobShard& shard, Rank rank, const wire::MessageHeader& header,
             std::span<const std::byte> payload);
 

@@ -145,12 +145,28 @@ TEST_F(SumWorker, TheNextPositionOfAPlaceAndParametersImplyTaken) {
   ASSERT_TRUE(Assign(2, 1, 0));
   Actions();
   worker_.StreamIs(kNoLease, actions_);
-  EXPECT_EQ(Actions(), "push 1") << "chunk 0 is taken, its parameters will come";
+  EXPECT_EQ(Actions(), "push 0, push 1") << "chunk 0 is taken, but no datagrams will come";
   EXPECT_TRUE(worker_.Parameters(ChunkIndex{1}, Iteration{0}));
   EXPECT_TRUE(worker_.Parameters(ChunkIndex{0}, Iteration{0}));
   EXPECT_FALSE(worker_.Parameters(ChunkIndex{0}, Iteration{0})) << "it has them already";
   Push(0, 1);
   EXPECT_FALSE(worker_.Parameters(ChunkIndex{0}, Iteration{0})) << "of the iteration before";
+}
+
+// It has asked for the parameters, because no datagram has arrived.
+TEST_F(SumWorker, AChunkWithAPositionIsPushedIfTheCoreLoopAsksForIt) {
+  Push(0, 0);
+  EXPECT_FALSE(worker_.HasPosition(ChunkIndex{0}));
+  EXPECT_TRUE(worker_.AwaitsDatagrams(ChunkIndex{0}));
+  ASSERT_TRUE(Assign(0, 0, 0));
+  EXPECT_TRUE(worker_.HasPosition(ChunkIndex{0}));
+  Actions();
+  ASSERT_TRUE(worker_.UseTcp(ChunkIndex{0}, Iteration{0}, actions_));
+  EXPECT_EQ(Actions(), "push 0");
+  EXPECT_FALSE(worker_.AwaitsDatagrams(ChunkIndex{0}));
+  EXPECT_FALSE(worker_.IsOutstanding(0, 0));
+  ASSERT_TRUE(worker_.UseTcp(ChunkIndex{0}, Iteration{0}, actions_));
+  EXPECT_EQ(Actions(), "") << "it was pushed";
 }
 
 TEST_F(SumWorker, ParametersEndProbes) {

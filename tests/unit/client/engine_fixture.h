@@ -17,9 +17,11 @@
 
 namespace phub::client {
 
+// Stands still unless the test sets it.
 class StillClock final : public Clock {
  public:
-  TimeNs Now() const override { return 0; }
+  TimeNs Now() const override { return now; }
+  TimeNs now = 0;
 };
 
 class RecordingLanes final : public EngineListener {

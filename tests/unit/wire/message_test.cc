@@ -64,7 +64,7 @@ TEST(MessageHeader, EveryKindAndOperationRoundTrips) {
   for (const auto kind : {MessageKind::kGradient, MessageKind::kParameters, MessageKind::kCredit,
                           MessageKind::kHyperParameters, MessageKind::kPull, MessageKind::kSummed,
                           MessageKind::kDecision, MessageKind::kAnnounce, MessageKind::kStreamIs,
-                          MessageKind::kAssign, MessageKind::kUseTcp}) {
+                          MessageKind::kAssign, MessageKind::kUseTcp, MessageKind::kMissing}) {
     for (const auto operation :
          {RoundOperation::kReduce, RoundOperation::kAssign, RoundOperation::kLoad}) {
       MessageHeader header = DistinctHeader();
@@ -161,7 +161,7 @@ TEST(MessageHeader, EveryUnknownKindAndOperationIsRefused) {
 
 TEST(MessageHeader, AStreamsMessagesNeedTheirLaneVersion) {
   for (const auto kind : {MessageKind::kAnnounce, MessageKind::kStreamIs, MessageKind::kAssign,
-                          MessageKind::kUseTcp}) {
+                          MessageKind::kUseTcp, MessageKind::kMissing}) {
     for (std::uint8_t version = kLaneVersionMin; version <= kLaneVersion; ++version) {
       MessageHeader header = DistinctHeader();
       header.kind = kind;
@@ -248,7 +248,7 @@ TEST(MessageHeader, PayloadBytesAreBoundedByKind) {
         Case{MessageKind::kHyperParameters, kInlineBytesMax},
         Case{MessageKind::kAnnounce, kInlineBytesMax},
         Case{MessageKind::kStreamIs, kInlineBytesMax}, Case{MessageKind::kAssign, kInlineBytesMax},
-        Case{MessageKind::kUseTcp, 0}}) {
+        Case{MessageKind::kUseTcp, 0}, Case{MessageKind::kMissing, kInlineBytesMax}}) {
     for (const std::uint32_t bytes : {0u, 1u, each.bytes_max, each.bytes_max + 1, kOver}) {
       MessageHeader header = DistinctHeader();
       header.kind = each.kind;

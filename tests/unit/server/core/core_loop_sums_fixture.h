@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/aggregation/fixed_point.h"
@@ -28,6 +29,11 @@ class ScriptedSumPort final : public SumPort {
  public:
   explicit ScriptedSumPort(aggregation::CoreStream& stream) : stream_(stream) {}
   void Open(const phub_lease& /*lease*/) override {}
+  void SendParameters(const phub_parameters& about, std::span<const std::byte> bytes,
+                      std::uint8_t worker) override {
+    if (keep_sent) sent.push_back({about, {bytes.begin(), bytes.end()}, worker});
+  }
+  void Flush() override {}
   bool Receive(const OnSum& on_sum) override {
     if (count_ == 0) return false;
     for (std::size_t i = 0; i < count_; ++i) {
@@ -47,8 +53,17 @@ class ScriptedSumPort final : public SumPort {
     std::ranges::copy(integers, sums_[count_++].integers.begin());
   }
 
+  struct Sent {
+    phub_parameters about{};
+    std::vector<std::byte> bytes;
+    std::uint8_t worker = 0;
+  };
+  std::vector<Sent> TakeSent() { return std::exchange(sent, {}); }
+
   aggregation::SumVerdict last{};
   std::ptrdiff_t taken = 0;
+  std::vector<Sent> sent;  // blocks of parameters
+  bool keep_sent = true;
 
  private:
   struct Sum {
@@ -180,6 +195,29 @@ class SumsTest : public CoreLoopTest {
     numbers_ = Gradient(rank, chunk, iteration);
     if (rank == bad_rank_) numbers_[30] = std::numeric_limits<float>::quiet_NaN();
     return numbers_;
+  }
+  // The blocks of a version, in order, which were sent to that worker.
+  static void ExpectVersion(const std::vector<ScriptedSumPort::Sent>& sent, std::uint32_t chunk,
+                            std::uint64_t iteration, const Numbers& parameters,
+                            std::uint8_t worker = PHUB_EVERY_WORKER) {
+    ASSERT_EQ(sent.size(), kBlocks);
+    for (std::uint32_t block = 0; block < kBlocks; ++block) {
+      EXPECT_EQ(sent[block].about.chunk, chunk);
+      EXPECT_EQ(sent[block].about.version, iteration);
+      EXPECT_EQ(sent[block].about.block, block);
+      EXPECT_EQ(sent[block].worker, worker);
+      const auto expected = std::as_bytes(BlockOf(parameters, block));
+      EXPECT_TRUE(std::ranges::equal(sent[block].bytes, expected)) << "block " << block;
+    }
+  }
+  // A bit for each block; none: over tcp.
+  void AskForBlocks(std::uint32_t rank, std::uint32_t chunk, std::uint64_t iteration,
+                    std::span<const std::byte> blocks) {
+    wire::MessageHeader header = CoreLoopTest::Gradient(chunk, iteration, 0);
+    header.version = wire::kStreamVersion;
+    header.kind = MessageKind::kMissing;
+    transport_.DeliverInline(lanes_[rank], header, blocks);
+    loop_.RunOnce();
   }
   Numbers Parameters(std::uint32_t chunk) const {
     Numbers numbers(kElements);

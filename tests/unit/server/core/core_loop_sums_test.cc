@@ -18,15 +18,18 @@ TEST_F(SumsTest, SumsHaveTheBitsOfThoseOverTcp) {
           streamed.Announce(rank, chunk, iteration);
         }
         streamed.SumAll(chunk, iteration, (iteration - 1) * 2 + chunk);
-        const auto posted = streamed.Replies();
-        ASSERT_EQ(posted.size(), ranks);
-        EXPECT_EQ(posted[0].header.iteration.value, iteration);
+        EXPECT_TRUE(streamed.Replies().empty());
+        streamed.ExpectVersion(streamed.port_->TakeSent(), chunk, iteration,
+                               streamed.Parameters(chunk));
         EXPECT_EQ(streamed.Parameters(chunk), over_tcp.Parameters(chunk));
         EXPECT_NE(streamed.Parameters(chunk), Numbers(kElements));
       }
     }
     EXPECT_EQ(streamed.Count(CoreCounter::rounds_streamed), 10u);
     EXPECT_EQ(streamed.Count(CoreCounter::sum_block_bytes), 10 * kElements * sizeof(float));
+    EXPECT_EQ(streamed.Count(CoreCounter::parameter_block_bytes), 10 * kElements * sizeof(float));
+    EXPECT_EQ(streamed.Count(CoreCounter::parameter_blocks), 10 * kBlocks);
+    EXPECT_EQ(streamed.Count(CoreCounter::reply_bytes), 0u);
     EXPECT_EQ(streamed.Count(CoreCounter::gradient_bytes), 0u);
     EXPECT_EQ(streamed.Count(CoreCounter::rounds), 10u);
     EXPECT_EQ(streamed.FaultOf(), FaultCode::kNone);
@@ -135,9 +138,12 @@ TEST_F(SumsTest, AStreamThatClosesLeavesNothingOfItsPartialSums) {
   Announce(0, 0, 2, kLease + 1);
   Announce(1, 0, 2, kLease + 1);
   EXPECT_EQ(Posted(MessageKind::kAssign).size(), 2u);
+  EXPECT_TRUE(port_->TakeSent().empty());
   SumAll(0, 2, 0);
-  EXPECT_EQ(Replies().size(), 2u);
+  ExpectVersion(port_->TakeSent(), 0, 2, Parameters(0));
+  EXPECT_TRUE(Replies().empty());
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
 }
+
 }  // namespace
 }  // namespace phub::server

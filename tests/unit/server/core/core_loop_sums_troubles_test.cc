@@ -1,4 +1,5 @@
 // Rounds that an aggregator sums: full transports, lost lanes, wrong messages, allocations.
+#include <array>
 #include <cmath>
 #include <functional>
 
@@ -45,19 +46,73 @@ TEST_F(SumsTest, ANewLaneGetsTheStreamAndItsOpenPositions) {
   Attach(1);
   loop_.RunOnce();
   EXPECT_EQ(Kinds(), (std::vector{kStream, kAssigned}));
-  // Expect: it announces again all that it waits for, and gets the replies.
+  // Expect: it announces again all that it waits for.
   Announce(1, 3, 1);
   Announce(1, 2, 1);
   SumAll(3, 1, 0);
-  EXPECT_EQ(Replies().size(), 2u);
+  ExpectVersion(port_->TakeSent(), 3, 1, Parameters(3));
   Announce(0, 2, 1);
   SumAll(2, 1, 1);
-  EXPECT_EQ(Replies().size(), 2u);
-  // Expect: an announcement of what is summed is answered.
+  ExpectVersion(port_->TakeSent(), 2, 1, Parameters(2));
+  // Expect: an announcement of what is summed gets the version, as datagrams to that rank.
   Announce(1, 2, 1);
-  const auto again = Replies();
-  ASSERT_EQ(again.size(), 1u);
-  EXPECT_EQ(again[0].connection, lanes_[1]);
+  ExpectVersion(port_->TakeSent(), 2, 1, Parameters(2), 1);
+  EXPECT_TRUE(Replies().empty());
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+TEST_F(SumsTest, ARankGetsTheBlocksThatItHasMissed) {
+  StartSums();
+  Open();
+  for (std::uint32_t rank = 0; rank < 2; ++rank) Announce(rank, 0, 1);
+  AskForBlocks(1, 0, 1, std::array{std::byte{7}});  // too early
+  EXPECT_TRUE(port_->TakeSent().empty());
+  SumAll(0, 1, 0);
+  port_->TakeSent();
+  AskForBlocks(1, 0, 1, std::array{std::byte{2}});
+  const auto sent = port_->TakeSent();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].about.block, 1u);
+  EXPECT_EQ(sent[0].worker, 1u);
+  EXPECT_EQ(Count(CoreCounter::parameter_blocks_again), 1u);
+  EXPECT_EQ(Count(CoreCounter::parameter_block_bytes), (kElements + kBlock) * sizeof(float));
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+TEST_F(SumsTest, ARankThatGetsNoDatagramsPushesAndIsAnsweredOverTcp) {
+  StartSums();
+  Open();
+  for (std::uint32_t rank = 0; rank < 2; ++rank) Announce(rank, 0, 1);
+  transport_.TakePosted();
+  AskForBlocks(1, 0, 1, {});  // too early
+  EXPECT_TRUE(Kinds().empty());
+  SumAll(0, 1, 0);
+  AskForBlocks(1, 0, 1, {});
+  const auto posted = transport_.TakePosted();
+  ASSERT_EQ(posted.size(), 1u);
+  EXPECT_EQ(posted[0].connection, lanes_[1]);
+  EXPECT_EQ(posted[0].header.kind, MessageKind::kUseTcp);
+  EXPECT_EQ(posted[0].header.iteration.value, 1u);
+  const Numbers before = Parameters(0);
+  PushTcp(1, 0, 1, 0);
+  EXPECT_EQ(Replies().size(), 1u);
+  EXPECT_EQ(Parameters(0), before);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+TEST_F(SumsTest, ParametersOfAStreamThatHasEndedAreAskedForByPushes) {
+  StartSums();
+  Open();
+  for (std::uint32_t rank = 0; rank < 2; ++rank) Announce(rank, 0, 1);
+  SumAll(0, 1, 0);
+  port_->TakeSent();
+  Close();
+  const Numbers before = Parameters(0);
+  AskForBlocks(0, 0, 1, std::array{std::byte{7}});  // it does not know yet
+  for (std::uint32_t rank = 0; rank < 2; ++rank) PushTcp(rank, 0, 1, 0);
+  EXPECT_EQ(Replies().size(), 2u);
+  EXPECT_EQ(Parameters(0), before);
+  EXPECT_TRUE(port_->TakeSent().empty());
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
 }
 
@@ -135,6 +190,14 @@ TEST_F(SumsTest, AnnouncementsThatNoHonestRankSendsAreFaults) {
                                        std::array<std::byte, 2>{});
          test.loop_.RunOnce();
        }},
+      {"missing: chunk", FaultCode::kChunkRange,
+       [](SumsTest& test) { test.AskForBlocks(0, 99, 1, {}); }},
+      {"missing: bits", FaultCode::kPayloadSize,
+       [](SumsTest& test) { test.AskForBlocks(0, 0, 1, std::array<std::byte, 2>{}); }},
+      {"missing: gap", FaultCode::kIterationGap,
+       [](SumsTest& test) { test.AskForBlocks(0, 0, 2, {}); }},
+      {"missing: stale", FaultCode::kStaleIteration,
+       [](SumsTest& test) { test.AskForBlocks(0, 0, 0, {}); }},
       {"push after the announcement", FaultCode::kUnexpectedKind,
        [](SumsTest& test) {
          test.Announce(0, 0, 1);
@@ -162,6 +225,11 @@ TEST_F(SumsTest, AnAnnouncementInAJobWithoutStreamsIsAFault) {
   StartSums();
   Announce(0, 0, 1);
   EXPECT_EQ(FaultOf(), FaultCode::kPayloadSize);
+  Sums questions;
+  questions.has_sums_ = false;
+  questions.StartSums();
+  questions.AskForBlocks(0, 0, 1, {});
+  EXPECT_EQ(questions.FaultOf(), FaultCode::kUnexpectedKind);
 }
 
 TEST_F(SumsTest, ABlockOfAnotherSizeEndsTheJob) {
@@ -180,6 +248,7 @@ TEST_F(SumsTest, ABlockOfAnotherSizeEndsTheJob) {
 TEST_F(SumsTest, NothingAllocatesInRounds) {
   StartSums();
   transport_.set_keep_posted(false);
+  port_->keep_sent = false;
   const auto iterate = [&](std::uint64_t iteration, std::uint64_t position) {
     for (std::uint32_t rank = 0; rank < 2; ++rank)
       for (std::uint32_t chunk = 0; chunk < 4; ++chunk)

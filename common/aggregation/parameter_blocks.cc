@@ -1,0 +1,72 @@
+#include "common/aggregation/parameter_blocks.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace phub::aggregation {
+
+void ParameterBlocks::Resize(std::uint32_t chunks) {
+  for (std::size_t i = chunks; i < chunks_.size(); ++i)
+    PHUB_CHECK(chunks_[i].left == 0, "chunk={} is awaited", i);
+  chunks_.resize(chunks);
+  awaited_.reserve(chunks);
+}
+
+void ParameterBlocks::Await(ChunkIndex chunk, std::uint32_t blocks, TimeNs now) {
+  PHUB_CHECK(blocks >= 1 && blocks <= kChunkBlocksMax, "chunk={} blocks={}", chunk.value, blocks);
+  Chunk& awaited = chunks_[chunk.value];
+  PHUB_CHECK(awaited.left == 0, "chunk={} is awaited already", chunk.value);
+  awaited = {.blocks = blocks,
+             .left = blocks,
+             .index = static_cast<std::uint32_t>(awaited_.size()),
+             .due = now + wait_};
+  for (std::uint32_t block = 0; block < blocks; ++block)
+    awaited.missing[block / 8] |= static_cast<std::uint8_t>(1u << block % 8);
+  awaited_.push_back(chunk);
+  deadline_ = std::min(deadline_, awaited.due);
+}
+
+void ParameterBlocks::Forget(ChunkIndex chunk) {
+  Chunk& forgotten = chunks_[chunk.value];
+  if (forgotten.left == 0) return;
+  forgotten.left = 0;
+  const ChunkIndex last = awaited_.back();
+  awaited_[forgotten.index] = last;
+  chunks_[last.value].index = forgotten.index;
+  awaited_.pop_back();
+}
+
+ParameterBlocks::Arrival ParameterBlocks::Arrive(ChunkIndex chunk, std::uint32_t block,
+                                                 TimeNs now) {
+  Chunk& awaited = chunks_[chunk.value];
+  if (block >= awaited.blocks) return Arrival::kNotAwaited;
+  const auto bit = static_cast<std::uint8_t>(1u << block % 8);
+  if (awaited.left == 0 || (awaited.missing[block / 8] & bit) == 0) {
+    if (std::exchange(awaited.was_asked, false)) wait_ = std::min(2 * wait_, kWaitMax);
+    return Arrival::kNotAwaited;
+  }
+  awaited.missing[block / 8] &= static_cast<std::uint8_t>(~bit);
+  awaited.questions = 0;
+  awaited.due = now + wait_;
+  if (awaited.left > 1) {
+    --awaited.left;
+    deadline_ = std::min(deadline_, awaited.due);
+    return Arrival::kNew;
+  }
+  Forget(chunk);
+  if (!awaited.was_asked) wait_ = std::max(wait_ - wait_ / 64, kWaitMin);
+  return Arrival::kLast;
+}
+
+ParameterBlocks::Question ParameterBlocks::MakeQuestion(ChunkIndex chunk, TimeNs now) {
+  Chunk& asked = chunks_[chunk.value];
+  const Question question = {
+      .chunk = chunk, .over_tcp = asked.questions == kQuestionsMax, .missing = asked.missing};
+  asked.was_asked = true;
+  if (!question.over_tcp) ++asked.questions;
+  asked.due = now + std::min(wait_ << asked.questions, kWaitMax);
+  return question;
+}
+
+}  // namespace phub::aggregation
