@@ -9,7 +9,8 @@
 //   anyone          anything else    drops and counts it
 // TAKEN of other phases needs no forwarding: the slot itself answers it. So one recorded TAKEN that
 // a stranger repeats does not become a datagram to every worker for long. PARAMETERS have no such
-// limit, but must have the core loop's address, which only this host can use.
+// limit: a stranger who can send from the core loop's address and repeats a recorded one makes it
+// go to every worker, which ignores it.
 //
 // Memory: each lease has its slots and their integers, allocated and zeroed when it is granted. All
 // leases together have at most pool_bytes, and those of one tenant at most tenant_bytes.

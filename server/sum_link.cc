@@ -1,22 +1,20 @@
 #include "server/sum_link.h"
 
+#include <fmt/format.h>
 #include <sys/epoll.h>
 
 #include <cerrno>
 #include <utility>
 
 #include "common/aggregation/datagram_socket.h"
-#include "common/aggregation/endpoint_text.h"
 #include "common/aggregation/ports.h"
-#include "common/base/check.h"
 #include "common/base/shortage.h"
+#include "common/base/status_text.h"
 #include "server/control/control.h"
 #include "server/control/lanes/sum_streams.h"
 
 namespace phub::server {
 namespace {
-
-constexpr const char* kLoopback = "127.0.0.1:0";
 
 // One stream's end on a core loop. Its thread calls it, except for the constructor and destructor.
 class SocketSumPort final : public SumPort {
@@ -39,8 +37,10 @@ class SocketSumPort final : public SumPort {
 
 }  // namespace
 
-SumLink::SumLink(const std::string& socket, ControlThread& control, const Clock& clock)
-    : control_(control),
+SumLink::SumLink(const std::string& socket, const aggregation::ParsedAddress& address,
+                 ControlThread& control, const Clock& clock)
+    : address_(address),
+      control_(control),
       leases_(
           {.socket = socket}, clock,
           [this](aggregation::LeaseNumber number, const absl::Status& why) {
@@ -48,10 +48,22 @@ SumLink::SumLink(const std::string& socket, ControlThread& control, const Clock&
           }) {}
 
 absl::StatusOr<std::unique_ptr<SumLink>> SumLink::Create(const std::string& socket,
+                                                         const std::string& address,
                                                          std::size_t core_loops,
                                                          ControlThread& control,
                                                          const Clock& clock) {
-  std::unique_ptr<SumLink> link(new SumLink(socket, control, clock));
+  const bool is_v6 = address.find(':') != std::string::npos;
+  const auto parsed = aggregation::ParseAddress(is_v6 ? "[" + address + "]:0" : address + ":0");
+  const auto invalid = [&](const absl::Status& why) {
+    return absl::InvalidArgumentError(
+        fmt::format("sum_listen \"{}\": {}", address, MessageOf(why)));
+  };
+  if (!parsed.ok()) return invalid(parsed.status());
+  // A wrong address is found now, and not by the first job.
+  if (const auto bound = aggregation::DatagramSocket::Bind(parsed->storage, parsed->bytes);
+      !bound.ok())
+    return invalid(bound.status());
+  std::unique_ptr<SumLink> link(new SumLink(socket, *parsed, control, clock));
   for (std::size_t core = 0; core < core_loops; ++core) {
     Descriptor& events = link->events_.emplace_back(epoll_create1(EPOLL_CLOEXEC));
     if (events.get() < 0) return DescriptorShortage("watch sockets of sums", errno);
@@ -63,9 +75,7 @@ absl::StatusOr<std::unique_ptr<SumPort>> SumLink::MakePort(CoreIndex core,
                                                            const aggregation::Geometry& geometry,
                                                            aggregation::CoreStream& stream,
                                                            phub_endpoint& here) {
-  const auto address = aggregation::ParseAddress(kLoopback);
-  PHUB_CHECK(address.ok());
-  auto socket = aggregation::DatagramSocket::Bind(address->storage, address->bytes);
+  auto socket = aggregation::DatagramSocket::Bind(address_.storage, address_.bytes);
   if (!socket.ok()) return socket.status();
   epoll_event event{.events = EPOLLIN, .data = {}};
   if (epoll_ctl(events_[core.value].get(), EPOLL_CTL_ADD, socket->descriptor(), &event) != 0)
@@ -84,7 +94,8 @@ absl::Status MakeSumLink(const Settings& settings, std::size_t core_loops, Contr
                          ControlThread& control_thread, const Clock& clock,
                          std::unique_ptr<SumLink>& link) {
   if (settings.sum_aggregator.empty()) return absl::OkStatus();
-  auto created = SumLink::Create(settings.sum_aggregator, core_loops, control_thread, clock);
+  auto created = SumLink::Create(settings.sum_aggregator, settings.sum_listen, core_loops,
+                                 control_thread, clock);
   if (!created.ok()) return created.status();
   link = *std::move(created);
   control.SetSumNetwork(*link);

@@ -2,7 +2,8 @@
 // of core loops.
 //
 // The aggregator runs on this host, since its control port is a Unix socket. So core loops receive
-// its sums on the loopback address, whatever address it has for workers.
+// its sums on the loopback address, whatever address it has for workers, unless the setting
+// sum_listen names another one.
 #pragma once
 
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/aggregation/endpoint_text.h"
 #include "common/base/clock.h"
 #include "common/base/descriptor.h"
 #include "server/config/settings.h"
@@ -21,8 +23,10 @@ namespace phub::server {
 
 class SumLink final : public SumNetwork {
  public:
-  // `socket`: the aggregator's control socket. The references must outlive it.
+  // `socket`: the aggregator's control socket. `address`: numeric, where core loops receive. The
+  // references must outlive it. kInvalidArgument: this host has no such address.
   static absl::StatusOr<std::unique_ptr<SumLink>> Create(const std::string& socket,
+                                                         const std::string& address,
                                                          std::size_t core_loops,
                                                          ControlThread& control,
                                                          const Clock& clock);
@@ -39,8 +43,10 @@ class SumLink final : public SumNetwork {
   void End(aggregation::LeaseNumber number) override { leases_.End(number); }
 
  private:
-  SumLink(const std::string& socket, ControlThread& control, const Clock& clock);
+  SumLink(const std::string& socket, const aggregation::ParsedAddress& address,
+          ControlThread& control, const Clock& clock);
 
+  const aggregation::ParsedAddress address_;  // with port 0
   ControlThread& control_;
   std::vector<Descriptor> events_;  // [core]: an epoll of the sockets of its streams
   SumLeases leases_;

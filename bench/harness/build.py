@@ -41,6 +41,10 @@ class Build:
         return self._existing("client/cli/phubctl")
 
     @property
+    def aggregator(self) -> Path:
+        return self._existing("aggregator/phub-aggregator")
+
+    @property
     def count_traffic(self) -> Path:
         """The library that is preloaded to count copies."""
         return self._existing("bench/libbench-count-traffic.so")

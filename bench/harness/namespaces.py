@@ -82,13 +82,23 @@ class Network:
 
     def uplink_bytes(self, rack: int) -> int:
         """The kernel's byte count of a rack's uplink so far, both ways, headers included."""
+        return sum(self._moved(f"up{rack}"))
+
+    def node_bytes(self, node: str) -> tuple[int, int]:
+        """The kernel's byte counts of the node's link so far: received and sent by the node, with
+        headers. A packet that is not segmented yet counts with one header."""
+        sent, received = self._moved(f"port{self._nodes[node]}")
+        return received, sent
+
+    def _moved(self, interface: str) -> tuple[int, int]:
+        """Bytes that have come in and gone out at an interface of the bridges."""
         answer = subprocess.run(
-            ["ip", "-n", namespace("bridge"), "-json", "-statistics", "link", "show", f"up{rack}"],
+            ["ip", "-n", namespace("bridge"), "-json", "-statistics", "link", "show", interface],
             capture_output=True, text=True, check=False)
         if answer.returncode != 0:
-            raise BenchFailure(f"cannot read the uplink counters of rack {rack}: {answer.stderr}")
+            raise BenchFailure(f"cannot read the counters of {interface}: {answer.stderr}")
         counters = json.loads(answer.stdout)[0]["stats64"]
-        return int(counters["rx"]["bytes"]) + int(counters["tx"]["bytes"])
+        return int(counters["rx"]["bytes"]), int(counters["tx"]["bytes"])
 
 
 def namespace(node: str) -> str:

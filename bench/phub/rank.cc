@@ -171,6 +171,9 @@ int main(int argc, char** argv) {
                    "size of a chunk (0: the daemon's default)");
     app.add_option("--staging-bytes", options.job.staging_bytes,
                    "staging memory of a lane (0: the daemon's default)");
+    app.add_option("--sum", options.job.sum, "how gradients are summed")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, phub::Sum>{
+            {"float", phub::Sum::kFloat}, {"fixed", phub::Sum::kFixed}}));
     app.add_option("--plan", options.job.plan,
                    "run in all racks with this plan (default: in one rack)");
     app.add_option("--order", options.order, "order in which tensors are pushed")

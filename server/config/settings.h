@@ -114,6 +114,9 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
   X(std::string, sum_aggregator, Path(), "",                                                      \
     "Control socket of a phub-aggregator on this host. It adds up the gradients of jobs with "    \
     "sum=fixed on their way (docs/aggregation.md). Empty: they are pushed over TCP.")             \
+  X(std::string, sum_listen, Path(), "127.0.0.1",                                                 \
+    "Numeric address of this host at which core loops exchange datagrams with the aggregator. "   \
+    "Set it if the aggregator is in another network namespace.")                                  \
   X(ShmMode, shm, Choice("on|off"), "on",                                                         \
     "Shared memory with workers on the same host. Gradients are summed in place, without a "      \
     "copy.")                                                                                      \
