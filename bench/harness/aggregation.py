@@ -1,8 +1,8 @@
 """Measures sums in the network: phub with phub-aggregator, phub over tcp, Gloo's ring. Needs root.
 
 Each worker and the daemon have a network namespace behind a link of the same rate (tc tbf), and the
-aggregator one behind a link of N times that rate: it receives from N workers and sends to N
-workers, as a switch with a port for each of them would. Systems:
+aggregator one behind a link of N + 1 times that rate: as a switch would, it has as much capacity as
+the links of N workers and the daemon together. Systems:
   phub-sums  a job with sum=fixed. Workers send integers to the aggregator, which sends the sums to
              the daemon; new parameters go back through it. The daemon's link carries the model once
              in each direction.
@@ -11,8 +11,8 @@ workers, as a switch with a port for each of them would. Systems:
 Each system's limit is the time that its busiest link needs for the payload and its headers. Bytes
 on the daemon's link are the difference of a short and a long run by the kernel's counters.
 
-Everything runs on this machine's cores, aggregator included. So the rate must be low enough that the
-links are the limit; the CPU time of each system is shown beside its time.
+Everything runs on this machine's cores, aggregator included. So the rate must be low enough that
+the links are the limit. The CPU time of each system is shown, too.
 """
 
 import argparse
@@ -98,7 +98,8 @@ def worker(rank: int) -> str:
 def built(shape: Shape) -> Iterator[Network]:
     nodes = [Node(worker(rank), shape.link_bits_per_s) for rank in range(shape.workers)]
     nodes.append(Node(SERVER, shape.link_bits_per_s))
-    nodes.append(Node(AGGREGATOR, shape.link_bits_per_s * shape.workers, shape.workers))
+    width = shape.workers + 1
+    nodes.append(Node(AGGREGATOR, shape.link_bits_per_s * width, width))
     with namespaces.network(nodes) as network:
         yield network
 

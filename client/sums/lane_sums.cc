@@ -14,7 +14,7 @@ using aggregation::WorkerAction;
 
 namespace {
 
-// The rest is asked for in the next runs.
+// A stream has fewer open positions. What is left out is asked for when its time comes again.
 constexpr std::size_t kQuestionsPerPoll = 64;
 
 }  // namespace
@@ -125,7 +125,6 @@ bool LaneSums::NoteSent(std::uint32_t c, bool announced) {
   actions_.clear();
   if (announced) {
     stream_->Push(chunk, iteration, actions_);
-    blocks_.Await(chunk, ParameterBlocksOf(c), now_);
   } else {
     stream_->PushOverTcp(chunk, iteration, actions_);
   }
@@ -199,6 +198,7 @@ LaneFault LaneSums::TakeAssignment(const wire::MessageHeader& header,
                        header.chunk, header.iteration, actions_))
     return LaneFault::kNotAsked;
   if (actions_.empty()) return LaneFault::kNone;  // again, on a new lane
+  blocks_.Await(header.chunk, ParameterBlocksOf(header.chunk.value), now);
   for (std::size_t block = 0; block < own.size(); ++block) {
     assigned[block] = std::to_integer<std::uint8_t>(payload[block]);
     if (assigned[block] < own[block]) return LaneFault::kStream;
@@ -246,8 +246,7 @@ void LaneSums::TakeBlock(const phub_parameters& about, std::span<const std::byte
   const transport::LandingSlot& landing = lane_.landing[about.chunk];
   const std::size_t first = std::size_t{about.block} * block_ * sizeof(float);
   if (blocks_.IsAwaited(chunk)) {
-    // A chunk that waits for a new lane is asked for again.
-    if (lane_.chunks[about.chunk].phase != LaneChunk::Phase::kSent) return;
+    // It is closed while the chunk waits for a new lane; then the block is asked for again.
     if (first >= landing.bytes_max) return;
     // The end of the last block may be padding.
     const std::size_t expected = std::min(block_ * sizeof(float), landing.bytes_max - first);
@@ -259,15 +258,12 @@ void LaneSums::TakeBlock(const phub_parameters& about, std::span<const std::byte
 }
 
 void LaneSums::AskForBlocks(TimeNs now) {
-  blocks_.Due(
-      now,
-      [this](ChunkIndex chunk) {
-        return lane_.state == Lane::State::kOpen && stream_->HasPosition(chunk) &&
-               questions_.size() < kQuestionsPerPoll;
-      },
-      [this](const aggregation::ParameterBlocks::Question& question) {
-        questions_.push_back(question);
-      });
+  if (lane_.state != Lane::State::kOpen) return;
+  blocks_.Due(now, [this](const aggregation::ParameterBlocks::Question& question) {
+    // What waits to be sent on a new lane is announced again, which asks for all blocks.
+    const bool is_sent = lane_.chunks[question.chunk.value].phase == LaneChunk::Phase::kSent;
+    if (is_sent && questions_.size() < kQuestionsPerPoll) questions_.push_back(question);
+  });
 }
 
 bool LaneSums::Poll(TimeNs now) {

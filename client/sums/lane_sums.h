@@ -75,8 +75,10 @@ class LaneSums {
         .first(aggregation::BlockSetBytes(blocks_.BlocksOf(question.chunk)));
   }
   TimeNs deadline() const {
-    return port_ ? std::min(port_->deadline(), blocks_.deadline())
-                 : aggregation::ProbeTimers::kNever;
+    if (!port_) return aggregation::ProbeTimers::kNever;
+    // Questions need a lane.
+    if (lane_.state != Lane::State::kOpen) return port_->deadline();
+    return std::min(port_->deadline(), blocks_.deadline());
   }
 
   std::uint64_t payloads_sent() const { return port_ ? port_->payloads_sent() : 0; }

@@ -6,6 +6,11 @@
 
 namespace phub::aggregation {
 
+DurationNs ParameterBlocks::wait() const {
+  const DurationNs usual = round_trip_.is_known() ? round_trip_.timeout() : kWaitFirst;
+  return std::clamp(usual * patience_ / kPatienceMin, kWaitMin, kWaitMax);
+}
+
 void ParameterBlocks::Resize(std::uint32_t chunks) {
   for (std::size_t i = chunks; i < chunks_.size(); ++i)
     PHUB_CHECK(chunks_[i].left == 0, "chunk={} is awaited", i);
@@ -20,7 +25,8 @@ void ParameterBlocks::Await(ChunkIndex chunk, std::uint32_t blocks, TimeNs now) 
   awaited = {.blocks = blocks,
              .left = blocks,
              .index = static_cast<std::uint32_t>(awaited_.size()),
-             .due = now + wait_};
+             .since = now,
+             .due = now + wait()};
   for (std::uint32_t block = 0; block < blocks; ++block)
     awaited.missing[block / 8] |= static_cast<std::uint8_t>(1u << block % 8);
   awaited_.push_back(chunk);
@@ -43,29 +49,44 @@ ParameterBlocks::Arrival ParameterBlocks::Arrive(ChunkIndex chunk, std::uint32_t
   if (block >= awaited.blocks) return Arrival::kNotAwaited;
   const auto bit = static_cast<std::uint8_t>(1u << block % 8);
   if (awaited.left == 0 || (awaited.missing[block / 8] & bit) == 0) {
-    if (std::exchange(awaited.was_asked, false)) wait_ = std::min(2 * wait_, kWaitMax);
+    NoteRepeated(awaited, block);
     return Arrival::kNotAwaited;
   }
   awaited.missing[block / 8] &= static_cast<std::uint8_t>(~bit);
-  awaited.questions = 0;
-  awaited.due = now + wait_;
   if (awaited.left > 1) {
     --awaited.left;
+    // The others follow. A question in vain does not count if blocks arrive.
+    const TimeNs soon = now + kWaitMin;
+    awaited.due = std::exchange(awaited.questions, 0) == 0 ? std::max(awaited.due, soon)
+                                                           : std::max(awaited.since + wait(), soon);
     deadline_ = std::min(deadline_, awaited.due);
     return Arrival::kNew;
   }
   Forget(chunk);
-  if (!awaited.was_asked) wait_ = std::max(wait_ - wait_ / 64, kWaitMin);
+  if (awaited.asked_count == 0) {
+    round_trip_.Add(now - awaited.since);
+    patience_ = std::max(patience_ - patience_ / 16, kPatienceMin);
+  }
   return Arrival::kLast;
+}
+
+void ParameterBlocks::NoteRepeated(Chunk& chunk, std::uint32_t block) {
+  if ((chunk.asked[block / 8] >> block % 8 & 1) == 0) return;
+  chunk.asked[block / 8] &= static_cast<std::uint8_t>(~(1u << block % 8));
+  if (2 * ++chunk.repeated <= chunk.asked_count) return;
+  chunk.asked = {};
+  patience_ = std::min(2 * patience_, kPatienceMax);
 }
 
 ParameterBlocks::Question ParameterBlocks::MakeQuestion(ChunkIndex chunk, TimeNs now) {
   Chunk& asked = chunks_[chunk.value];
   const Question question = {
       .chunk = chunk, .over_tcp = asked.questions == kQuestionsMax, .missing = asked.missing};
-  asked.was_asked = true;
+  asked.asked = asked.missing;
+  asked.asked_count = asked.left;
+  asked.repeated = 0;
   if (!question.over_tcp) ++asked.questions;
-  asked.due = now + std::min(wait_ << asked.questions, kWaitMax);
+  asked.due = now + std::min(wait() << asked.questions, kWaitMax);
   return question;
 }
 

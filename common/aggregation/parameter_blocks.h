@@ -2,10 +2,11 @@
 // others. Pure: no clock, no I/O. One thread. Allocates only in Resize().
 //
 // A version arrives as datagrams, one for each block, which may be lost, repeated or overtake each
-// other. If nothing new has arrived for some time, the worker asks the core loop for the blocks
-// that it misses, over tcp. Each question in vain doubles the time, and after kQuestionsMax of them
-// the worker asks for the whole version over tcp. A block that comes twice after a question shows
-// that the question was too early: the next ones wait longer.
+// other. If some are missing when versions usually are complete, the worker asks the core loop for
+// them, over tcp. How long a version takes is measured from Await(), as in RFC 6298, if there were
+// no questions (Karn's rule). If most of the blocks that a question was about come twice, it was
+// too early: then all wait twice as long. Each question in vain doubles the wait of its chunk, and
+// after kQuestionsMax of them the worker asks for the whole version over tcp.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/aggregation/round_trip.h"
 #include "common/aggregation/stream_terms.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
@@ -26,9 +28,10 @@ inline std::size_t BlockSetBytes(std::uint32_t blocks) { return (blocks + 7) / 8
 
 class ParameterBlocks {
  public:
-  static constexpr DurationNs kWaitMin = 20 * kMillisecond;
+  static constexpr DurationNs kWaitFirst = 200 * kMillisecond;  // until a version was measured
+  static constexpr DurationNs kWaitMin = 10 * kMillisecond;
   static constexpr DurationNs kWaitMax = kSecond;
-  static constexpr std::uint32_t kQuestionsMax = 8;  // at least 3.5 s without a new block
+  static constexpr std::uint32_t kQuestionsMax = 8;
   static constexpr TimeNs kNever = INT64_MAX;
 
   enum class Arrival : std::uint8_t {
@@ -43,7 +46,8 @@ class ParameterBlocks {
   };
 
   void Resize(std::uint32_t chunks);
-  // Waits for a new version of the chunk. REQUIRES: 1 to kChunkBlocksMax blocks.
+  // Waits for a new version of the chunk, which has a position now. REQUIRES: 1 to kChunkBlocksMax
+  // blocks.
   void Await(ChunkIndex chunk, std::uint32_t blocks, TimeNs now);
   // Waits no more. Nothing happens if it was not awaited.
   void Forget(ChunkIndex chunk);
@@ -52,42 +56,44 @@ class ParameterBlocks {
   // REQUIRES: the block belongs to the version that is awaited, or to the last one if none is.
   Arrival Arrive(ChunkIndex chunk, std::uint32_t block, TimeNs now);
 
+  // How long to wait for a version before asking.
+  DurationNs wait() const;
   // When Due() has something to do. It may be too early, never too late.
   TimeNs deadline() const { return deadline_; }
-  // Calls ask(const Question&) for each chunk whose time has come, if may_ask(ChunkIndex): before
-  // it has a position there are no parameters to be asked for.
-  template <typename MayAsk, typename Ask>
-  void Due(TimeNs now, const MayAsk& may_ask, const Ask& ask) {
+  // Calls ask(const Question&) for each chunk whose time has come.
+  template <typename Ask>
+  void Due(TimeNs now, const Ask& ask) {
     if (now < deadline_) return;
     deadline_ = kNever;
     for (const ChunkIndex chunk : awaited_) {
       Chunk& awaited = chunks_[chunk.value];
-      if (awaited.due <= now) {
-        if (may_ask(chunk)) {
-          ask(MakeQuestion(chunk, now));
-        } else {
-          awaited.due = now + wait_;
-        }
-      }
+      if (awaited.due <= now) ask(MakeQuestion(chunk, now));
       deadline_ = std::min(deadline_, awaited.due);
     }
   }
 
  private:
+  static constexpr std::uint32_t kPatienceMin = 64;  // in 1/64 of the measured time
+  static constexpr std::uint32_t kPatienceMax = 8 * 64;
   struct Chunk {
     std::uint32_t blocks = 0;
-    std::uint32_t left = 0;       // 0: not awaited
-    std::uint32_t index = 0;      // in awaited_
-    std::uint32_t questions = 0;  // since the last new block
-    bool was_asked = false;
+    std::uint32_t left = 0;         // 0: not awaited
+    std::uint32_t index = 0;        // in awaited_
+    std::uint32_t questions = 0;    // since the last new block
+    std::uint32_t asked_count = 0;  // blocks of the last question; 0: there was none
+    std::uint32_t repeated = 0;     // how many of them have come twice
+    BlockSet asked{};
+    TimeNs since = 0;
     TimeNs due = kNever;
     BlockSet missing{};
   };
   Question MakeQuestion(ChunkIndex chunk, TimeNs now);
+  void NoteRepeated(Chunk& chunk, std::uint32_t block);
 
   std::vector<Chunk> chunks_;
   std::vector<ChunkIndex> awaited_;  // in no order
-  DurationNs wait_ = kWaitMin;
+  RoundTrip round_trip_;
+  std::uint32_t patience_ = kPatienceMin;
   TimeNs deadline_ = kNever;
 };
 

@@ -107,7 +107,10 @@ void WorkerPort::Handle(std::span<const std::uint8_t> datagram, const phub_endpo
   const std::uint32_t place = packet.slot / geometry_.blocks;
   const std::uint32_t block = packet.slot % geometry_.blocks;
   WorkerActions actions;
-  if (stream_.IsAbout(packet)) timers_.Answered(place, block, now);
+  if (stream_.IsAbout(packet)) {
+    timers_.Answered(place, block, now);
+    if (packet.kind == PHUB_PACKET_TAKEN) timers_.Taken(place, now);
+  }
   stream_.Receive(packet, actions);
   for (const WorkerAction& action : actions) Send(action, now);
 }

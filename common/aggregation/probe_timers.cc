@@ -1,7 +1,7 @@
 #include "common/aggregation/probe_timers.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <utility>
 
 namespace phub::aggregation {
 namespace {
@@ -19,22 +19,37 @@ DurationNs ProbeTimers::WaitOf(const Block& block) const {
 }
 
 void ProbeTimers::Sent(std::uint32_t place, std::uint32_t block, TimeNs now) {
-  Block& sent = places_[place].blocks[block];
+  Place& at = places_[place];
+  Block& sent = at.blocks[block];
+  at.was_sent_again |= std::exchange(sent.was_sent, true);
+  at.sent = std::min(at.sent, now);
   sent.waits = 0;
   sent.due = now + WaitOf(sent);
-  places_[place].due = std::min(places_[place].due, sent.due);
+  at.due = std::min(at.due, sent.due);
 }
 
 void ProbeTimers::Answered(std::uint32_t place, std::uint32_t block, TimeNs now) {
   Block& answered = places_[place].blocks[block];
   if (answered.probed == 0) return;
-  if (answered.questions == 1) Measure(now - answered.probed);
+  if (answered.questions == 1) {
+    questions_.Add(now - answered.probed);
+    SetTimeout();
+  }
   answered.probed = 0;  // a duplicate of this answer measures nothing
 }
 
+void ProbeTimers::Taken(std::uint32_t place, TimeNs now) {
+  const Place& taken = places_[place];
+  if (taken.sent == kNever || taken.was_sent_again) return;
+  positions_.Add(now - taken.sent);
+  SetTimeout();
+}
+
 void ProbeTimers::Close(std::uint32_t place) {
-  places_[place].due = kNever;
-  std::ranges::fill(places_[place].blocks, Block{});
+  Place& closed = places_[place];
+  closed.due = closed.sent = kNever;
+  closed.was_sent_again = false;
+  std::ranges::fill(closed.blocks, Block{});
 }
 
 void ProbeTimers::Due(TimeNs now, const Ask& ask) {
@@ -61,15 +76,9 @@ TimeNs ProbeTimers::deadline() const {
   return earliest;
 }
 
-void ProbeTimers::Measure(DurationNs round_trip) {
-  if (smoothed_ == 0) {
-    smoothed_ = round_trip;
-    deviation_ = round_trip / 2;
-  } else {
-    deviation_ += (std::abs(round_trip - smoothed_) - deviation_) / 4;
-    smoothed_ += (round_trip - smoothed_) / 8;
-  }
-  timeout_ = std::clamp(smoothed_ + 4 * deviation_, kTimeoutMin, kTimeoutMax);
+void ProbeTimers::SetTimeout() {
+  timeout_ =
+      std::clamp(std::max(questions_.timeout(), positions_.timeout()), kTimeoutMin, kTimeoutMax);
 }
 
 }  // namespace phub::aggregation

@@ -3,14 +3,18 @@
 //
 // The first question about a block comes one timeout after its payload. Each further question
 // doubles the wait, up to kTimeoutMax, until the position is taken or the payload is sent again.
-// The timeout is derived from round trips as in RFC 6298. By Karn's rule, only the answer to the
-// first question about a block of a position is measured: later answers may belong to any question.
+// The timeout is derived from two times, each as in RFC 6298; the longer one counts:
+//   - from a question to its answer. By Karn's rule, only the answer to the first question about a
+//     block of a position is measured: later answers may belong to any question.
+//   - from the payloads of a position to TAKEN, if none was sent again. Positions queue for the
+//     links in both directions, so this may be many times the time of a question.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <vector>
 
+#include "common/aggregation/round_trip.h"
 #include "common/aggregation/stream.h"
 #include "common/base/clock.h"
 
@@ -18,7 +22,7 @@ namespace phub::aggregation {
 
 class ProbeTimers {
  public:
-  static constexpr DurationNs kTimeoutFirst = 20 * kMillisecond;
+  static constexpr DurationNs kTimeoutFirst = 50 * kMillisecond;
   static constexpr DurationNs kTimeoutMin = 2 * kMillisecond;
   static constexpr DurationNs kTimeoutMax = kSecond;
   static constexpr TimeNs kNever = INT64_MAX;
@@ -29,7 +33,9 @@ class ProbeTimers {
   void Sent(std::uint32_t place, std::uint32_t block, TimeNs now);
   // The aggregator answered about the block.
   void Answered(std::uint32_t place, std::uint32_t block, TimeNs now);
-  // The position at the place is taken, or another one is there now.
+  // The position at the place is taken. Close() it, too.
+  void Taken(std::uint32_t place, TimeNs now);
+  // The position at the place needs no more questions.
   void Close(std::uint32_t place);
 
   // Calls `ask` for each block that is to be probed now, and counts the probe as sent.
@@ -42,23 +48,26 @@ class ProbeTimers {
 
  private:
   struct Block {
+    bool was_sent = false;
     TimeNs due = kNever;
     TimeNs probed = 0;  // when the first question was sent
     std::uint32_t questions = 0;
     std::uint32_t waits = 0;  // questions since the payload was last sent
   };
   struct Place {
-    TimeNs due = kNever;  // the earliest of its blocks, or earlier
+    TimeNs due = kNever;          // the earliest of its blocks, or earlier
+    TimeNs sent = kNever;         // when the first payload was
+    bool was_sent_again = false;  // a payload was
     std::vector<Block> blocks;
   };
 
-  void Measure(DurationNs round_trip);
+  void SetTimeout();
   DurationNs WaitOf(const Block& block) const;
 
   std::vector<Place> places_;
   DurationNs timeout_ = kTimeoutFirst;
-  DurationNs smoothed_ = 0;  // 0: nothing measured
-  DurationNs deviation_ = 0;
+  RoundTrip questions_;
+  RoundTrip positions_;
 };
 
 }  // namespace phub::aggregation

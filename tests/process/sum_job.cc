@@ -145,8 +145,6 @@ void SumJob::FromWorker(std::uint32_t rank, const WorkerActions& actions) {
     CoreActions answers;
     bool possible = true;
     if (action.kind == WorkerAction::Kind::kAnnounce) {
-      workers_[rank]->parameters.Await(action.chunk, shape_.blocks[action.chunk.value],
-                                       clock_.Now());
       std::vector<std::uint8_t> exponents;
       for (std::uint32_t block = 0; block < shape_.blocks[action.chunk.value]; ++block) {
         exponents.push_back(aggregation::ExponentOf(
@@ -174,6 +172,8 @@ void SumJob::ToRank(std::uint32_t rank, const CoreAction& action) {
       workers_[rank]->exponents[action.chunk.value].assign(exponents.begin(), exponents.end());
       possible =
           stream.Assign(action.lease, action.position, action.chunk, action.iteration, actions);
+      workers_[rank]->parameters.Await(action.chunk, shape_.blocks[action.chunk.value],
+                                       clock_.Now());
       break;
     }
     case CoreAction::Kind::kUseTcp:
@@ -290,17 +290,15 @@ void SumJob::Receive(std::uint32_t rank, ChunkIndex chunk, Iteration iteration) 
 void SumJob::AskForBlocks(std::uint32_t rank) {
   Worker& worker = *workers_[rank];
   WorkerActions actions;
-  worker.parameters.Due(
-      clock_.Now(), [&](ChunkIndex chunk) { return worker.stream->HasPosition(chunk); },
-      [&](const aggregation::ParameterBlocks::Question& question) {
-        ++questions_;
-        const Iteration iteration = worker.stream->IterationOf(question.chunk);
-        if (core_.lease() == aggregation::kNoLease || core_.iteration(question.chunk) <= iteration)
-          return;
-        if (!question.over_tcp)
-          return SendVersion(question.chunk, static_cast<std::uint8_t>(rank), &question.missing);
-        if (!worker.stream->UseTcp(question.chunk, iteration, actions)) Problem("UseTcp");
-      });
+  worker.parameters.Due(clock_.Now(), [&](const aggregation::ParameterBlocks::Question& question) {
+    ++questions_;
+    const Iteration iteration = worker.stream->IterationOf(question.chunk);
+    if (core_.lease() == aggregation::kNoLease || core_.iteration(question.chunk) <= iteration)
+      return;
+    if (!question.over_tcp)
+      return SendVersion(question.chunk, static_cast<std::uint8_t>(rank), &question.missing);
+    if (!worker.stream->UseTcp(question.chunk, iteration, actions)) Problem("UseTcp");
+  });
   FromWorker(rank, actions);
 }
 

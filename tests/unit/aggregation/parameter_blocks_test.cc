@@ -11,7 +11,7 @@ namespace {
 using Arrival = ParameterBlocks::Arrival;
 using Question = ParameterBlocks::Question;
 
-constexpr DurationNs kWait = ParameterBlocks::kWaitMin;
+constexpr DurationNs kWait = ParameterBlocks::kWaitFirst;  // as long as nothing is measured
 constexpr ChunkIndex kChunk{3};
 
 class ParameterBlocksTest : public ::testing::Test {
@@ -19,13 +19,10 @@ class ParameterBlocksTest : public ::testing::Test {
   ParameterBlocksTest() { blocks_.Resize(5); }
   std::vector<Question> Due(TimeNs now) {
     std::vector<Question> questions;
-    blocks_.Due(
-        now, [&](ChunkIndex) { return has_position_; },
-        [&](const Question& question) { questions.push_back(question); });
+    blocks_.Due(now, [&](const Question& question) { questions.push_back(question); });
     return questions;
   }
   ParameterBlocks blocks_;
-  bool has_position_ = true;
 };
 
 TEST_F(ParameterBlocksTest, AVersionIsCompleteOnceEachOfItsBlocksHasArrived) {
@@ -50,9 +47,9 @@ TEST_F(ParameterBlocksTest, ItAsksForExactlyTheBlocksThatAreMissing) {
     if (block != 9 && block != 95) blocks_.Arrive(kChunk, block, 5);
   }
   blocks_.Arrive(ChunkIndex{0}, 0, 6);
-  EXPECT_LE(blocks_.deadline(), 5 + kWait);
-  EXPECT_TRUE(Due(4 + kWait).empty());
-  const std::vector<Question> questions = Due(5 + kWait);
+  EXPECT_LE(blocks_.deadline(), kWait);
+  EXPECT_TRUE(Due(kWait - 1).empty());
+  const std::vector<Question> questions = Due(kWait);
   ASSERT_EQ(questions.size(), 1u);
   EXPECT_EQ(questions[0].chunk, kChunk);
   BlockSet expected{};
@@ -61,14 +58,6 @@ TEST_F(ParameterBlocksTest, ItAsksForExactlyTheBlocksThatAreMissing) {
   EXPECT_EQ(questions[0].missing, expected);
   EXPECT_EQ(BlockSetBytes(kChunkBlocksMax), expected.size());
   EXPECT_EQ(BlockSetBytes(1), 1u);
-}
-
-TEST_F(ParameterBlocksTest, NothingIsAskedBeforeThereIsAPosition) {
-  has_position_ = false;
-  blocks_.Await(kChunk, 2, 0);
-  for (TimeNs now = 0; now < kSecond; now = blocks_.deadline()) EXPECT_TRUE(Due(now).empty());
-  has_position_ = true;
-  EXPECT_EQ(Due(blocks_.deadline()).size(), 1u);
 }
 
 TEST_F(ParameterBlocksTest, QuestionsBecomeRareAndEndOverTcp) {
@@ -90,34 +79,69 @@ TEST_F(ParameterBlocksTest, QuestionsBecomeRareAndEndOverTcp) {
   EXPECT_EQ(blocks_.Arrive(kChunk, 0, 9 * kSecond), Arrival::kNotAwaited);
 }
 
-TEST_F(ParameterBlocksTest, ANewBlockBeginsTheQuestionsAgain) {
-  blocks_.Await(kChunk, 2, 0);
-  for (int i = 0; i < 5; ++i) Due(blocks_.deadline());
+TEST_F(ParameterBlocksTest, BlocksThatArriveEndTheDoubling) {
+  blocks_.Await(kChunk, 3, 0);
+  for (int i = 0; i < 3; ++i) Due(blocks_.deadline());
   EXPECT_GT(blocks_.deadline(), 10 * kWait);
-  const TimeNs now = 9 * kWait;
+  const TimeNs now = blocks_.deadline() - ParameterBlocks::kWaitMax / 2;
   blocks_.Arrive(kChunk, 1, now);
-  EXPECT_EQ(Due(now + kWait).size(), 1u);
+  EXPECT_TRUE(Due(now + ParameterBlocks::kWaitMin - 1).empty());
+  EXPECT_EQ(Due(now + ParameterBlocks::kWaitMin).size(), 1u);
 }
 
-TEST_F(ParameterBlocksTest, ABlockThatComesTwiceMakesLaterQuestionsWait) {
-  blocks_.Await(kChunk, 1, 0);
-  EXPECT_EQ(Due(kWait).size(), 1u);
-  EXPECT_EQ(blocks_.Arrive(kChunk, 0, kWait + 1), Arrival::kLast);
-  EXPECT_EQ(blocks_.Arrive(kChunk, 0, kWait + 2), Arrival::kNotAwaited);  // the answer
-  EXPECT_EQ(blocks_.Arrive(kChunk, 0, kWait + 2), Arrival::kNotAwaited);
-  const TimeNs now = kSecond;
-  EXPECT_TRUE(Due(now).empty());
-  blocks_.Await(kChunk, 1, now);
-  EXPECT_EQ(blocks_.deadline(), now + 2 * kWait);
-  blocks_.Arrive(kChunk, 0, now);
-  // Expect: without such mistakes it becomes shorter again, but not shorter than at first.
-  for (int i = 0; i < 200; ++i) {
-    blocks_.Await(kChunk, 1, now);
-    blocks_.Arrive(kChunk, 0, now);
+TEST_F(ParameterBlocksTest, TheTimeOfVersionsIsMeasured) {
+  for (int i = 0; i < 100; ++i) {
+    const TimeNs now = i * kSecond;
+    blocks_.Await(kChunk, 2, now);
+    blocks_.Arrive(kChunk, 0, now + 3 * kMillisecond);
+    blocks_.Arrive(kChunk, 1, now + 40 * kMillisecond);
   }
-  Due(now + kSecond);
-  blocks_.Await(kChunk, 1, now);
-  EXPECT_EQ(blocks_.deadline(), now + kWait);
+  EXPECT_GE(blocks_.wait(), 40 * kMillisecond);
+  EXPECT_LT(blocks_.wait(), 41 * kMillisecond);
+  // Expect: a version that was asked for says nothing.
+  blocks_.Await(kChunk, 1, 100 * kSecond);
+  EXPECT_EQ(Due(101 * kSecond).size(), 1u);
+  blocks_.Arrive(kChunk, 0, 102 * kSecond);
+  EXPECT_LT(blocks_.wait(), 41 * kMillisecond);
+}
+
+TEST_F(ParameterBlocksTest, AQuestionThatWasTooEarlyMakesAllWait) {
+  const auto exchange = [&](TimeNs now) {
+    blocks_.Await(kChunk, 1, now);
+    blocks_.Arrive(kChunk, 0, now + 40 * kMillisecond);
+  };
+  for (int i = 0; i < 100; ++i) exchange(i * kSecond);
+  const DurationNs before = blocks_.wait();
+  TimeNs now = 100 * kSecond;
+  blocks_.Await(kChunk, 4, now);
+  blocks_.Arrive(kChunk, 3, now);
+  now += before;
+  EXPECT_EQ(Due(now).size(), 1u);
+  for (std::uint32_t block = 0; block < 3; ++block) blocks_.Arrive(kChunk, block, now + 1);
+  // Expect: one of the three, or one that was not asked for, may be a copy that the network made.
+  for (int i = 0; i < 5; ++i) {
+    blocks_.Arrive(kChunk, 0, now + 2);
+    blocks_.Arrive(kChunk, 3, now + 2);
+  }
+  EXPECT_EQ(blocks_.wait(), before);
+  blocks_.Arrive(kChunk, 2, now + 2);
+  EXPECT_EQ(blocks_.wait(), 2 * before);
+  blocks_.Arrive(kChunk, 1, now + 2);
+  EXPECT_EQ(blocks_.wait(), 2 * before);
+  // Expect: without such mistakes it becomes shorter again.
+  for (int i = 101; i < 300; ++i) exchange(i * kSecond);
+  EXPECT_LE(blocks_.wait(), before);
+}
+
+TEST_F(ParameterBlocksTest, TheWaitHasLimits) {
+  for (int i = 0; i < 100; ++i) {
+    blocks_.Await(kChunk, 1, i);
+    blocks_.Arrive(kChunk, 0, i + 1);
+  }
+  EXPECT_EQ(blocks_.wait(), ParameterBlocks::kWaitMin);
+  blocks_.Await(kChunk, 1, 0);
+  blocks_.Arrive(kChunk, 0, 100 * kSecond);
+  EXPECT_EQ(blocks_.wait(), ParameterBlocks::kWaitMax);
 }
 
 TEST_F(ParameterBlocksTest, EachChunkHasItsOwnQuestions) {

@@ -70,6 +70,25 @@ TEST_F(ProbeTimersTest, OnlyTheAnswerToTheFirstQuestionIsMeasured) {
   EXPECT_EQ(timers_.timeout(), 3 * kMillisecond) << "a duplicate of an answer";
 }
 
+TEST_F(ProbeTimersTest, TheTimeOfAPositionCountsIfItIsLongerThanThatOfAQuestion) {
+  timers_.Sent(0, 0, 0);
+  Due(kFirst);
+  timers_.Answered(0, 0, kFirst + kMillisecond);
+  EXPECT_EQ(timers_.timeout(), 3 * kMillisecond);
+  timers_.Sent(1, 0, 100);
+  timers_.Sent(1, 1, 200);
+  timers_.Taken(1, 100 + 50 * kMillisecond);
+  EXPECT_EQ(timers_.timeout(), 150 * kMillisecond);
+  timers_.Close(1);
+  // Expect: a payload that was sent again says nothing, and neither does a place without payload.
+  timers_.Sent(1, 0, kSecond);
+  timers_.Sent(1, 0, 2 * kSecond);
+  timers_.Taken(1, 3 * kSecond);
+  timers_.Close(1);
+  timers_.Taken(1, 4 * kSecond);
+  EXPECT_EQ(timers_.timeout(), 150 * kMillisecond);
+}
+
 TEST_F(ProbeTimersTest, TheTimeoutHasLimits) {
   timers_.Sent(0, 0, 0);
   Due(kFirst);

@@ -74,8 +74,12 @@ TEST_F(EngineSumParametersTest, ARoundIsCompleteOnceAllBlocksHaveArrived) {
   EXPECT_EQ(key.parameters[0], 99.0f);
   Push(key);
   EXPECT_EQ(Kinds(RunAndTake()), Numbers{kAnnounced});
-  SendBlock(0);
+  Assign(0, 2, 1, {150, 150, 150});
+  Run();
+  SendBlock(0, 1);
   EXPECT_EQ(key.parameters[0], 99.0f) << "it is of the version before";
+  SendBlock(0, 2);
+  EXPECT_EQ(key.parameters[0], 1.0f);
   EXPECT_EQ(key.rounds.complete_count, 1);
   EXPECT_TRUE(lanes_.closed_lanes.empty());
 }
@@ -130,6 +134,9 @@ TEST_F(EngineSumParametersTest, WhileThereIsNoLaneBlocksAreNotTaken) {
   SendBlock(1);
   SendBlock(2);
   EXPECT_EQ(key.rounds.complete_count, 0);
+  clock_.now += 10 * kSecond;
+  EXPECT_TRUE(RunAndTake().empty()) << "there is no lane to ask on";
+  EXPECT_GT(engine_->NextTimer(), clock_.now) << "it would spin";
   Attach(0);
   EXPECT_EQ(Kinds(RunAndTake()), Numbers{kAnnounced});
   OpenStream(Terms(), 1);

@@ -16,6 +16,8 @@ class DeafPort final : public SumPort {
  public:
   void Open(const phub_lease&) override {}
   bool Receive(const OnSum&) override { return false; }
+  void SendParameters(const phub_parameters&, std::span<const std::byte>, std::uint8_t) override {}
+  void Flush() override {}
 };
 
 struct ScriptedAggregator final : SumNetwork {
