@@ -87,6 +87,7 @@ TEST_F(ParameterBlocksTest, BlocksThatArriveEndTheDoubling) {
   blocks_.Arrive(kChunk, 1, now);
   EXPECT_TRUE(Due(now + ParameterBlocks::kWaitMin - 1).empty());
   EXPECT_EQ(Due(now + ParameterBlocks::kWaitMin).size(), 1u);
+  EXPECT_EQ(blocks_.deadline(), now + ParameterBlocks::kWaitMin + 2 * kWait);
 }
 
 TEST_F(ParameterBlocksTest, TheTimeOfVersionsIsMeasured) {
