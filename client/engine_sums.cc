@@ -56,25 +56,11 @@ bool Engine::Impl::PollSums(TimeNs now) {
   return received;
 }
 
-// Their payload is in its place, as if they had come over the lane.
 void Engine::Impl::TakeParameters(Lane& lane) {
   for (const std::uint32_t index : lane.sums->complete()) {
-    const LaneChunk& chunk = lane.chunks[index];
-    const LaneKey& lane_key = lane.keys[chunk.lane_key];
-    const EngineKey& key = *keys[lane_key.key];
-    wire::MessageHeader header;
-    header.kind = wire::MessageKind::kParameters;
-    header.incarnation = config.incarnation;
-    header.membership_epoch = config.membership_epoch;
-    header.chunk = ChunkIndex{index};
-    header.slot = SlotIndex{index};
-    header.iteration = IterationOf(key, chunk);
-    header.type = ReplyType(key);
-    header.payload_bytes = ReplyBytes(key, lane_key, chunk);
-    const Received received = Receive(config, lane, keys, header, counters);
-    PHUB_CHECK(received.fault == LaneFault::kNone, "chunk={} fault={}", index,
-               static_cast<int>(received.fault));
-    if (received.completed != nullptr) CompleteRound(*received.completed);
+    ++counters.replies;
+    EngineKey* const completed = CompleteChunk(lane, keys, index);
+    if (completed != nullptr) CompleteRound(*completed);
   }
 }
 

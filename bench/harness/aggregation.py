@@ -21,12 +21,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import namespaces, picture, results
-from .block import Block, run_block
+from . import link_bytes, namespaces, picture, results
 from .context import Context, counts, positive
 from .daemon import Daemon
-from .failure import NotPossibleHere, UsageError
-from .namespaces import FRAME_BYTES, INTERFACE, PAYLOAD_BYTES, Network, Node
+from .failure import NotPossibleHere
+from .namespaces import FRAME_BYTES, PAYLOAD_BYTES, Network, Node
 from .peers import Gloo
 from .processes import Command, started_and_ready
 from .results import Result
@@ -37,7 +36,6 @@ SUMMARY = "measure sums in the network over shaped links in namespaces (needs ro
 SERVER, AGGREGATOR = "server", "aggregator"
 SUMS_PORT, TCP_PORT, AGGREGATOR_PORT = 7700, 7701, 7702
 AGGREGATOR_START_SECONDS_MAX = 10
-SHORT_EXCHANGES = 1
 # A block of 350 integers, and its frame: 14 bytes of Ethernet, 20 of IP, 8 of UDP, 32 of ours.
 BLOCK_PAYLOAD_BYTES = 1400
 BLOCK_FRAME_BYTES = BLOCK_PAYLOAD_BYTES + 14 + 20 + 8 + 32
@@ -85,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def shapes(context: Context) -> list[Shape]:
     options = context.options
     if context.smoke:
-        return [Shape(2, 1000, "256KiB", 3)]
+        return [Shape(2, 1000, "4MiB", 5)]
     return [Shape(workers, options.rate, options.model, options.exchanges)
             for workers in options.workers]
 
@@ -127,9 +125,7 @@ def daemons(context: Context, shape: Shape, network: Network) -> Iterator[tuple[
 
 def systems_of(context: Context, shape: Shape, network: Network,
                running: tuple[Daemon, Daemon]) -> list[System]:
-    place = Place([network.prefix(worker(rank)) for rank in range(shape.workers)],
-                  [network.address(worker(rank)) for rank in range(shape.workers)],
-                  [INTERFACE] * shape.workers)
+    place = Place.on(network, [worker(rank) for rank in range(shape.workers)])
     chosen: list[System] = []
     for name, daemon in zip(("phub-sums", "phub-tcp"), running):
         system = Phub(context.build, [daemon], "tcp", "library", ["--sum", "fixed"], place)
@@ -146,34 +142,22 @@ def measure(context: Context, shape: Shape) -> list[Result]:
     workload = shape.workload()
     case = workload.case("aggregation", f"{shape.rate_mbit:.0f}Mbit")
     rounds = 1 if context.smoke else context.options.rounds
-    moved: dict[str, tuple[float, float]] = {}
-    blocks: dict[str, list[Block]] = {}
     with built(shape) as network, daemons(context, shape, network) as running:
-        def counted(system: System, exchanges: int) -> tuple[Block, int, int]:
-            before = network.node_bytes(SERVER)
-            block = run_block(system, workload.with_exchanges(exchanges), context.scratch)
-            after = network.node_bytes(SERVER)
-            return block, after[0] - before[0], after[1] - before[1]
+        def read() -> list[int]:
+            counters = running[0].counters(context.build.phubctl)
+            return [*network.node_bytes(SERVER), counters["phub_rounds_total"],
+                    counters["phub_rounds_streamed_total"]]
 
         systems = systems_of(context, shape, network, running)
-        short = {}
-        for system in systems:
-            context.progress(f"{case}: {system.name}, once")
-            short[system.name] = counted(system, SHORT_EXCHANGES)
-        for number in range(rounds):
-            for system in systems:
-                context.progress(f"{case}, round {number + 1} of {rounds}: {system.name}")
-                block, received, sent = counted(system, shape.exchanges)
-                blocks.setdefault(system.name, []).append(block)
-                timed = shape.exchanges - SHORT_EXCHANGES
-                moved[system.name] = ((received - short[system.name][1]) / timed,
-                                      (sent - short[system.name][2]) / timed)
-        context.progress_done()
+        blocks, moved = link_bytes.alternate(context, case, systems, workload, rounds, read)
     rows = [results.summarized(case, system.name, blocks[system.name], shape.limit_s(system.name))
             for system in systems]
     for row in rows:
         row.more["ceiling"] = "payload and headers on the busiest link"
-        row.more["daemon_received"], row.more["daemon_sent"] = moved[row.system]
+        received, sent, chunk_rounds, summed = moved[row.system]
+        row.more |= {"daemon_received": received, "daemon_sent": sent}
+        if row.system == "phub-sums":
+            row.more["summed_share"] = summed / chunk_rounds
     results.add_ratios(rows)
     return rows
 
@@ -191,13 +175,14 @@ def show(context: Context, shape: Shape, rows: Sequence[Result]) -> None:
                               for name in ("daemon_received", "daemon_sent"))
             line += (f"; the daemon's link carries {received:.3f}x the model in and {sent:.3f}x "
                      "out, headers included")
+        if "summed_share" in row.more:
+            line += (f"; the aggregator sums {100 * float(str(row.more['summed_share'])):.0f} % of "
+                     "the chunks")
         context.say(line)
 
 
 def run(context: Context) -> list[Result]:
-    if context.options.exchanges <= SHORT_EXCHANGES:
-        raise UsageError("--exchanges must be at least 2 (bytes are measured as the difference of "
-                         "two runs)")
+    link_bytes.check(context.options.exchanges)
     if why := namespaces.missing():
         raise NotPossibleHere(why)
     measured = []

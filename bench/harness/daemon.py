@@ -37,6 +37,7 @@ class Daemon:
                     "--memory-max", f"{memory_max}MiB", *arguments]
         self._command = Command([*prefix, str(build.phubd), *settings], self._log)
         self._address = address
+        self._prefix = list(prefix)
         self._staging_bytes = self._setting(build.phubd, settings, "staging_bytes_per_lane")
         self._process: subprocess.Popen[bytes] | None = None
         self._idle_bytes = 0
@@ -119,7 +120,8 @@ class Daemon:
 
     def ask(self, phubctl: Path, arguments: Sequence[str]) -> str:
         """The output of `phubctl ARGUMENTS` for this daemon."""
-        answer = subprocess.run([phubctl, "--endpoint", self.endpoint, *arguments],
+        command = [*self._prefix, phubctl, "--endpoint", self.endpoint, *arguments]
+        answer = subprocess.run(command,
                                 capture_output=True, text=True, check=False,
                                 env=clean_environment())
         if answer.returncode != 0:

@@ -24,7 +24,7 @@ from .context import Context, listed, positive
 from .daemon import Daemon
 from .failure import NotPossibleHere, UsageError
 from .iperf_links import Moved
-from .namespaces import FRAME_BYTES, INTERFACE, PAYLOAD_BYTES, Network, Node
+from .namespaces import FRAME_BYTES, PAYLOAD_BYTES, Network, Node
 from .peers import Gloo
 from .processes import Command, started_and_ready
 from .results import Result
@@ -204,8 +204,7 @@ def measure(context: Context, shape: Shape) -> list[Result]:
     case = workload.case("network", shape.transport)
     rounds = 1 if context.smoke else context.options.rounds
     with built(shape) as (network, workers, servers):
-        place = Place([network.prefix(node) for node in workers],
-                      [network.address(node) for node in workers], [INTERFACE] * len(workers))
+        place = Place.on(network, workers)
         with contextlib.ExitStack() as stack:
             daemons = stack.enter_context(daemons_on(context, network, servers))
             if shape.drained:

@@ -14,7 +14,7 @@ from .context import Context
 from .daemon import Daemon
 from .failure import BenchFailure
 from .hidden_racks import Hidden, daemons_of, hidden_network, node
-from .namespaces import FRAME_BYTES, INTERFACE, PAYLOAD_BYTES, Network
+from .namespaces import FRAME_BYTES, PAYLOAD_BYTES, Network
 from .processes import clean_environment
 from .systems import Phub, Place
 from .workload import Workload, model
@@ -54,8 +54,7 @@ def uplink_passes(context: Context, hidden: Hidden, topology: str) -> float:
           daemons_of(context, hidden, network, more, f"phubd-{topology or 'unknown'}") as daemons):
         if topology:
             await_survey(context, network, daemons[-1])
-        place = Place([network.prefix(node(rack)) for rack in racks],
-                      [network.address(node(rack)) for rack in racks], [INTERFACE] * len(racks))
+        place = Place.on(network, [node(rack) for rack in racks])
         system = Phub(context.build, daemons, "tcp", "library", ["--plan", "auto"], place, racks)
 
         def counted(exchanges: int) -> int:

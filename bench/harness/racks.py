@@ -20,16 +20,15 @@ import argparse
 import contextlib
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import namespaces, picture, results
-from .block import Block, run_block
+from . import link_bytes, namespaces, picture, results
 from .context import Context, counts, positive
 from .daemon import Daemon
 from .failure import BenchFailure, NotPossibleHere, UsageError
-from .namespaces import FRAME_BYTES, INTERFACE, PAYLOAD_BYTES, Network, Node
+from .namespaces import FRAME_BYTES, PAYLOAD_BYTES, Network, Node
 from .peers import Gloo
 from .processes import clean_environment
 from .results import Result
@@ -42,7 +41,6 @@ FLAT_PORT = 7701
 AGGREGATED_PORT = 7702  # the aggregator and the racks' daemons that use it
 AGGREGATOR = "aggregator"
 RATIOS = (1, 2, 4, 8)
-SHORT_EXCHANGES = 1
 LINK_LATENCY = "50us"
 # The number of pieces into which the simulator cuts the data; phub's chunks are smaller.
 SIMULATED_PIECES = 16
@@ -214,12 +212,11 @@ def daemons(context: Context, shape: Shape, network: Network, plan: Plan,
 
 def systems_of(context: Context, shape: Shape, network: Network, running: Daemons, plan: Plan,
                aggregated: Plan | None) -> list[System]:
-    def place(ranks: Sequence[int]) -> Place:
-        return Place([network.prefix(worker(rank)) for rank in ranks],
-                     [network.address(worker(rank)) for rank in ranks], [INTERFACE] * len(ranks))
+    def place(ranks: Iterable[int]) -> Place:
+        return Place.on(network, [worker(rank) for rank in ranks])
     ordered = place(range(shape.workers))
-    dealt = place([rank % shape.racks * shape.workers_per_rack + rank // shape.racks
-                   for rank in range(shape.workers)])
+    dealt = place(rank % shape.racks * shape.workers_per_rack + rank // shape.racks
+                  for rank in range(shape.workers))
     rack_of = [rank // shape.workers_per_rack for rank in range(shape.workers)]
     hierarchical = Phub(context.build, running.of_racks, "tcp", "library",
                         ["--plan", str(plan.path)], ordered, rack_of)
@@ -244,33 +241,17 @@ def measure(context: Context, shape: Shape) -> tuple[list[Result], dict[str, Pla
     rounds = 1 if context.smoke else context.options.rounds
     plan = Plan(context, shape)
     aggregated = Plan(context, shape, aggregates=True) if shape.aggregator else None
-    uplink_bytes: dict[str, float] = {}
-    blocks: dict[str, list[Block]] = {}
     with (built(shape) as network,
           daemons(context, shape, network, plan, aggregated) as running):
-        def counted(system: System, exchanges: int) -> tuple[Block, int]:
-            before = sum(network.uplink_bytes(rack) for rack in range(shape.racks))
-            block = run_block(system, workload.with_exchanges(exchanges), context.scratch)
-            return block, sum(network.uplink_bytes(rack) for rack in range(shape.racks)) - before
-
         systems = systems_of(context, shape, network, running, plan, aggregated)
-        short = {}
-        for system in systems:
-            context.progress(f"{case}: {system.name}, once")
-            _, short[system.name] = counted(system, SHORT_EXCHANGES)
-        for number in range(rounds):
-            for system in systems:
-                context.progress(f"{case}, round {number + 1} of {rounds}: {system.name}")
-                block, moved = counted(system, shape.exchanges)
-                blocks.setdefault(system.name, []).append(block)
-                uplink_bytes[system.name] = ((moved - short[system.name]) /
-                                             (shape.exchanges - SHORT_EXCHANGES))
-        context.progress_done()
+        blocks, moved = link_bytes.alternate(
+            context, case, systems, workload, rounds,
+            lambda: [sum(network.uplink_bytes(rack) for rack in range(shape.racks))])
     rows = [results.summarized(case, system.name, blocks[system.name], shape.limit_s(system.name))
             for system in systems]
     for row in rows:
         row.more["ceiling"] = "payload and headers on the busiest link"
-        row.more["uplink_bytes"] = uplink_bytes[row.system]
+        row.more["uplink_bytes"], = moved[row.system]
     plans = {"phub": plan} | ({"phub-aggregator": aggregated} if aggregated is not None else {})
     for row in rows:
         if row.system in plans:
@@ -309,9 +290,9 @@ def show(context: Context, shape: Shape, rows: Sequence[Result],
 
 def run(context: Context) -> list[Result]:
     options = context.options
-    if options.racks < 2 or options.exchanges <= SHORT_EXCHANGES:
-        raise UsageError("--racks and --exchanges must be at least 2 (bytes are measured as the "
-                         "difference of two runs)")
+    if options.racks < 2:
+        raise UsageError("--racks must be at least 2")
+    link_bytes.check(options.exchanges)
     if why := namespaces.missing():
         raise NotPossibleHere(why)
     measured = []

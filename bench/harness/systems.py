@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .build import Build
 from .daemon import Daemon
+from .namespaces import INTERFACE, Network
 from .processes import Command
 from .workload import Workload
 
@@ -19,6 +20,12 @@ class Place:
     prefixes: Sequence[Sequence[str]] = ()
     addresses: Sequence[str] = ()
     interfaces: Sequence[str] = ()
+
+    @staticmethod
+    def on(network: Network, nodes: Sequence[str]) -> "Place":
+        """Rank i runs on nodes[i]."""
+        return Place([network.prefix(node) for node in nodes],
+                     [network.address(node) for node in nodes], [INTERFACE] * len(nodes))
 
     def prefix(self, rank: int) -> list[str]:
         return list(self.prefixes[rank]) if self.prefixes else []

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "client/sums/lane_sums.h"
+#include "common/base/check.h"
 
 namespace phub::client {
 namespace {
@@ -33,17 +34,8 @@ Received ReceiveParameters(const EngineConfig& config, Lane& lane, std::span<Eng
   if (WaitsForDecision(config, key) && chunk.sum != LaneChunk::Sum::kDecided)
     return {.fault = LaneFault::kNotDecided};
 
-  chunk.phase = LaneChunk::Phase::kIdle;
-  if (key.pooled) ++chunk.pool_rounds;
-  lane.landing[index] = {};
-  --lane.chunks_sent;
-  if (key.pulling) --lane.pulls_under_way;
-  // The chunk may hold no slot: a credit may have freed it before, and a gradient in shared memory
-  // never has one.
-  if (chunk.inflight != kNoSlot) FreeSlot(lane, chunk);
   ++counters.replies;
-  if (lane.sums != nullptr) lane.sums->NoteParameters(index, header.iteration);
-  return {.completed = --key.chunks_left == 0 ? &key : nullptr};
+  return {.completed = CompleteChunk(lane, keys, index)};
 }
 
 // May arrive again with the same values, if the chunk was sent again on a new connection.
@@ -79,6 +71,22 @@ Received ReceiveCredit(const EngineConfig& config, Lane& lane, const wire::Messa
 }
 
 }  // namespace
+
+EngineKey* CompleteChunk(Lane& lane, std::span<EngineKey* const> keys, std::uint32_t index) {
+  LaneChunk& chunk = lane.chunks[index];
+  EngineKey& key = *keys[lane.keys[chunk.lane_key].key];
+  PHUB_CHECK(chunk.phase == LaneChunk::Phase::kSent, "chunk={}", index);
+  if (lane.sums != nullptr) lane.sums->NoteParameters(index, IterationOf(key, chunk));
+  chunk.phase = LaneChunk::Phase::kIdle;
+  if (key.pooled) ++chunk.pool_rounds;
+  lane.landing[index] = {};
+  --lane.chunks_sent;
+  if (key.pulling) --lane.pulls_under_way;
+  // The chunk may hold no slot: a credit may have freed it before, and a gradient in shared memory
+  // or an announcement never has one.
+  if (chunk.inflight != kNoSlot) FreeSlot(lane, chunk);
+  return --key.chunks_left == 0 ? &key : nullptr;
+}
 
 Received Receive(const EngineConfig& config, Lane& lane, std::span<EngineKey* const> keys,
                  const wire::MessageHeader& header, EngineCounters& counters) {

@@ -19,4 +19,8 @@ struct Received {
 Received Receive(const EngineConfig& config, Lane& lane, std::span<EngineKey* const> keys,
                  const wire::MessageHeader& header, EngineCounters& counters);
 
+// The parameters of a chunk's round are in their place, however they came: the chunk is idle again.
+// REQUIRES: it is kSent. Returns the key whose round is complete now, or null.
+EngineKey* CompleteChunk(Lane& lane, std::span<EngineKey* const> keys, std::uint32_t index);
+
 }  // namespace phub::client

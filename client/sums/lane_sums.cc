@@ -94,6 +94,10 @@ std::span<const float> LaneSums::ValuesOf(std::uint32_t c, std::uint32_t block) 
   const std::uint32_t count = std::min(block_, chunk.element_count - first);
   const std::byte* const from = key.gradients + GradientOffset(key, chunk) +
                                 std::size_t{first} * numeric::ElementBytes(key.payload_type);
+  // In place, unless the caller's array is not aligned.
+  if (key.payload_type == numeric::ElementType::kF32 &&
+      reinterpret_cast<std::uintptr_t>(from) % alignof(float) == 0)
+    return {reinterpret_cast<const float*>(from), count};
   simd::Convert(key.payload_type, from, numeric::ElementType::kF32,
                 reinterpret_cast<std::byte*>(values_.data()), count);
   return std::span(values_).first(count);

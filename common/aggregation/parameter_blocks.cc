@@ -7,8 +7,12 @@
 namespace phub::aggregation {
 
 DurationNs ParameterBlocks::wait() const {
-  const DurationNs usual = round_trip_.is_known() ? round_trip_.timeout() : kWaitFirst;
+  const DurationNs usual = versions_.is_known() ? versions_.timeout() : kWaitFirst;
   return std::clamp(usual * patience_ / kPatienceMin, kWaitMin, kWaitMax);
+}
+
+DurationNs ParameterBlocks::AnswerWait() const {
+  return answers_.is_known() ? std::clamp(answers_.timeout(), kWaitMin, kWaitMax) : wait();
 }
 
 void ParameterBlocks::Resize(std::uint32_t chunks) {
@@ -56,18 +60,24 @@ ParameterBlocks::Arrival ParameterBlocks::Arrive(ChunkIndex chunk, std::uint32_t
   if (awaited.left > 1) {
     --awaited.left;
     // The others follow. A question in vain does not count if blocks arrive.
-    const TimeNs soon = now + kWaitMin;
-    awaited.due = std::exchange(awaited.questions, 0) == 0 ? std::max(awaited.due, soon)
-                                                           : std::max(awaited.since + wait(), soon);
+    awaited.due =
+        awaited.questions == 0 ? std::max(awaited.due, now + kWaitMin) : now + AnswerWait();
+    NoteAnswer(awaited, now);
+    awaited.questions = 0;
     deadline_ = std::min(deadline_, awaited.due);
     return Arrival::kNew;
   }
   Forget(chunk);
-  if (awaited.asked_count == 0) {
-    round_trip_.Add(now - awaited.since);
-    patience_ = std::max(patience_ - patience_ / 16, kPatienceMin);
-  }
+  NoteAnswer(awaited, now);
+  if (awaited.asked_count == 0) versions_.Add(now - awaited.since);
+  patience_ = std::max(patience_ - patience_ / 16, kPatienceMin);
   return Arrival::kLast;
+}
+
+// By Karn's rule, only the answer to a single question is measured.
+void ParameterBlocks::NoteAnswer(Chunk& chunk, TimeNs now) {
+  if (chunk.questions == 1 && chunk.asked_at != 0) answers_.Add(now - chunk.asked_at);
+  chunk.asked_at = 0;
 }
 
 void ParameterBlocks::NoteRepeated(Chunk& chunk, std::uint32_t block) {
@@ -85,8 +95,9 @@ ParameterBlocks::Question ParameterBlocks::MakeQuestion(ChunkIndex chunk, TimeNs
   asked.asked = asked.missing;
   asked.asked_count = asked.left;
   asked.repeated = 0;
+  asked.asked_at = now;
+  asked.due = now + std::min(AnswerWait() << asked.questions, kWaitMax);
   if (!question.over_tcp) ++asked.questions;
-  asked.due = now + std::min(wait() << asked.questions, kWaitMax);
   return question;
 }
 

@@ -5,8 +5,9 @@
 // other. If some are missing when versions usually are complete, the worker asks the core loop for
 // them, over tcp. How long a version takes is measured from Await(), as in RFC 6298, if there were
 // no questions (Karn's rule). If most of the blocks that a question was about come twice, it was
-// too early: then all wait twice as long. Each question in vain doubles the wait of its chunk, and
-// after kQuestionsMax of them the worker asks for the whole version over tcp.
+// too early: then all wait twice as long. The next question about a chunk comes when answers
+// usually have arrived. Each question in vain doubles that time, and after kQuestionsMax of them
+// the worker asks for the whole version over tcp.
 #pragma once
 
 #include <algorithm>
@@ -80,6 +81,7 @@ class ParameterBlocks {
     std::uint32_t left = 0;         // 0: not awaited
     std::uint32_t index = 0;        // in awaited_
     std::uint32_t questions = 0;    // since the last new block
+    TimeNs asked_at = 0;            // 0: no block has to answer the last question
     std::uint32_t asked_count = 0;  // blocks of the last question; 0: there was none
     std::uint32_t repeated = 0;     // how many of them have come twice
     BlockSet asked{};
@@ -89,10 +91,13 @@ class ParameterBlocks {
   };
   Question MakeQuestion(ChunkIndex chunk, TimeNs now);
   void NoteRepeated(Chunk& chunk, std::uint32_t block);
+  DurationNs AnswerWait() const;
+  void NoteAnswer(Chunk& chunk, TimeNs now);
 
   std::vector<Chunk> chunks_;
   std::vector<ChunkIndex> awaited_;  // in no order
-  RoundTrip round_trip_;
+  RoundTrip versions_;
+  RoundTrip answers_;
   std::uint32_t patience_ = kPatienceMin;
   TimeNs deadline_ = kNever;
 };

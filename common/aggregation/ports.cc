@@ -158,22 +158,25 @@ void CorePort::Handle(std::span<const std::uint8_t> datagram, const phub_endpoin
 
 void CorePort::SendParameters(const phub_parameters& about, std::span<const std::byte> bytes,
                               std::uint8_t worker) {
-  PHUB_CHECK(bytes.size() <= 4u * lease_.count_max, "bytes={}", bytes.size());
-  // The payload is integers of 4 bytes, and a version of 16-bit elements may end in half of one.
-  std::array<std::uint8_t, 4u * PHUB_PACKET_COUNT_MAX> payload;
-  std::memcpy(payload.data(), bytes.data(), bytes.size());
-  const std::size_t count = (bytes.size() + 3) / 4;
-  std::fill(payload.begin() + static_cast<std::ptrdiff_t>(bytes.size()),
-            payload.begin() + static_cast<std::ptrdiff_t>(4 * count), std::uint8_t{0});
+  PHUB_CHECK(bytes.size() <= 4u * lease_.count_max && bytes.size() % 2 == 0, "bytes={}",
+             bytes.size());
+  std::span<const std::uint8_t> payload(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                        bytes.size());
+  std::array<std::uint8_t, 4u * PHUB_PACKET_COUNT_MAX> padded;
+  if (payload.size() % 4 != 0) {  // a version of 16-bit elements that ends in half an integer
+    std::ranges::copy(payload, padded.begin());
+    padded[payload.size()] = padded[payload.size() + 1] = 0;
+    payload = std::span(padded).first(payload.size() + 2);
+  }
   phub_packet packet{};
   packet.lease = lease_.number;
   packet.worker = worker;
-  packet.count = static_cast<__u16>(count);
+  packet.count = static_cast<__u16>(payload.size() / 4);
   packet.payload_sum = phub_payload_sum(payload.data(), packet.count);
   phub_packet_set_parameters(&packet, &about);
   std::array<std::uint8_t, PHUB_PACKET_BYTES> header{};
   phub_packet_encode(&packet, &lease_.key, header.data());
-  socket_.Queue(lease_.aggregator, header, std::span(payload).first(4 * count));
+  socket_.Queue(lease_.aggregator, header, payload);
   if (socket_.queued_bytes() > kQueuedBytesMax) socket_.Flush();
 }
 

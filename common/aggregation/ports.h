@@ -84,7 +84,8 @@ class CorePort {
 
   void Open(const phub_lease& lease) { lease_ = lease; }
   // Sends the block of a chunk's new version to all workers, or with a number to one of them. Its
-  // bytes: at most 4 * count_max, padded with zeros to a multiple of 4. Copies them.
+  // bytes: at most 4 * count_max, an even number, padded with zeros to a multiple of 4. Copies
+  // them.
   void SendParameters(const phub_parameters& about, std::span<const std::byte> bytes,
                       std::uint8_t worker = PHUB_EVERY_WORKER);
   // Sends what was queued.

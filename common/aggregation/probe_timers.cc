@@ -32,7 +32,9 @@ void ProbeTimers::Answered(std::uint32_t place, std::uint32_t block, TimeNs now)
   Block& answered = places_[place].blocks[block];
   if (answered.probed == 0) return;
   if (answered.questions == 1) {
-    questions_.Add(now - answered.probed);
+    const DurationNs time = now - answered.probed;
+    questions_.Add(time);
+    shortest_ = shortest_ == 0 ? time : std::min(shortest_, time);
     SetTimeout();
   }
   answered.probed = 0;  // a duplicate of this answer measures nothing
@@ -41,6 +43,8 @@ void ProbeTimers::Answered(std::uint32_t place, std::uint32_t block, TimeNs now)
 void ProbeTimers::Taken(std::uint32_t place, TimeNs now) {
   const Place& taken = places_[place];
   if (taken.sent == kNever || taken.was_sent_again) return;
+  // A sum that the question has made the aggregator send again says nothing about the usual time.
+  if (taken.probed != 0 && now - taken.probed >= shortest_) return;
   positions_.Add(now - taken.sent);
   SetTimeout();
 }
@@ -49,6 +53,7 @@ void ProbeTimers::Close(std::uint32_t place) {
   Place& closed = places_[place];
   closed.due = closed.sent = kNever;
   closed.was_sent_again = false;
+  closed.probed = 0;
   std::ranges::fill(closed.blocks, Block{});
 }
 
@@ -61,6 +66,7 @@ void ProbeTimers::Due(TimeNs now, const Ask& ask) {
       Block& block = place.blocks[b];
       if (block.due <= now) {
         if (++block.questions == 1) block.probed = now;
+        if (place.probed == 0) place.probed = now;
         ++block.waits;
         block.due = now + WaitOf(block);
         ask(p, b);

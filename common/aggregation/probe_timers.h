@@ -6,8 +6,9 @@
 // The timeout is derived from two times, each as in RFC 6298; the longer one counts:
 //   - from a question to its answer. By Karn's rule, only the answer to the first question about a
 //     block of a position is measured: later answers may belong to any question.
-//   - from the payloads of a position to TAKEN, if none was sent again. Positions queue for the
-//     links in both directions, so this may be many times the time of a question.
+//   - from the payloads of a position to TAKEN, if none was sent again, and if no question was the
+//     cause: TAKEN came without a question, or sooner after it than any answer. Positions queue for
+//     the links in both directions, so this may be many times the time of a question.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +59,7 @@ class ProbeTimers {
     TimeNs due = kNever;          // the earliest of its blocks, or earlier
     TimeNs sent = kNever;         // when the first payload was
     bool was_sent_again = false;  // a payload was
+    TimeNs probed = 0;            // when the first question was sent
     std::vector<Block> blocks;
   };
 
@@ -67,6 +69,7 @@ class ProbeTimers {
   std::vector<Place> places_;
   DurationNs timeout_ = kTimeoutFirst;
   RoundTrip questions_;
+  DurationNs shortest_ = 0;  // from a question to its answer; 0: none has been answered
   RoundTrip positions_;
 };
 

@@ -78,7 +78,8 @@ class Group:
         error: Optional[BaseException],
         trace: Optional[types.TracebackType],
     ) -> None:
-        if kind is None:  # otherwise the other members may never call remove()
+        # After an error the other members may never call remove(), which waits for them.
+        if kind is None:
             self.remove()
 
     def add_key(
@@ -102,7 +103,8 @@ class Group:
 
     def add_pool(self, name: str, capacity: int = 1 << 22, depth: int = 4) -> Pool:
         """Like :meth:`phub.Job.add_pool`, for the members. It is removed with the group."""
-        pool = Pool(self._job, name, capacity, depth, self)
+        shown = f"{name} of group {self.name}"
+        pool = Pool(lib.phub_group_add_pool, self, self._job, name, shown, capacity, depth)
         self._names.append(f"pool {pool.name}")
         return pool
 

@@ -190,7 +190,7 @@ class Job:
 
     def add_pool(self, name: str, capacity: int = 1 << 22, depth: int = 4) -> Pool:
         """Adds a :class:`phub.Pool`: `depth` rounds of up to `capacity` bytes may be in flight."""
-        return Pool(self, name, capacity, depth)
+        return Pool(lib.phub_job_add_pool, self, self, name, name, capacity, depth)
 
     def new_group(self, name: str, ranks: Iterable[int]) -> Group:
         """A :class:`phub.Group` of some ranks of the job; this rank must be one of them.

@@ -45,20 +45,20 @@ class Pool:
     """
 
     def __init__(
-        self, job: Any, name: str, capacity: int, depth: int, group: Any = None
+        self, add: Any, owner: Any, job: Any, name: str, shown: str, capacity: int, depth: int
     ) -> None:
+        """add: the C function that adds it to `owner`, the job or a group. shown: its name in
+        errors."""
         options = _library.PoolOptions()
         lib.phub_pool_options_init(ctypes.byref(options), ctypes.sizeof(options))
         options.name = name.encode()
         options.capacity_bytes, options.depth = capacity, depth
         pointer = ctypes.c_void_p()
         self._pointer: Optional[int] = None
-        owner = job if group is None else group
-        add = lib.phub_job_add_pool if group is None else lib.phub_group_add_pool
         run_interruptibly(lambda: check(add, owner._pointer, options, ctypes.byref(pointer)))
         self._pointer = pointer.value
         self._job = job
-        self.name = name if group is None else f"{name} of group {group.name}"
+        self.name = shown
         self.capacity = capacity
         self.depth = depth
         # Arrays that phub uses, which must live while the job runs.

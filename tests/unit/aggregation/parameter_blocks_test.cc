@@ -82,12 +82,12 @@ TEST_F(ParameterBlocksTest, QuestionsBecomeRareAndEndOverTcp) {
 TEST_F(ParameterBlocksTest, BlocksThatArriveEndTheDoubling) {
   blocks_.Await(kChunk, 3, 0);
   for (int i = 0; i < 3; ++i) Due(blocks_.deadline());
-  EXPECT_GT(blocks_.deadline(), 10 * kWait);
-  const TimeNs now = blocks_.deadline() - ParameterBlocks::kWaitMax / 2;
+  EXPECT_EQ(blocks_.deadline(), (1 + 1 + 2 + 4) * kWait);
+  const TimeNs now = 7 * kWait;
   blocks_.Arrive(kChunk, 1, now);
-  EXPECT_TRUE(Due(now + ParameterBlocks::kWaitMin - 1).empty());
-  EXPECT_EQ(Due(now + ParameterBlocks::kWaitMin).size(), 1u);
-  EXPECT_EQ(blocks_.deadline(), now + ParameterBlocks::kWaitMin + 2 * kWait);
+  EXPECT_TRUE(Due(now + kWait - 1).empty());
+  EXPECT_EQ(Due(now + kWait).size(), 1u);
+  EXPECT_EQ(blocks_.deadline(), now + 2 * kWait);
 }
 
 TEST_F(ParameterBlocksTest, TheTimeOfVersionsIsMeasured) {
@@ -104,6 +104,27 @@ TEST_F(ParameterBlocksTest, TheTimeOfVersionsIsMeasured) {
   EXPECT_EQ(Due(101 * kSecond).size(), 1u);
   blocks_.Arrive(kChunk, 0, 102 * kSecond);
   EXPECT_LT(blocks_.wait(), 41 * kMillisecond);
+}
+
+TEST_F(ParameterBlocksTest, TheNextQuestionComesWhenAnswersUsuallyHaveArrived) {
+  const auto answered_after = [&](DurationNs time, std::uint32_t questions) {
+    blocks_.Await(kChunk, 1, 0);
+    TimeNs now = 0;
+    for (std::uint32_t i = 0; i < questions; ++i) {
+      now = blocks_.deadline();
+      EXPECT_EQ(Due(now).size(), 1u);
+    }
+    blocks_.Arrive(kChunk, 0, now + time);
+    Due(now + kSecond);
+  };
+  for (int i = 0; i < 100; ++i) answered_after(30 * kMillisecond, 1);
+  answered_after(kMillisecond, 2);  // nobody knows to which question this is the answer
+  blocks_.Await(kChunk, 2, 0);
+  EXPECT_EQ(Due(kWait).size(), 1u);
+  EXPECT_GE(blocks_.deadline(), kWait + 30 * kMillisecond);
+  EXPECT_LT(blocks_.deadline(), kWait + 31 * kMillisecond);
+  blocks_.Arrive(kChunk, 0, 2 * kWait);
+  EXPECT_TRUE(Due(2 * kWait + 29 * kMillisecond).empty());
 }
 
 TEST_F(ParameterBlocksTest, AQuestionThatWasTooEarlyMakesAllWait) {

@@ -89,6 +89,26 @@ TEST_F(ProbeTimersTest, TheTimeOfAPositionCountsIfItIsLongerThanThatOfAQuestion)
   EXPECT_EQ(timers_.timeout(), 150 * kMillisecond);
 }
 
+TEST_F(ProbeTimersTest, APositionThatAQuestionMayHaveCompletedSaysNothing) {
+  timers_.Sent(0, 0, 0);
+  const TimeNs asked = timers_.deadline();
+  Due(asked);
+  timers_.Answered(0, 0, asked + 10 * kMillisecond);
+  const DurationNs before = timers_.timeout();
+  timers_.Close(0);
+  const auto take = [&](TimeNs sent, DurationNs after_the_question) {
+    timers_.Sent(0, 0, sent);
+    Due(sent + kSecond);
+    timers_.Taken(0, sent + kSecond + after_the_question);
+    timers_.Close(0);
+  };
+  take(2 * kSecond, 10 * kMillisecond);
+  EXPECT_EQ(timers_.timeout(), before);
+  // Expect: sooner than any answer came, so it was on its way when the question was asked.
+  take(4 * kSecond, 9 * kMillisecond);
+  EXPECT_EQ(timers_.timeout(), ProbeTimers::kTimeoutMax);
+}
+
 TEST_F(ProbeTimersTest, TheTimeoutHasLimits) {
   timers_.Sent(0, 0, 0);
   Due(kFirst);
