@@ -307,6 +307,8 @@ def case_coalesced(rank: int, size: int) -> None:
 
 def case_groups(rank: int, size: int) -> None:
     everyone = dist.new_group(list(range(size)))
+    if VERSION >= (2, 0):
+        assert everyone.job_name == dist.group.WORLD.job_name  # it is a group of that job
     tensor = torch.ones(10)
     dist.all_reduce(tensor, group=everyone)
     same(tensor, torch.full((10,), float(size)))
@@ -344,7 +346,7 @@ def case_groups_that_come_and_go(rank: int, size: int) -> None:
             reserved = wire_bytes.reserved()
     if VERSION >= (2, 0):  # 1.13 leaves a group's job when the group is collected
         assert counts[-1] <= counts[0] + 8, counts
-        # A group is a job of its own. What it reserved is returned soon after all ranks have left.
+        # What a group reserved is returned soon after all of its ranks have left it.
         end = time.monotonic() + PATIENCE_S
         while rank == 0 and wire_bytes.reserved() > reserved:
             assert time.monotonic() < end, (wire_bytes.reserved(), reserved)

@@ -216,6 +216,34 @@ def without_daemon(rank: int, size: int) -> Any:
         return described(error)
 
 
+def subgroups_that_fail(rank: int, size: int) -> list[Any]:
+    """Rank 1 destroys a group, and is late in another, where rank 0 waits for it."""
+    import datetime
+
+    import torch
+    import torch.distributed as dist
+
+    initialize()
+    left, late = dist.new_group(), dist.new_group(timeout=datetime.timedelta(seconds=2))
+    errors = []
+    for group in (left, late):
+        dist.all_reduce(torch.ones(3), group=group)
+        if rank == 1:
+            if group is left:
+                dist.destroy_process_group(group)
+        else:
+            try:
+                dist.all_reduce(torch.ones(3), group=group)
+            except Exception as error:
+                errors.append(described(error))
+        # The other groups go on.
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        assert tensor[0] == size
+    dist.destroy_process_group()
+    return errors
+
+
 WAITS = "rank 0 waits in operation 2, all_reduce(SUM) of 3 float32 for rank 1"
 
 
@@ -232,6 +260,12 @@ class Failures(TorchTest):
         for _ in range(size):
             self.assertTrue(started.acquire(timeout=PATIENCE_S), run.errors())
         return run
+
+    def test_a_group_that_fails_leaves_the_others(self) -> None:
+        left, late = self.run_ranks(2, subgroups_that_fail)[0]
+        self.expect(left, "rank 1: has left the group", "operation 2, all_reduce(SUM)")
+        self.assertEqual(late[0], "CollectiveTimeout")
+        self.expect(late, "rank 1 has not called it")
 
     def test_a_killed_rank_is_named(self) -> None:
         begun = time.monotonic()

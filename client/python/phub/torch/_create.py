@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
+
+import torch.distributed as dist
 
 from ._group import ProcessGroup
 from ._membership import Membership, process
@@ -45,8 +47,19 @@ def create(given: Any, pg_options: Any = None) -> ProcessGroup:
             group,
             given.timeout.total_seconds(),
             generation,
+            None if is_default else _host(options, given.global_ranks_in_group),
+            given.global_ranks_in_group,
         )
     )
+
+
+def _host(options: Options, ranks: Sequence[int]) -> Optional[Membership]:
+    """The membership of the default group, if a group of these ranks may be in its job. The same on
+    all ranks, if their options are."""
+    world = dist.group.WORLD
+    if not isinstance(world, ProcessGroup) or list(ranks) != sorted(ranks):
+        return None
+    return world._membership if world._membership.hosts(options) else None
 
 
 def create_group(

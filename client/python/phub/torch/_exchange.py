@@ -18,7 +18,6 @@ from typing import Any, Callable, Optional
 import torch
 
 from .. import _errors
-from .._job import Job
 from .._library import lib
 from ._cuda import when_ready
 from ._errors import CollectiveError
@@ -26,6 +25,7 @@ from ._home import Home
 from ._operation import Call, Operation
 from ._pool import Pool
 from ._recorder import Recorder
+from ._subgroup import AnyJob
 from ._transfer import Part, reduce
 
 _SLICE_NS = 100_000_000
@@ -106,7 +106,7 @@ class Engine:
 class Exchange:
     """The collectives of one group, in one job."""
 
-    def __init__(self, engine: Engine, job: Job, timeout: float, bucket_bytes: int) -> None:
+    def __init__(self, engine: Engine, job: AnyJob, timeout: float, bucket_bytes: int) -> None:
         self.job = job
         self.timeout = timeout
         self.lock = threading.RLock()

@@ -7,10 +7,11 @@ import os
 import secrets
 import threading
 import weakref
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 from .. import _errors
 from .._job import Job
+from .._record import DumpRecord
 from .._session import Session, connect
 from ._collectives import Collectives
 from ._errors import CollectiveError
@@ -18,9 +19,11 @@ from ._exchange import Engine, Exchange
 from ._operation import Operation
 from ._options import Options
 from ._recorder import dump_record
+from ._subgroup import AnyJob, Subgroup, begin, follow
 from ._tagged import OWN_MAX, Receiver, Sender
 from ._watch import Watch
 
+_INSIDE = "inside:"  # instead of the name of a job: the group's name in the default group's job
 LEAVE_S = 5.0  # for collectives that other ranks have called, too
 _DRAIN_S = 1.0  # then for rounds that cannot complete
 
@@ -136,6 +139,12 @@ def agreed(
     return name, int(bucket_bytes)
 
 
+def _agreed_inside(store: Any, size: int, generation: str, label: str) -> None:
+    """Publishes, from rank 0, that the group is in the default group's job."""
+    if size > 1:
+        store.set(f"phub/job/{generation}", f"0 {_INSIDE}{label}")
+
+
 def _forget(store: Any, key: str, readers: int) -> None:
     """The last reader deletes the key: a process may make any number of groups with one store."""
     read = f"{key}/read"
@@ -155,6 +164,10 @@ def _is_shared(tag: int) -> bool:
 class Membership:
     """In one group."""
 
+    exchange: Exchange
+    job_name: str
+    _bucket_bytes: int
+
     def __init__(
         self,
         options: Options,
@@ -164,24 +177,46 @@ class Membership:
         group: str,
         timeout: float,
         generation: str = "0",
+        host: Optional["Membership"] = None,
+        ranks: Sequence[int] = (),
     ) -> None:
-        """generation: differs from those of groups of this name that the store has seen before."""
+        """generation: differs from those of groups of this name that the store has seen before.
+        host: the default group's membership, if the group may be in its job. ranks: those that the
+        group has there.
+        """
         self.rank, self.size = rank, size
         self._options = options
         self._store = store
         self._process = process()
         self._session = self._process.session(options)
-        self.job_name, self._bucket_bytes = agreed(
-            options, store, rank, size, group, generation
-        )
         self._prefix = f"phub/{generation}"
-        self.exchange = self._join(self.job_name, rank, size, self._prefix, timeout)
-        self.collectives = Collectives(self.exchange)
         self._lock = threading.Lock()
+        self._left = False
+        self._guests: list[Membership] = []  # in groups of this job
+        self._inside: Optional[Subgroup] = None  # null: the group has a job of its own
+        self._host = host
+        if host is not None and rank == 0:
+            label = f"{group}.{secrets.token_hex(4)}"
+            self._inside = begin(host.exchange.job, label, ranks)
+            if self._inside is not None:
+                _agreed_inside(store, size, generation, label)
+        if self._inside is None:
+            name, self._bucket_bytes = agreed(options, store, rank, size, group, generation)
+            if name.startswith(_INSIDE):
+                job = None if host is None else host.exchange.job
+                self._inside = follow(job, name[len(_INSIDE) :], ranks)
+        if self._inside is not None and host is not None:
+            self.job_name, self._bucket_bytes = host.job_name, host._bucket_bytes
+            self._paths_name = f"{host.job_name}.{self._inside.group.name}"
+            self.exchange = self._exchange_in(self._inside, self._prefix, timeout)
+            host.add_guest(self)
+        else:
+            self.job_name = self._paths_name = name
+            self.exchange = self._join(name, rank, size, self._prefix, timeout)
+        self.collectives = Collectives(self.exchange)
         self._paths: dict[str, Exchange] = {}
         self._senders: dict[int, Sender] = {}  # by peer, for tags that share a job
         self._receivers: dict[int, Receiver] = {}
-        self._left = False
         self._process.members.add(self)
 
     def _join(self, name: str, rank: int, size: int, prefix: str, timeout: float) -> Exchange:
@@ -193,10 +228,52 @@ class Membership:
             transport=self._options.transport,
             leave_timeout=_DRAIN_S,
         )
+        exchange = self._exchange_in(job, prefix, timeout)
+        self._record(job, exchange)
+        return exchange
+
+    def _exchange_in(self, job: AnyJob, prefix: str, timeout: float) -> Exchange:
         exchange = Exchange(self._process.engine, job, timeout, self._bucket_bytes)
         self._process.watch.add(exchange, self._store, prefix)
-        _record(exchange)
         return exchange
+
+    # ---- Groups of this group's job ----------------------------------------------------------
+
+    def hosts(self, options: Options) -> bool:
+        """Whether groups with these options may be in this group's job."""
+        return self._options == options and not self._left
+
+    def add_guest(self, guest: "Membership") -> None:
+        with self._lock:
+            self._guests.append(guest)
+
+    def _remove_guest(self, guest: "Membership") -> None:
+        with self._lock:
+            if guest in self._guests:
+                self._guests.remove(guest)
+
+    def _record(self, job: Job, exchange: Exchange) -> None:
+        """Adds the last collectives of the group, and of groups in its job, to what `phubctl job
+        dump` shows of this rank."""
+        recorder, lock = exchange.recorder, exchange.lock  # not the exchange: it refers to the job
+        guests = self._guests
+
+        def record(bytes_max: int) -> DumpRecord:
+            own = dump_record(recorder, lock, bytes_max)
+            for guest in list(guests):
+                theirs = guest.exchange
+                if theirs.recorder.waits_in() is None:
+                    continue
+                name = guest.exchange.job.name.rpartition(", ")[2]
+                part = dump_record(theirs.recorder, theirs.lock, bytes_max // 4)
+                own = DumpRecord(
+                    f"{name}: {part.headline}", f"{name}, {part.text}\n{own.text}", own.json
+                )
+            return own
+
+        job.set_recorder(record)
+
+    # ------------------------------------------------------------------------------------------
 
     def send(self, tensor: Any, peer: int, tag: int) -> Operation:
         place = f"from rank {self.rank} to rank {peer}"
@@ -232,7 +309,7 @@ class Membership:
             path = self._paths.get(text)
             if path is None:
                 path = self._join(
-                    f"{self.job_name}.{text}",
+                    f"{self._paths_name}.{text}",
                     0 if source == self.rank else 1,
                     2,
                     f"{self._prefix}/{text}",
@@ -248,29 +325,51 @@ class Membership:
             if self._left:
                 return
             self._left = True
-            exchanges = [self.exchange, *self._paths.values()]
+            exchanges = list(self._paths.values())
+            guests = list(self._guests)
+        patience = LEAVE_S if patience is None else patience
+        for guest in guests:
+            guest.leave(patience)
+        if self._inside is None:
+            exchanges.append(self.exchange)
+        else:
+            self._leave_group(self._inside, patience)
         for exchange in exchanges:
-            leave(exchange, LEAVE_S if patience is None else patience)
+            leave(exchange, patience)
             self._process.watch.remove(exchange)
+        for guest in guests:
+            guest.exchange.release()  # of those that were not removed before
         self._store = None
 
+    def _leave_group(self, inside: Subgroup, patience: float) -> None:
+        """Leaves the group, but not the job."""
+        exchange, watch, host = self.exchange, self._process.watch, self._host
+        exchange.idle(patience)
+        exchange.fail(_left(inside))
+        if host is not None and not host._left:
+            watch.say_goodbye(exchange)
+        watch.remove(exchange)
 
-def _record(exchange: Exchange) -> None:
-    """Adds the group's last collectives to what `phubctl job dump` shows of this rank."""
-    recorder, lock = exchange.recorder, exchange.lock  # not the exchange: it refers to the job
-    exchange.job.set_recorder(lambda bytes_max: dump_record(recorder, lock, bytes_max))
+        def ended() -> None:
+            exchange.release()
+            if host is not None:
+                host._remove_guest(self)
+
+        inside.remove(ended)
+
+
+def _left(job: AnyJob) -> CollectiveError:
+    return CollectiveError(
+        f"rank {job.rank} has left the group of job {job.name}",
+        job=job.name,
+        rank=job.rank,
+        own_rank=job.rank,
+    )
 
 
 def leave(exchange: Exchange, patience: float) -> None:
     exchange.idle(patience)
-    job: Job = exchange.job
-    exchange.fail(
-        CollectiveError(
-            f"rank {job.rank} has left the group of job {job.name}",
-            job=job.name,
-            rank=job.rank,
-            own_rank=job.rank,
-        )
-    )
+    job = exchange.job
+    exchange.fail(_left(job))
     job._leave_quietly()
     exchange.release()

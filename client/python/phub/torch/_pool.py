@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from typing import Optional
+from typing import Any, Optional
 
 from .. import _library
 from .._errors import FailedPrecondition, ResourceExhausted, check
-from .._job import Job
 from .._key_spec import MOVEMENTS, OPERATIONS
 from .._library import lib
 from ._home import Homes
 from ._ledger import Ledger
 from ._pool_slot import slot_of
 from ._slot import Slot, shares_memory
+from ._subgroup import AnyJob, add_keys, check_removal, rank_in_job
 from ._transfer import PIECE_MIN, POOL_SMALL, SIZES, Kind, Transfer, pool_kind
 
 _HINT = "Or set bucket_bytes of phub.torch.Options to 0: then no size gets keys of its own"
@@ -58,11 +58,11 @@ class _Own:
 
 
 class Pool:
-    """The keys of one job."""
+    """The keys of one job, or of a group of it."""
 
-    def __init__(self, job: Job, bucket_bytes: int) -> None:
+    def __init__(self, job: AnyJob, bucket_bytes: int) -> None:
         """bucket_bytes: most bytes of all whole sizes; a rank needs four times as much memory."""
-        self._job = job
+        self._job: Any = job
         self._rings: dict[Kind, list[Slot]] = {}
         self._next: dict[Kind, int] = {}
         self._in_place = shares_memory(job)
@@ -164,7 +164,7 @@ class Pool:
     def can_remove(self) -> bool:
         """Whether this rank can remove keys."""
         try:
-            check(lib.phub_job_remove_keys, self._job._pointer, None, 0)
+            check_removal(self._job)
         except FailedPrecondition:
             return False
         return True
@@ -250,7 +250,8 @@ class Pool:
             spec.name = kind.name(first + index).encode()
             spec.type = kind.number
             spec.movement = MOVEMENTS[kind.movement].number
-            spec.root = kind.root
+            if MOVEMENTS[kind.movement].has_root:
+                spec.root = rank_in_job(self._job, kind.root)
             spec.operation = OPERATIONS.get(kind.operation, 0)  # moves have none
             parts = 1 if kind.movement == "all_reduce" else self._job.world_size
             spec.element_count = kind.capacity // SIZES[kind.number] * parts
@@ -263,9 +264,7 @@ class Pool:
                 offset = index * kind.capacity if kind.pooled else 0
                 spec.gradients = memory.gradients + offset
                 spec.parameters = memory.parameters + offset
-        pointers = (ctypes.c_void_p * count)()
-        check(lib.phub_job_add_keys, self._job._pointer, specs, count, pointers)
-        return [int(pointer or 0) for pointer in pointers]
+        return add_keys(self._job, specs, count)
 
     def free(self) -> None:
         """REQUIRES: the job was left."""
@@ -274,5 +273,6 @@ class Pool:
         for ring in self._rings.values():
             for slot in ring:
                 slot.free()
+        self._removed.clear()
         self._rings.clear()
         self.homes.end()

@@ -7,12 +7,12 @@ import mmap
 from typing import Any, Optional
 
 from .._errors import OK, error_of
-from .._job import Job
 from .._key_spec import MOVEMENTS, part_count
 from .._library import Elements, lib
 from . import _cuda
 from ._home import Home, can_house
 from ._lender import Lender
+from ._subgroup import AnyJob, rank_in_job
 from ._transfer import DTYPES, FINGERPRINT, SIZES, Fingerprint, Kind, Part, Transfer, Wish
 from ._types import U8, raw
 
@@ -39,7 +39,7 @@ def start_round(function: Any, *arguments: Any) -> int:
     return handle.value
 
 
-def shares_memory(job: Job) -> bool:
+def shares_memory(job: AnyJob) -> bool:
     """The daemon is on this host, and reads and writes memory of this rank."""
     return (lib.phub_job_transports(job._pointer) or b"") == b"shm"
 
@@ -48,7 +48,7 @@ class Slot:
     """A key of a ring."""
 
     def __init__(
-        self, pointer: int, kind: Kind, job: Job, in_place: bool, memory: Optional[Any]
+        self, pointer: int, kind: Kind, job: Any, in_place: bool, memory: Optional[Any]
     ) -> None:
         """in_place: the daemon on this host uses the key's memory. memory: kept alive."""
         self._memory = memory
@@ -125,7 +125,11 @@ class Slot:
         if not moves_whole:
             return start_round(lib.phub_key_push_pull, self.pointer)
         return start_round(
-            lib.phub_job_broadcast, self._job._pointer, self.pointer, transfer.root, sent
+            lib.phub_job_broadcast,
+            self._job._pointer,
+            self.pointer,
+            rank_in_job(self._job, transfer.root),
+            sent,
         )
 
     def _fill(self, part: Part, fingerprint: Fingerprint) -> None:
@@ -217,7 +221,7 @@ class PartsSlot(Slot):
     """Of a movement whose keys have an equal part for every rank."""
 
     def __init__(
-        self, pointer: int, kind: Kind, job: Job, in_place: bool, memory: Optional[Any]
+        self, pointer: int, kind: Kind, job: Any, in_place: bool, memory: Optional[Any]
     ) -> None:
         super().__init__(pointer, kind, job, in_place, memory)
         movement, is_root = MOVEMENTS[kind.movement], job.rank == kind.root

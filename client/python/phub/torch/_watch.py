@@ -21,6 +21,7 @@ from ._errors import CollectiveError, CollectiveMismatch, CollectiveTimeout
 from ._exchange import Exchange
 from ._operation import Operation
 from ._recorder import Report
+from ._subgroup import Subgroup
 
 T = TypeVar("T")
 
@@ -168,7 +169,7 @@ class Watch:
             watched.published = exchange.sequence
             watched.publish()
         others = watched.others()
-        if self._report_difference(watched, others):
+        if self._report_difference(watched, others) or self._report_end(watched, operation, others):
             return
         missing = _missing(operation, others)
         if age >= operation.timeout:
@@ -181,6 +182,42 @@ class Watch:
                 file=sys.stderr,
                 flush=True,
             )
+
+    def _report_end(
+        self,
+        watched: _Watched,
+        operation: Operation,
+        others: dict[int, Optional[dict[str, Any]]],
+    ) -> bool:
+        """A rank has left the group, or it has failed there. In a job of its own, this ends the
+        job."""
+        if not isinstance(watched.exchange.job, Subgroup):
+            return False
+        for rank, values in others.items():
+            if values and values.get("note"):
+                text = f"rank {rank}: {values['note']}"
+                self._end(watched, CollectiveError, operation, text, rank)
+                return True
+        return False
+
+    def say_goodbye(self, exchange: Exchange) -> None:
+        """This rank leaves a group, but not the job. The last rank to do so removes what the ranks
+        have published: a process may make any number of groups."""
+        with self._lock:
+            watched = self._watched.get(id(exchange))
+        if watched is None or not watched.usable:
+            return
+        job, store, prefix = exchange.job, watched.store, watched.prefix
+        watched.publish("has left the group")
+        keys = [f"{prefix}/at/{rank}" for rank in range(job.world_size)]
+
+        def count() -> bool:
+            if store.add(f"{prefix}/gone", 1) == job.world_size:
+                for key in (*keys, f"{prefix}/gone"):
+                    store.delete_key(key)
+            return True
+
+        bounded(count, _STORE_CALL_S)
 
     def _time_out(self, watched: _Watched, operation: Operation, missing: str) -> None:
         self._end(
