@@ -349,6 +349,7 @@ class Membership:
         if host is not None and not host._left:
             watch.say_goodbye(exchange)
         watch.remove(exchange)
+        self._process.members.discard(self)
 
         def ended() -> None:
             exchange.release()
