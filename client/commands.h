@@ -89,11 +89,12 @@ struct Command {
   std::uint64_t reductions = 0;
   std::uint64_t first_iteration = 0;  // kResume, kLoad: the job's iteration minus `reductions`
   HyperVersion hyper_version{};       // kResume; 0: no round has named one yet
-  // The parts of the key that this rank sends. Null: no payload (kAssign, not the root; or none).
+  // The parts of the key that this rank sends. Null: no payload (kAssign and kPoolMove, not the
+  // root; or none).
   const std::byte* gradients = nullptr;
   std::byte* parameters = nullptr;  // the parts that it receives; null: none
   bool parameters_shared = false;   // `parameters` are the shared ones: read-only
-  wire::PoolRound pool{};           // kPush of kPool
+  wire::PoolRound pool{};           // kPush of pooled keys
   bool skip = false;                // kPush: requests that the iteration be skipped
   const KeyBatch* batch = nullptr;
   transport::Connection* connection = nullptr;

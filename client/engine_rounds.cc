@@ -49,6 +49,7 @@ void Engine::Impl::Push(const Command& command) {
       ++pushed.reductions_after;
       break;
     case wire::RoundOperation::kPool:
+    case wire::RoundOperation::kPoolMove:
     case wire::RoundOperation::kMove: ++pushed.reductions_after; break;
     case wire::RoundOperation::kAssign: break;
     case wire::RoundOperation::kLoad:

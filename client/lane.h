@@ -52,7 +52,7 @@ struct EngineKey {
   KeyIndex index{};
   std::uint32_t position = 0;  // in the engine's keys
   bool collective = false;     // outside iterations
-  bool pooled = false;         // rounds state their type, reduction and length (kPool)
+  bool pooled = false;         // rounds state their type, operation and length
   std::uint32_t chunk_count = 0;
   // The first chunk's. If all ranks send all chunks, only the last one has another size.
   std::uint32_t chunk_elements = 0;
@@ -88,7 +88,7 @@ struct EngineKey {
   std::byte* parameters = nullptr;
   bool parameters_shared = false;
   bool skip = false;       // requests that the iteration be skipped
-  wire::PoolRound pool{};  // kPool
+  wire::PoolRound pool{};  // of pooled keys
 
   // Whether the round's gradients are encoded.
   bool encodes() const { return !encoding.none() && operation == wire::RoundOperation::kReduce; }
@@ -106,8 +106,8 @@ struct EngineKey {
 // How the chunks of a lane key are sent, and the resource that they wait for.
 enum class SendWay : std::uint8_t {
   kSlot,     // a gradient (or nothing) in a staging slot; waits for a free slot
-  kInPlace,  // a gradient in shared memory, or none (kMove, chunks that other ranks send); waits
-             // only for room in the transport
+  kInPlace,  // a gradient in shared memory, or none (OthersSend()); waits only for room in the
+             // transport
   kPull,     // a pull request; waits while kPullsPerLaneMax are in flight
 };
 inline constexpr std::size_t kSendWays = 3;
@@ -199,6 +199,11 @@ inline std::uint32_t PooledBytes(const EngineKey& key, const LaneChunk& chunk) {
   const std::uint32_t whole = chunk.element_count / size * size;
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(whole, bytes - chunk.sent_offset));
 }
+// Whether other ranks send the payload of the chunk's round: this one sends only its header.
+inline bool OthersSend(const EngineKey& key, const LaneKey& lane_key) {
+  if (key.operation == wire::RoundOperation::kPoolMove) return key.gradients == nullptr;
+  return key.operation == wire::RoundOperation::kMove && !lane_key.sends;
+}
 inline std::size_t GradientBytes(const EngineKey& key, const LaneChunk& chunk) {
   if (key.encodes()) return numeric::EncodedBytes(key.encoding, chunk.element_count);
   return key.pooled ? PooledBytes(key, chunk) : chunk.Bytes(key.payload_type);
@@ -213,6 +218,7 @@ inline Iteration IterationOf(const EngineKey& key, const LaneChunk& chunk) {
 // The size of the chunk's reply.
 inline std::uint32_t ReplyBytes(const EngineKey& key, const LaneKey& lane_key,
                                 const LaneChunk& chunk) {
+  if (key.operation == wire::RoundOperation::kPoolMove && !OthersSend(key, lane_key)) return 0;
   if (key.pooled) return PooledBytes(key, chunk);
   return lane_key.receives ? chunk.Bytes(key.parameter_type) : 0;
 }

@@ -76,6 +76,16 @@ phub_result phub_pool_all_reduce(phub_pool* pool, const phub_const_elements* val
   });
 }
 
+phub_result phub_pool_broadcast(phub_pool* pool, const phub_elements* values, uint32_t root,
+                                phub_handle** handle, phub_error** error) {
+  return Run(pool, error, [&] {
+    if (pool == nullptr) return NullArgument("phub_pool_broadcast", "pool");
+    if (values == nullptr) return NullArgument("phub_pool_broadcast", "values");
+    if (handle == nullptr) return NullArgument("phub_pool_broadcast", "handle");
+    return Deliver(pool->pool.Broadcast(FromC(*values), root), handle);
+  });
+}
+
 int32_t phub_pool_would_wait(const phub_pool* pool, const phub_const_elements* values) {
   if (pool == nullptr) return 0;
   return pool->pool.WouldWait(values == nullptr ? phub::ConstElements{} : FromC(*values)) ? 1 : 0;

@@ -30,7 +30,7 @@ bool IsAligned(const std::byte* data, numeric::ElementType type) {
 SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
               const transport::Transport& transport) {
   if (key.pulling) return SendWay::kPull;
-  if (key.operation == wire::RoundOperation::kMove && !lane_key.sends) return SendWay::kInPlace;
+  if (OthersSend(key, lane_key)) return SendWay::kInPlace;
   if (key.gradients == nullptr || !IsAligned(key.gradients, key.payload_type))
     return SendWay::kSlot;
   std::uint32_t covered = lane_key.end() - 1;  // at least the first chunk is
@@ -69,7 +69,7 @@ SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
   const LaneChunk& chunk = lane.chunks[index];
   const std::uint32_t bytes = ReplyBytes(key, lane.keys[chunk.lane_key], chunk);
   transport::LandingSlot& landing = lane.landing[index];
-  if (bytes == 0) {  // other ranks' chunk: the reply has no payload, but its slot must be open
+  if (bytes == 0) {  // other ranks receive it: this reply has no payload, but its slot must be open
     landing = {.data = lane.unwanted.data(), .bytes_max = 0};
     return {};
   }
@@ -239,7 +239,8 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
     request.header.root = chunk.sender;
   }
   if (key.pooled) {
-    request.header.version = wire::kPoolVersion;
+    const bool moves = key.operation == wire::RoundOperation::kPoolMove;
+    request.header.version = moves ? wire::kPoolMoveVersion : wire::kPoolVersion;
     request.header.pool = key.pool;
   }
   if (key.skip) request.header.flags = wire::kFlagSkip;
@@ -248,9 +249,7 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
     lane.free_slots.pop_back();
     request.header.slot = chunk.inflight;
   }
-  const bool is_other =
-      key.operation == wire::RoundOperation::kMove && !lane.keys[entry.lane_key].sends;
-  if (key.gradients == nullptr || is_other) return;
+  if (key.gradients == nullptr || OthersSend(key, lane.keys[entry.lane_key])) return;
   request.payload = {key.gradients + GradientOffset(key, chunk), GradientBytes(key, chunk)};
   request.header.payload_bytes = static_cast<std::uint32_t>(request.payload.size());
   entry.in_place = chunk.inflight == kNoSlot;

@@ -69,15 +69,17 @@ std::string Unsupported(const KeyDefinition& key, const v1::JoinResponse& joined
 
 }  // namespace
 
-Status CheckSupported(const KeyDefinition& key, const DaemonLinks& links) {
+Status CheckSupported(KeyDefinition& key, const DaemonLinks& links) {
   for (const std::unique_ptr<DaemonLink>& link : links) {
     const std::string what = Unsupported(key, link->joined);
+    const std::string lacks =
+        fmt::format("which daemon {} of version {} does not support: upgrade the daemon",
+                    link->endpoint.ToString(), link->joined.daemon_version());
     if (!what.empty())
-      return Status(
-          StatusCode::kFailedPrecondition,
-          fmt::format("key {} needs {}, which daemon {} of version {} does not support: "
-                      "upgrade the daemon",
-                      key.name, what, link->endpoint.ToString(), link->joined.daemon_version()));
+      return Status(StatusCode::kFailedPrecondition,
+                    fmt::format("key {} needs {}, {}", key.name, what, lacks));
+    if (key.pooled && !link->joined.pooled_moves())
+      key.why_no_broadcasts = "broadcasts of pools need rounds that move, " + lacks;
   }
   return Status();
 }

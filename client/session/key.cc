@@ -9,6 +9,7 @@
 #include "client/session/key_checks.h"
 #include "client/session/key_impl.h"
 #include "client/session/optimizers.h"
+#include "client/session/pool_checks.h"
 #include "client/session/pool_rounds.h"
 #include "common/base/check.h"
 #include "phub/client.h"

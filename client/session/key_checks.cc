@@ -40,8 +40,6 @@ Result<std::uint64_t> CountElements(const KeySpec& spec, std::uint64_t count_max
   return sum;
 }
 
-bool IsKnown(ElementType type) { return numeric::IsElementType(static_cast<std::uint8_t>(type)); }
-
 Status CheckWireType(const KeySpec& spec, const char* what, ElementType type) {
   if (IsKnown(type) && numeric::IsWireTypeOf(Numeric(type), Numeric(spec.type))) return Status();
   return Invalid(fmt::format("key {}: {} is {}; a key of type {} allows only {}", spec.name, what,
@@ -62,18 +60,6 @@ Status CheckTypes(const KeySpec& spec, KeyDefinition& key) {
   key.gradient_type = Numeric(gradient_type);
   key.parameter_type = Numeric(parameter_type);
   return status;
-}
-
-Status CheckOperation(const std::string& place, Operation operation, numeric::ElementType type) {
-  if (OperationOf(operation) == v1::OPERATION_UNSPECIFIED)
-    return Invalid(
-        fmt::format("{}: {} is not an operation", place, static_cast<unsigned>(operation)));
-  if (numeric::IsReductionOf(ReductionOf(operation), type)) return Status();
-  if (operation == Operation::kMean)
-    return Invalid(
-        fmt::format("{}: kMean is not defined for type {}; use kSum", place, ToString(type)));
-  return Invalid(fmt::format("{}: operation {} is defined only for integers, not for {}", place,
-                             ToString(ReductionOf(operation)), ToString(type)));
 }
 
 Status CheckArithmetic(const KeySpec& spec, KeyDefinition& key) {
@@ -237,6 +223,18 @@ bool Aligned(ConstElements memory) {
 
 }  // namespace
 
+Status CheckOperation(const std::string& place, Operation operation, numeric::ElementType type) {
+  if (OperationOf(operation) == v1::OPERATION_UNSPECIFIED)
+    return Invalid(
+        fmt::format("{}: {} is not an operation", place, static_cast<unsigned>(operation)));
+  if (numeric::IsReductionOf(ReductionOf(operation), type)) return Status();
+  if (operation == Operation::kMean)
+    return Invalid(
+        fmt::format("{}: kMean is not defined for type {}; use kSum", place, ToString(type)));
+  return Invalid(fmt::format("{}: operation {} is defined only for integers, not for {}", place,
+                             ToString(ReductionOf(operation)), ToString(type)));
+}
+
 Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
                                const Membership& member) {
   if (!IsName(spec.name))
@@ -314,43 +312,6 @@ Status CheckElements(const std::string& place, const char* what, ConstElements m
     return Invalid(fmt::format("{}: its {} must be aligned to {} bytes", place, what,
                                numeric::ElementBytes(type)));
   return Status();
-}
-
-Result<numeric::Reduction> CheckPoolOperation(const std::string& place, ConstElements gradients,
-                                              ConstElements parameters, Operation operation) {
-  if (!IsKnown(gradients.type))
-    return Invalid(fmt::format("{}: the gradients have an unknown type", place));
-  const numeric::ElementType type = Numeric(gradients.type);
-  if (gradients.count == 0)
-    return Invalid(
-        fmt::format("{}: 0 elements of type {} were given, but an operation has at "
-                    "least 1",
-                    place, ToString(type)));
-  if (operation == Operation::kDefault) operation = Operation::kSum;
-  Status status = CheckOperation(place, operation, type);
-  if (status.ok()) status = CheckElements(place, "gradients", gradients, type, gradients.count);
-  if (status.ok()) status = CheckElements(place, "parameters", parameters, type, gradients.count);
-  // The result may arrive where the gradients are.
-  if (status.ok() && gradients.data != parameters.data)
-    status = CheckNoOverlap(place, gradients, parameters);
-  if (!status.ok()) return status;
-  return ReductionOf(operation);
-}
-
-Result<wire::PoolRound> CheckPoolRound(const std::string& place, const KeyDefinition& key,
-                                       ConstElements gradients, ConstElements parameters,
-                                       Operation operation) {
-  const Result<numeric::Reduction> reduction =
-      CheckPoolOperation(place, gradients, parameters, operation);
-  if (!reduction.ok()) return reduction.status();
-  const numeric::ElementType type = Numeric(gradients.type);
-  const std::uint64_t count_max = key.element_count / numeric::ElementBytes(type);
-  if (gradients.count > count_max)
-    return Invalid(
-        fmt::format("{}: {} elements of type {} were given, but its capacity is {} bytes "
-                    "(1 to {} elements)",
-                    place, gradients.count, ToString(type), key.element_count, count_max));
-  return wire::PoolRound{.elements = gradients.count, .reduction = *reduction};
 }
 
 Status CheckNoOverlap(const std::string& place, ConstElements gradients, ConstElements parameters) {

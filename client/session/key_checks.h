@@ -24,13 +24,7 @@ struct Membership {
 // that the job's lanes can number.
 Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
                                const Membership& member = {});
-// The reduction of an operation of a pool, which may be longer than its capacity.
-Result<numeric::Reduction> CheckPoolOperation(const std::string& place, ConstElements gradients,
-                                              ConstElements parameters, Operation operation);
-// The round of a pooled key that reduces this memory.
-Result<wire::PoolRound> CheckPoolRound(const std::string& place, const KeyDefinition& key,
-                                       ConstElements gradients, ConstElements parameters,
-                                       Operation operation);
+Status CheckOperation(const std::string& place, Operation operation, numeric::ElementType type);
 v1::KeySpec ToProto(const KeyDefinition& key);
 
 // Checks memory for `what` ("gradients") of a key: element type, element count and alignment.

@@ -21,6 +21,9 @@ namespace phub::client {
 constexpr numeric::ElementType Numeric(ElementType type) {
   return static_cast<numeric::ElementType>(type);
 }
+constexpr bool IsKnown(ElementType type) {
+  return numeric::IsElementType(static_cast<std::uint8_t>(type));
+}
 constexpr ElementType Public(numeric::ElementType type) { return static_cast<ElementType>(type); }
 static_assert(Numeric(f32) == numeric::ElementType::kF32);
 static_assert(Numeric(f16) == numeric::ElementType::kF16);
@@ -56,6 +59,7 @@ struct KeyDefinition {
   bool copy = false;
   bool collective = false;             // outside iterations and checkpoints
   bool pooled = false;                 // a slot of a pool: u8, one element for each byte
+  std::string why_no_broadcasts = {};  // in pools; empty: a pooled key can have them
   std::uint64_t first_iteration = 0;   // the job's iteration when the key was added; collective: 0
   std::vector<std::uint64_t> tensors;  // at least one
   numeric::GradientEncoding encoding = {};  // of gradients on the wire

@@ -23,6 +23,7 @@ const char* OperationText(const Command& command) {
     case wire::RoundOperation::kLoad: return "load";
     case wire::RoundOperation::kMove: return "move";
     case wire::RoundOperation::kPool: return "pooled";
+    case wire::RoundOperation::kPoolMove: return "pooled broadcast";
   }
   return "unknown";
 }
@@ -100,14 +101,14 @@ Result<std::uint64_t> KeyImpl::Begin(Command command, std::uint64_t job_iteratio
 }
 
 Timeline::Record KeyImpl::TraceOf(const Command& command) const {
-  const bool is_pooled = command.operation == wire::RoundOperation::kPool;
+  const bool is_pooled = wire::IsPooled(command.operation);
   const std::uint64_t pooled_bytes =
       command.pool.elements * numeric::ElementBytes(command.payload_type);
   const std::uint64_t elements = is_pooled ? command.pool.elements
                                  : wire::IsIteration(command.operation)
                                      ? definition.gradient_count()
                                      : definition.element_count;
-  const bool sends = command.gradients != nullptr;
+  const bool sends = command.gradients != nullptr, receives = command.parameters != nullptr;
   const bool encodes = encoder_ != nullptr && command.operation == wire::RoundOperation::kReduce;
   const std::uint64_t bytes =
       encodes ? definition.encoded_bytes() : elements * numeric::ElementBytes(command.payload_type);
@@ -115,12 +116,12 @@ Timeline::Record KeyImpl::TraceOf(const Command& command) const {
           .round = iteration.load(std::memory_order_relaxed) + 1,
           .iteration = job_iteration(),
           .bytes_up = sends ? bytes : 0,
-          .bytes_down = is_pooled ? pooled_bytes : definition.parameters_bytes(),
+          .bytes_down = is_pooled ? (receives ? pooled_bytes : 0) : definition.parameters_bytes(),
           .operation = last_operation_};
 }
 
 Result<std::uint64_t> KeyImpl::Start(const Round& round) {
-  const bool is_pooled = round.operation == wire::RoundOperation::kPool;
+  const bool is_pooled = wire::IsPooled(round.operation);
   if (definition.pooled != is_pooled)
     return Status(StatusCode::kFailedPrecondition,
                   fmt::format("{} is {}: use {}", Place(), is_pooled ? "not pooled" : "pooled",

@@ -15,8 +15,8 @@ namespace phub::client {
 // Daemons receive messages of up to 4 MiB; besides keys, AddKeys has some numbers.
 inline constexpr std::uint64_t kWholeBatchBytesMax = (4 << 20) - 256;
 
-// The oldest daemons would take such a key for an ordinary one.
-Status CheckSupported(const KeyDefinition& key, const DaemonLinks& links);
+// The oldest daemons would take such a key for an ordinary one. Sets key.why_no_broadcasts.
+Status CheckSupported(KeyDefinition& key, const DaemonLinks& links);
 
 // The daemon's placement of a batch, for the layout. Refers to both arguments.
 std::vector<KeyPlacementView> ViewsOf(std::span<const KeyDefinition> definitions,

@@ -2,17 +2,21 @@
 #include "phub/pool.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <mutex>
+#include <numeric>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "client/session/fork.h"
-#include "client/session/key_checks.h"
+#include "client/session/pool_checks.h"
 #include "client/session/round_access.h"
 #include "common/base/mapped_memory.h"
 
@@ -24,9 +28,13 @@ constexpr std::uint32_t kDepthMax = 64;
 
 // An operation after the checks.
 struct PoolOperation {
-  ConstElements values;
-  Elements results;
+  wire::RoundOperation operation = wire::RoundOperation::kPool;
+  ElementType type{};
+  std::uint64_t count = 0;
+  const void* values = nullptr;  // null: this rank sends none
+  void* results = nullptr;       // null: it receives none
   numeric::Reduction reduction{};
+  Rank root{};
   std::uint32_t sequence = 0;
 };
 
@@ -34,11 +42,12 @@ struct PoolOperation {
 
 class PoolImpl {
  public:
-  // group: null for a pool of the whole job.
-  PoolImpl(PoolOptions options, const Group* group, std::vector<Key> keys, MappedMemory values,
-           MappedMemory results)
+  // group: its name; empty for a pool of the whole job. ranks: those that use the pool, ascending.
+  PoolImpl(PoolOptions options, std::string group, std::vector<std::uint32_t> ranks,
+           std::vector<Key> keys, MappedMemory values, MappedMemory results)
       : options_(std::move(options)),
-        group_(group != nullptr ? group->name() : ""),
+        group_(std::move(group)),
+        ranks_(std::move(ranks)),
         keys_(std::move(keys)),
         tickets_(keys_.size(), 0),
         values_(std::move(values)),
@@ -51,13 +60,36 @@ class PoolImpl {
     const Result<numeric::Reduction> reduction =
         CheckPoolOperation(place, values, results, operation);
     if (!reduction.ok()) return RoundAccess::Refused(reduction.status());
-    const std::lock_guard lock(calls_);
-    return StartRounds({values, results, *reduction, operations_++ & wire::kPoolSequenceMask});
+    return Start({.type = values.type,
+                  .count = values.count,
+                  .values = values.data,
+                  .results = results.data,
+                  .reduction = *reduction});
+  }
+
+  Handle Broadcast(Elements values, std::uint32_t root) {
+    const std::string place = Describe();
+    Status status = CheckPoolBroadcast(place, values);
+    if (status.ok() && !std::ranges::binary_search(ranks_, root))
+      status =
+          Status(StatusCode::kInvalidArgument, fmt::format("{}: root is {}, but its ranks are {}",
+                                                           place, root, fmt::join(ranks_, ", ")));
+    const std::string& lacks = Slot(0)->definition.why_no_broadcasts;
+    if (status.ok() && !lacks.empty())
+      status = Status(StatusCode::kFailedPrecondition, fmt::format("{}: {}", place, lacks));
+    if (!status.ok()) return RoundAccess::Refused(std::move(status));
+    const bool sends = Slot(0)->job->rank() == root;
+    return Start({.operation = wire::RoundOperation::kPoolMove,
+                  .type = values.type,
+                  .count = values.count,
+                  .values = sends ? values.data : nullptr,
+                  .results = sends ? nullptr : values.data,
+                  .root = Rank{root}});
   }
 
   bool WouldWait(const ConstElements& values) const {
     const std::uint64_t rounds =
-        IsKnown(values.type) ? std::max<std::uint64_t>(1, RoundsOf(values)) : 1;
+        IsKnown(values.type) ? std::max<std::uint64_t>(1, RoundsOf(values.type, values.count)) : 1;
     if (rounds > keys_.size()) return true;
     const std::uint64_t first = started_.load(std::memory_order_relaxed);
     for (std::uint64_t round = first; round < first + rounds; ++round)
@@ -88,38 +120,34 @@ class PoolImpl {
   std::uint64_t RoundElements(ElementType type) const {
     return options_.capacity_bytes / numeric::ElementBytes(Numeric(type));
   }
-  std::uint64_t RoundsOf(const ConstElements& values) const {
-    const std::uint64_t most = RoundElements(values.type);
-    return (values.count + most - 1) / most;
+  std::uint64_t RoundsOf(ElementType type, std::uint64_t count) const {
+    const std::uint64_t most = RoundElements(type);
+    return (count + most - 1) / most;
+  }
+
+  Handle Start(PoolOperation operation) {
+    const std::lock_guard lock(calls_);
+    operation.sequence = operations_++ & wire::kPoolSequenceMask;
+    return StartRounds(operation);
   }
 
   // The first round has what the others, which are full, leave over. So with the number of rounds
   // that follow, it shows the length of the whole operation, and ranks that differ in it fail
   // there.
   Handle StartRounds(const PoolOperation& operation) {
-    const std::uint32_t size = numeric::ElementBytes(Numeric(operation.values.type));
-    const std::uint64_t most = RoundElements(operation.values.type);
-    std::uint64_t left = RoundsOf(operation.values) - 1;  // rounds that follow
+    const std::uint64_t most = RoundElements(operation.type);
+    std::uint64_t left = RoundsOf(operation.type, operation.count) - 1;  // rounds that follow
     std::shared_ptr<PoolRounds> several;
     if (left > 0) several = std::make_shared<PoolRounds>();
     std::uint64_t offset = 0;
-    std::uint64_t count = operation.values.count - left * most;
+    std::uint64_t count = operation.count - left * most;
     for (;; --left, offset += count, count = most) {
       const std::size_t index = started_.load(std::memory_order_relaxed) % keys_.size();
       const std::shared_ptr<KeyImpl>& slot = Slot(index);
       // Fails only after the job has ended: then the engine uses no memory any more.
       if (Status status = slot->Wait(tickets_[index], std::nullopt); !status.ok())
         return RoundAccess::Refused(std::move(status));
-      const auto more =
-          static_cast<std::uint32_t>(std::min<std::uint64_t>(left, wire::kPoolRoundsLeftMax));
-      const Result<std::uint64_t> ticket = slot->Start(
-          {.operation = wire::RoundOperation::kPool,
-           .payload_type = Numeric(operation.values.type),
-           .gradients = static_cast<const std::byte*>(operation.values.data) + offset * size,
-           .parameters = static_cast<std::byte*>(operation.results.data) + offset * size,
-           .pool = {.elements = count,
-                    .sequence = operation.sequence | more << wire::kPoolSequenceBits,
-                    .reduction = operation.reduction}});
+      const Result<std::uint64_t> ticket = slot->Start(RoundOf(operation, offset, count, left));
       if (!ticket.ok()) return RoundAccess::Refused(ticket.status());
       tickets_[index] = *ticket;
       started_.fetch_add(1, std::memory_order_relaxed);
@@ -129,10 +157,30 @@ class PoolImpl {
     }
   }
 
+  // Elements [offset, offset + count) of the operation; `left` rounds follow.
+  static KeyImpl::Round RoundOf(const PoolOperation& operation, std::uint64_t offset,
+                                std::uint64_t count, std::uint64_t left) {
+    const std::uint64_t skipped = offset * numeric::ElementBytes(Numeric(operation.type));
+    const auto more =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(left, wire::kPoolRoundsLeftMax));
+    KeyImpl::Round round{.operation = operation.operation,
+                         .root = operation.root,
+                         .payload_type = Numeric(operation.type),
+                         .pool = {.elements = count,
+                                  .sequence = operation.sequence | more << wire::kPoolSequenceBits,
+                                  .reduction = operation.reduction}};
+    if (operation.values != nullptr)
+      round.gradients = static_cast<const std::byte*>(operation.values) + skipped;
+    if (operation.results != nullptr)
+      round.parameters = static_cast<std::byte*>(operation.results) + skipped;
+    return round;
+  }
+
   const PoolOptions options_;
-  const std::string group_;  // its name; empty: the pool belongs to the job
+  const std::string group_;                 // its name; empty: the pool belongs to the job
+  const std::vector<std::uint32_t> ranks_;  // that use the pool, ascending
   const std::vector<Key> keys_;
-  std::mutex calls_;                       // of AllReduce() and Remove()
+  std::mutex calls_;                       // that start operations, and of Remove()
   std::vector<std::uint64_t> tickets_;     // each key's last round
   std::atomic<std::uint64_t> started_{0};  // rounds
   std::uint32_t operations_ = 0;
@@ -196,8 +244,11 @@ Result<Pool> Pool::Add(Job& job, const PoolOptions& options) {
   if (!parts.ok()) return parts.status();
   Result<std::vector<Key>> keys = job.AddKeys(parts->specs);
   if (!keys.ok()) return keys.status();
-  return Pool(std::make_shared<client::PoolImpl>(
-      options, nullptr, *std::move(keys), std::move(parts->values), std::move(parts->results)));
+  std::vector<std::uint32_t> ranks(job.world_size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return Pool(std::make_shared<client::PoolImpl>(options, "", std::move(ranks), *std::move(keys),
+                                                 std::move(parts->values),
+                                                 std::move(parts->results)));
 }
 
 Result<Pool> Pool::Add(Group& group, const PoolOptions& options) {
@@ -205,8 +256,10 @@ Result<Pool> Pool::Add(Group& group, const PoolOptions& options) {
   if (!parts.ok()) return parts.status();
   Result<std::vector<Key>> keys = group.AddKeys(parts->specs);
   if (!keys.ok()) return keys.status();
+  const std::span<const std::uint32_t> ranks = group.ranks();
   return Pool(std::make_shared<client::PoolImpl>(
-      options, &group, *std::move(keys), std::move(parts->values), std::move(parts->results)));
+      options, group.name(), std::vector<std::uint32_t>(ranks.begin(), ranks.end()),
+      *std::move(keys), std::move(parts->values), std::move(parts->results)));
 }
 
 Pool::Pool(std::shared_ptr<client::PoolImpl> state) : impl_(std::move(state)) {}
@@ -223,6 +276,11 @@ std::uint32_t Pool::depth() const { return impl_->options().depth; }
 Handle Pool::AllReduce(ConstElements values, Elements results, Operation operation) {
   if (client::InForkedChild()) return client::RoundAccess::Refused(client::ForkedStatus());
   return impl_->AllReduce(values, results, operation);
+}
+
+Handle Pool::Broadcast(Elements values, std::uint32_t root) {
+  if (client::InForkedChild()) return client::RoundAccess::Refused(client::ForkedStatus());
+  return impl_->Broadcast(values, root);
 }
 
 bool Pool::WouldWait(ConstElements values) const {

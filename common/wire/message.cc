@@ -29,9 +29,10 @@ constexpr std::size_t kReductionAt = 51;
 constexpr std::size_t kReservedAt = 52;
 constexpr std::size_t kReservedBytes = 4;
 constexpr std::size_t kReplyAddressAt = 56;
-// In gradients of kPool.
+// In gradients of pooled keys.
 constexpr std::size_t kElementsAt = kRecordAt;
 constexpr std::size_t kSequenceAt = kRootAt;
+constexpr std::size_t kMoverAt = kReservedAt;
 static_assert(kReservedAt + kReservedBytes == kReplyAddressAt);
 static_assert(kHyperParametersBytes == 12 * sizeof(double));
 static_assert(kHyperParametersBytes <= kInlineBytesMax);  // the payload is inline
@@ -61,7 +62,8 @@ bool OperationIsKnown(RoundOperation operation) {
     case RoundOperation::kAssign:
     case RoundOperation::kLoad:
     case RoundOperation::kMove:
-    case RoundOperation::kPool: return true;
+    case RoundOperation::kPool:
+    case RoundOperation::kPoolMove: return true;
   }
   return false;
 }
@@ -97,8 +99,21 @@ std::uint8_t VersionOf(MessageKind kind) {
   return kind == MessageKind::kKeepAlive ? kKeepAliveVersion : kLaneVersionMin;
 }
 
+// The oldest lane version that has the operation.
+std::uint8_t VersionOf(RoundOperation operation) {
+  switch (operation) {
+    case RoundOperation::kReduce:
+    case RoundOperation::kAssign:
+    case RoundOperation::kLoad: break;
+    case RoundOperation::kMove: return kMoveVersion;
+    case RoundOperation::kPool: return kPoolVersion;
+    case RoundOperation::kPoolMove: return kPoolMoveVersion;
+  }
+  return kLaneVersionMin;
+}
+
 bool IsPooled(const MessageHeader& header) {
-  return header.kind == MessageKind::kGradient && header.operation == RoundOperation::kPool;
+  return header.kind == MessageKind::kGradient && IsPooled(header.operation);
 }
 
 // Doubles are IEEE 754 binary64 on the wire.
@@ -157,9 +172,11 @@ void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes
   StoreLittleEndian(header.membership_epoch.value, at + kMembershipEpochAt);
   StoreLittleEndian(header.chunk.value, at + kChunkAt);
   StoreLittleEndian(header.slot.value, at + kSlotAt);
+  std::fill_n(at + kReservedAt, kReservedBytes, std::byte{0});
   if (IsPooled(header)) {
     StoreLittleEndian(header.pool.elements, at + kElementsAt);
     StoreLittleEndian(header.pool.sequence, at + kSequenceAt);
+    StoreLittleEndian(header.root.value, at + kMoverAt);
   } else {
     StoreLittleEndian(header.hyper_version.value, at + kRecordAt);
     StoreLittleEndian(header.key.value, at + kKeyAt);
@@ -167,7 +184,6 @@ void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes
   }
   StoreLittleEndian(static_cast<std::uint8_t>(header.operation), at + kOperationAt);
   StoreLittleEndian(static_cast<std::uint8_t>(header.type), at + kTypeAt);
-  std::fill_n(at + kReservedAt, kReservedBytes, std::byte{0});
   StoreLittleEndian(header.flags, at + kFlagsAt);
   StoreLittleEndian(
       IsPooled(header) ? static_cast<std::uint8_t>(header.pool.reduction) : std::uint8_t{0},
@@ -192,12 +208,9 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   decoded.operation =
       static_cast<RoundOperation>(LoadLittleEndian<std::uint8_t>(at + kOperationAt));
   if (!OperationIsKnown(decoded.operation)) return DecodeError::kOperation;
-  if (decoded.operation == RoundOperation::kMove && decoded.version < kMoveVersion) {
-    return DecodeError::kOperation;
-  }
+  if (decoded.version < VersionOf(decoded.operation)) return DecodeError::kOperation;
   // Only gradients state how their round is pooled.
-  if (decoded.operation == RoundOperation::kPool &&
-      (decoded.version < kPoolVersion || decoded.kind != MessageKind::kGradient)) {
+  if (IsPooled(decoded.operation) && decoded.kind != MessageKind::kGradient) {
     return DecodeError::kOperation;
   }
   const auto type = LoadLittleEndian<std::uint8_t>(at + kTypeAt);
@@ -206,10 +219,12 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   decoded.flags = LoadLittleEndian<std::uint8_t>(at + kFlagsAt);
   if ((decoded.flags & ~FlagsOf(decoded.kind)) != 0) return DecodeError::kReserved;
   const auto reduction = LoadLittleEndian<std::uint8_t>(at + kReductionAt);
-  if (!numeric::IsReduction(reduction) || (reduction != 0 && !IsPooled(decoded))) {
+  const bool reduces = IsPooled(decoded) && decoded.operation == RoundOperation::kPool;
+  if (!numeric::IsReduction(reduction) || (reduction != 0 && !reduces)) {
     return DecodeError::kReserved;
   }
-  if (!AllZero(bytes.subspan(kReservedAt, kReservedBytes))) return DecodeError::kReserved;
+  const bool moves = decoded.operation == RoundOperation::kPoolMove;
+  if (!moves && !AllZero(bytes.subspan(kReservedAt, kReservedBytes))) return DecodeError::kReserved;
   decoded.payload_bytes = LoadLittleEndian<std::uint32_t>(at + kPayloadBytesAt);
   if (decoded.payload_bytes > PayloadBytesMax(decoded.kind)) return DecodeError::kPayloadBytes;
 
@@ -222,6 +237,7 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
     decoded.pool = {.elements = LoadLittleEndian<std::uint64_t>(at + kElementsAt),
                     .sequence = LoadLittleEndian<std::uint32_t>(at + kSequenceAt),
                     .reduction = static_cast<numeric::Reduction>(reduction)};
+    decoded.root.value = LoadLittleEndian<std::uint32_t>(at + kMoverAt);
   } else {
     decoded.hyper_version.value = LoadLittleEndian<std::uint32_t>(at + kRecordAt);
     decoded.key.value = LoadLittleEndian<std::uint32_t>(at + kKeyAt);

@@ -8,11 +8,12 @@
 //   +-----------------+-----------------+-----------------+---------------+  48
 //   |      slot       |  record         |       key       |     root      |
 //   +--+--------------+-----------------+-----------------+---------------+  64
-//   |op|ty|fl|re|  zero (4 bytes)       |     reply_address or value      |
+//   |op|ty|fl|re|  mover or zero        |     reply_address or value      |
 //   +--+--+--+--+---------------------------------------------------------+
 //
-// In gradients of kPool, bytes 36 to 43 (record and key) are the round's elements, bytes 44 to 47
-// (root) its sequence number, and `re` is its reduction. In all other messages `re` is zero.
+// In gradients of kPool and kPoolMove, bytes 36 to 43 (record and key) are the round's elements,
+// bytes 44 to 47 (root) its sequence number. `re` is the reduction of kPool, `mover` the root of
+// kPoolMove. In all other messages these two are zero.
 //
 // A sender that sets a reserved byte uses another version of the protocol.
 //
@@ -33,7 +34,7 @@
 namespace phub::wire {
 
 inline constexpr std::uint16_t kMessageMagic = 0x4850;  // "PH" in memory
-inline constexpr std::uint8_t kLaneVersion = 5;         // the version of this build
+inline constexpr std::uint8_t kLaneVersion = 6;         // the version of this build
 inline constexpr std::uint8_t kLaneVersionMin = 1;      // the oldest supported (N-1 from N=2 on)
 // Since this version both ends of a lane send keep-alives. A peer of an older version sends none.
 inline constexpr std::uint8_t kKeepAliveVersion = 2;
@@ -43,6 +44,8 @@ inline constexpr std::uint8_t kMoveVersion = 3;
 inline constexpr std::uint8_t kPoolVersion = 4;
 // Since this version there are messages of streams of sums (common/aggregation/worker_stream.h).
 inline constexpr std::uint8_t kStreamVersion = 5;
+// Since this version there are rounds of kPoolMove.
+inline constexpr std::uint8_t kPoolMoveVersion = 6;
 inline constexpr std::size_t kHeaderBytes = 64;
 // Payloads of kHyperParameters and of streams are inline: delivered together with the header, not
 // into a slot.
@@ -91,16 +94,25 @@ enum class RoundOperation : std::uint8_t {
   // Only for pooled keys: the reduction, the elements' type and their number are the round's, not
   // the key's (PoolRound). Since kPoolVersion.
   kPool = 4,
+  // Only for pooled keys: the payload of rank `root` becomes the result of all other ranks, byte by
+  // byte. They push 0 bytes, and the root gets none. Since kPoolMoveVersion.
+  kPoolMove = 5,
 };
+
+// A round of a pooled key.
+constexpr bool IsPooled(RoundOperation operation) {
+  return operation == RoundOperation::kPool || operation == RoundOperation::kPoolMove;
+}
 
 // Such a round is an iteration of its key: it counts as a reduction.
 constexpr bool IsIteration(RoundOperation operation) {
   return operation == RoundOperation::kReduce || operation == RoundOperation::kMove ||
-         operation == RoundOperation::kPool;
+         IsPooled(operation);
 }
 // One rank's payload becomes the parameters.
 constexpr bool HasRoot(RoundOperation operation) {
-  return operation == RoundOperation::kAssign || operation == RoundOperation::kMove;
+  return operation == RoundOperation::kAssign || operation == RoundOperation::kMove ||
+         operation == RoundOperation::kPoolMove;
 }
 
 // Flags of a message. FlagsOf() returns the flags that a kind allows.
@@ -109,14 +121,14 @@ inline constexpr std::uint8_t kFlagSkip = 1;       // kGradient, kSummed: a rank
 inline constexpr std::uint8_t kFlagNonFinite = 2;  // kSummed: the sum contains NaN or an infinity
 std::uint8_t FlagsOf(MessageKind kind);
 
-// What a gradient of kPool says about its round, with the type of its payload. All ranks of the
-// round must agree. The round covers the first chunks of its key.
+// What a gradient of kPool or kPoolMove says about its round, with the type of its payload. All
+// ranks of the round must agree. The round covers the first chunks of its key.
 struct PoolRound {
   std::uint64_t elements = 0;  // the whole round has so many, at least 1
   // The number of the pool's operation, modulo 2^24, and above it (8 bits) how many rounds of the
   // operation follow: an operation that does not fit into a round takes several.
   std::uint32_t sequence = 0;
-  numeric::Reduction reduction = numeric::Reduction::kSum;
+  numeric::Reduction reduction = numeric::Reduction::kSum;  // of kPool
   friend bool operator==(const PoolRound&, const PoolRound&) = default;
 };
 inline constexpr unsigned kPoolSequenceBits = 24;
@@ -144,7 +156,7 @@ struct MessageHeader {
   std::uint8_t flags = 0;
   // In place of reply_address. kSummed, kDecision: the bits of an f64. kAssign: a position.
   std::uint64_t value_bits = 0;
-  PoolRound pool{};  // gradients of kPool, in place of hyper_version, key and root
+  PoolRound pool{};  // gradients of pooled keys, in place of hyper_version and key
 
   friend bool operator==(const MessageHeader&, const MessageHeader&) = default;
 };

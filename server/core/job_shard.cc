@@ -187,6 +187,14 @@ std::uint64_t StagingBytesPerLane(const ShardConfig& config) {
   return std::uint64_t{config.slots_per_lane} * config.chunk_bytes;
 }
 
+std::uint32_t Chunk::PoolBytes(const wire::MessageHeader& header) const {
+  const std::uint32_t size = numeric::ElementBytes(header.type);
+  const std::uint64_t first = element_offset / size;
+  if (header.pool.elements > key->pool_bytes / size || header.pool.elements <= first) return 0;
+  const std::uint64_t left = header.pool.elements - first;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(element_count / size, left)) * size;
+}
+
 std::uint64_t JobShardBytes(const ShardConfig& config) {
   const std::uint64_t per_slot =
       sizeof(transport::LandingSlot) + sizeof(ChunkIndex) + sizeof(Lane::WaitingCredit);

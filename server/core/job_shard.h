@@ -258,10 +258,14 @@ struct Chunk {
   std::uint32_t next_reply_bytes() const { return is_pooled() ? pool.Bytes() : reply_bytes(); }
   // Whether checkpoints of this rack contain the chunk.
   bool IsSaved() const { return is_home && !key->collective; }
-  // Whether a rank of the job receives the chunk's elements, or only the news of its version.
+  // Whether a rank of the job receives the applied version's elements, or only the news of it.
   bool RepliesWithPayloadTo(Rank rank_of_job) const {
+    if (is_pooled()) return !applied_pool.IsMovedBy(rank_of_job);
     return receiver == kEveryRank || receiver == rank_of_job;
   }
+  // The bytes of a pooled round in this chunk: all that its capacity and the round's end allow. 0:
+  // the round does not cover the chunk, or is longer than its key.
+  std::uint32_t PoolBytes(const wire::MessageHeader& header) const;
 };
 
 // Keys and chunks to be linked into a shard, with their memory except for the parameters. Owned by

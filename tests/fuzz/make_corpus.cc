@@ -20,77 +20,21 @@
 #include "common/wire/message.h"
 #include "common/wire/shared_memory.h"
 #include "common/wire/verbs_lane.h"
+#include "tests/fuzz/corpus.h"
 
 namespace {
 
 namespace wire = phub::wire;
+using phub::fuzz::AddMessageHeaders;
+using phub::fuzz::AddNearMisses;
+using phub::fuzz::Encoded;
+using phub::fuzz::File;
+using phub::fuzz::Files;
 using phub::wire::LaneHello;
 using phub::wire::LaneRefusal;
 using phub::wire::LaneWelcome;
 using phub::wire::MessageHeader;
 using phub::wire::MessageKind;
-using phub::wire::RoundOperation;
-
-struct File {
-  std::string path;  // <target>/<name>
-  std::vector<std::byte> bytes;
-};
-using Files = std::vector<File>;
-
-std::vector<std::byte> Encoded(const MessageHeader& header) {
-  std::vector<std::byte> bytes(phub::wire::kHeaderBytes);
-  EncodeHeader(header, std::span<std::byte, phub::wire::kHeaderBytes>(bytes));
-  MessageHeader decoded;
-  PHUB_CHECK(DecodeHeader(bytes, decoded) == phub::wire::DecodeError::kNone);
-  return bytes;
-}
-
-// The input with one byte changed, cut short, and extended. The name says which.
-void AddNearMisses(Files& files, const std::string& target, const std::vector<std::byte>& valid,
-                   std::initializer_list<std::size_t> places) {
-  for (const std::size_t at : places) {
-    File file{target + "/byte-" + std::to_string(at), valid};
-    file.bytes[at] ^= std::byte{0xFF};
-    files.push_back(std::move(file));
-  }
-  File cut{target + "/cut", valid};
-  cut.bytes.pop_back();
-  files.push_back(std::move(cut));
-  File longer{target + "/longer", valid};
-  longer.bytes.push_back(std::byte{0});
-  files.push_back(std::move(longer));
-  files.push_back({target + "/empty", {}});
-}
-
-void AddMessageHeaders(Files& files) {
-  MessageHeader header;
-  header.kind = MessageKind::kGradient;
-  header.payload_bytes = 64 * 1024;
-  header.incarnation = {0x0123456789abcdef};
-  header.iteration = {1};
-  header.membership_epoch = {1};
-  header.chunk = {2};
-  header.slot = {3};
-  header.hyper_version = {1};
-  header.key = {4};
-  files.push_back({"message_header/gradient", Encoded(header)});
-  AddNearMisses(files, "message_header", Encoded(header), {0, 1, 2, 3, 4, 7, 48, 49, 63});
-  header.operation = RoundOperation::kAssign;
-  header.root = {5};
-  header.payload_bytes = 0;
-  files.push_back({"message_header/assign", Encoded(header)});
-  header = {};
-  header.kind = MessageKind::kParameters;
-  header.payload_bytes = phub::kChunkBytesMax;
-  header.iteration = phub::Iteration::Max();
-  files.push_back({"message_header/parameters", Encoded(header)});
-  header = {};
-  header.kind = MessageKind::kCredit;
-  files.push_back({"message_header/credit", Encoded(header)});
-  header.kind = MessageKind::kHyperParameters;
-  header.payload_bytes = phub::wire::kHyperParametersBytes;
-  files.push_back({"message_header/record", Encoded(header)});
-}
 
 void AddHyperParameters(Files& files) {
   const auto encoded = [](const wire::HyperParameters& values) {

@@ -101,6 +101,33 @@ TEST_F(CApiPool, AnOperationOfSeveralRoundsIsOneItemOfAQueue) {
   ASSERT_EQ(phub_queue_add(queue.get(), third.get(), 10, error_.Out()), PHUB_OK);
 }
 
+TEST_F(CApiPool, ABroadcastCopiesTheRootsValues) {
+  JoinJobs("broadcast");
+  AddPools();
+  HandlePointer handles[2];
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    values_[rank].assign(2500, static_cast<float>(rank + 1));
+    const phub_elements values{values_[rank].data(), 2500, PHUB_F32, 0};
+    phub_handle* handle = nullptr;
+    ASSERT_EQ(phub_pool_broadcast(pools_[rank].get(), &values, 1, &handle, error_.Out()), PHUB_OK)
+        << error_.message();
+    handles[rank] = HandlePointer(handle);
+  }
+  for (const HandlePointer& handle : handles)
+    ASSERT_EQ(phub_handle_wait(handle.get(), kPatience, error_.Out()), PHUB_OK) << error_.message();
+  EXPECT_THAT(values_[0], Each(2.0f));
+  EXPECT_THAT(values_[1], Each(2.0f));
+  phub_handle* handle = nullptr;
+  const phub_elements values{values_[0].data(), 2500, PHUB_F32, 0};
+  EXPECT_EQ(phub_pool_broadcast(pools_[0].get(), &values, 2, &handle, error_.Out()),
+            PHUB_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message(), HasSubstr("root is 2, but its ranks are 0, 1"));
+  EXPECT_EQ(phub_pool_broadcast(pools_[0].get(), nullptr, 0, &handle, error_.Out()),
+            PHUB_INVALID_ARGUMENT);
+  EXPECT_EQ(phub_pool_broadcast(nullptr, &values, 0, &handle, error_.Out()), PHUB_INVALID_ARGUMENT);
+  EXPECT_EQ(handle, nullptr);
+}
+
 TEST_F(CApiPool, PoolsAreRemovedByAllRanks) {
   JoinJobs("removed");
   AddPools();

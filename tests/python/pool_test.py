@@ -69,6 +69,30 @@ class Pools(DaemonTest):
         gc.collect()
         self.assertIsNone(dropped())
 
+    def test_broadcasts_copy_the_roots_array(self) -> None:
+        def rank(number: int) -> None:
+            with self.join(number, 3) as job:
+                pool = job.add_pool("pool", 8000, 3)
+                for root in range(3):
+                    sent = np.arange(5000, dtype=np.int64) * (root + 1)
+                    given = sent.copy() if number == root else np.zeros_like(sent)
+                    given.flags.writeable = number != root
+                    handle = pool.broadcast(given, root)
+                    handle.wait(PATIENCE_S)
+                    self.assertIs(handle.results, given)
+                    np.testing.assert_array_equal(given, sent)
+                with self.assertRaisesRegex(phub.InvalidArgument, "root is 3.* 0, 1, 2"):
+                    pool.broadcast(np.zeros(3), 3)
+                fixed = np.zeros(3)
+                fixed.flags.writeable = False
+                with self.assertRaisesRegex(phub.InvalidArgument, "read-only"):
+                    pool.broadcast(fixed, (number + 1) % 3)
+                bits = np.array([number], np.uint16)
+                pool.broadcast(bits, 2, dtype=phub.bfloat16).wait(PATIENCE_S)
+                np.testing.assert_array_equal(bits, [2])
+
+        on_ranks(3, rank)
+
     def test_pools_are_removed_and_added_again(self) -> None:
         def rank(number: int) -> None:
             with self.join(number, 2) as job:

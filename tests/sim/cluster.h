@@ -35,6 +35,7 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(collective_rounds)                \
   X(encoded_rounds)                   \
   X(pooled_rounds)                    \
+  X(pooled_moves)                     \
   X(group_rounds)                     \
   X(groups_removed)                   \
   X(keys_removed)                     \

@@ -200,6 +200,7 @@ Coverage Cluster::Measure() const {
       coverage.collective_rounds += process->collective_rounds();
       coverage.encoded_rounds += process->encoded_rounds();
       coverage.pooled_rounds += process->pooled_rounds();
+      coverage.pooled_moves += process->pooled_moves();
       coverage.group_rounds += process->group_rounds();
       coverage.groups_removed += process->groups_removed();
       coverage.keys_removed += process->keys_removed();

@@ -34,11 +34,11 @@ enum class GradientKind : std::uint8_t { kLanes, kHash };
 
 struct RoundScript {
   wire::RoundOperation operation = wire::RoundOperation::kReduce;
-  std::uint32_t root = 0;                  // for kAssign
+  std::uint32_t root = 0;                  // for kAssign and kPoolMove
   wire::HyperParameters hyper_parameters;  // in force in this round
   bool skipped = false;                    // apply_iteration: set by the oracle
-  // kPool: the prefix of the key that the round covers, its reduction, and its type: f32, or i32,
-  // which sums the bits of the same values.
+  // Pooled keys: the prefix of the key that the round covers, its reduction, and its type: f32, or
+  // i32, which sums the bits of the same values.
   wire::PoolRound pool{};
   numeric::ElementType type = numeric::ElementType::kF32;
 };
@@ -67,7 +67,9 @@ struct KeyScript {
   std::uint32_t group = kNoGroup;            // in JobScript::groups; else of the whole job
   bool collective = false;                   // outside iterations and checkpoints
   numeric::GradientEncoding encoding = {};   // of gradients on the wire; without error feedback
-  bool pooled = false;                       // its rounds are kPool
+  bool pooled = false;                       // its rounds are kPool and kPoolMove
+  // How many elements the daemons' key has for each float.
+  std::uint32_t units() const { return pooled ? sizeof(float) : 1; }
   std::vector<RoundScript> rounds;           // by iteration - 1
   std::vector<std::vector<float>> expected;  // by iteration: parameters after it; [0] is zeros
   // By iteration and array: the optimizer's state. Empty before the first reduction.
@@ -155,7 +157,12 @@ std::string DescribeKey(const KeyScript& key);  // for messages
 // Makes some collective keys pooled. Takes a copy of the generator, like DrawSum(). REQUIRES: the
 // keys and JobScript::sum_block are drawn.
 void DrawPools(SeededRandom random, JobScript& job);
-// A round of a pooled key: `parameters` after it, from the gradients of all ranks (script_pool.cc).
+// Makes the key pooled and draws its rounds. members: the ranks that push it.
+void MakePooled(SeededRandom& random, std::span<const std::uint32_t> members, KeyScript& key);
+// A round of a pooled key: `parameters` after it, from what the root sent, or from the gradients of
+// all ranks (script_pool.cc).
+std::vector<float> MovePooled(const RoundScript& round, const std::vector<float>& sent,
+                              std::vector<float> parameters);
 std::vector<float> ReducePooled(const RoundScript& round,
                                 const std::vector<std::vector<float>>& gradients,
                                 std::vector<float> parameters);

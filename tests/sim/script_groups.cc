@@ -35,6 +35,7 @@ KeyScript DrawKeyOf(SeededRandom& random, const JobScript& job, std::uint32_t gr
     }
     key.rounds.push_back(round);
   }
+  if (random.Chance(1, 2)) MakePooled(random, ranks, key);
   return key;
 }
 

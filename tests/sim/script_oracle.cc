@@ -155,6 +155,12 @@ void ApplyIteration(JobScript& job, std::uint64_t iteration, std::vector<KeyStat
       states[index].parameters = MoveSerially(job, index, iteration, states[index].parameters);
       continue;
     }
+    if (round.operation == wire::RoundOperation::kPoolMove) {
+      const std::vector<float> before = states[index].parameters;
+      states[index].parameters =
+          MovePooled(round, GradientOf(job, index, iteration, round.root, before), before);
+      continue;
+    }
     if (round.operation == wire::RoundOperation::kPool) {
       const std::vector<float> before = states[index].parameters;
       states[index].parameters =

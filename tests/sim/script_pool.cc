@@ -36,6 +36,28 @@ float ReduceBits(Reduction reduction, float a, float b) {
 
 }  // namespace
 
+void MakePooled(SeededRandom& random, std::span<const std::uint32_t> members, KeyScript& key) {
+  key.pooled = true;
+  key.name += "_pooled";
+  key.mean = false;
+  key.gradients = GradientKind::kHash;
+  std::uint32_t sequence = 0;
+  for (RoundScript& round : key.rounds) {
+    round.operation = wire::RoundOperation::kPool;
+    round.type = random.Chance(1, 3) ? ElementType::kI32 : ElementType::kF32;
+    round.pool.elements = 1 + random.Below(key.element_count);
+    round.pool.sequence = sequence++;
+    constexpr auto kReductions = static_cast<unsigned>(Reduction::kBitwiseXor) + 1;
+    round.pool.reduction = static_cast<Reduction>(random.Below(kReductions));
+    if (!numeric::IsReductionOf(round.pool.reduction, round.type))
+      round.pool.reduction = Reduction::kSum;
+    if (!random.Chance(1, 3)) continue;
+    round.operation = wire::RoundOperation::kPoolMove;
+    round.pool.reduction = {};
+    round.root = members[random.Below(members.size())];
+  }
+}
+
 void DrawPools(SeededRandom random, JobScript& job) {
   constexpr int kDrawnBefore = 8;
   for (int i = 0; i < kDrawnBefore; ++i) (void)random.Below(2);
@@ -43,22 +65,14 @@ void DrawPools(SeededRandom random, JobScript& job) {
   for (KeyScript& key : job.keys) {
     if (!key.collective || key.movement != KeyMovement::kAllReduce || random.Chance(1, 2)) continue;
     if (!key.encoding.none()) continue;
-    key.pooled = true;
-    key.name += "_pooled";
-    key.mean = false;
-    key.gradients = GradientKind::kHash;
-    std::uint32_t sequence = 0;
-    for (RoundScript& round : key.rounds) {
-      round.operation = wire::RoundOperation::kPool;
-      round.type = random.Chance(1, 3) ? ElementType::kI32 : ElementType::kF32;
-      round.pool.elements = 1 + random.Below(key.element_count);
-      round.pool.sequence = sequence++;
-      constexpr auto kReductions = static_cast<unsigned>(Reduction::kBitwiseXor) + 1;
-      round.pool.reduction = static_cast<Reduction>(random.Below(kReductions));
-      if (!numeric::IsReductionOf(round.pool.reduction, round.type))
-        round.pool.reduction = Reduction::kSum;
-    }
+    MakePooled(random, MembersOf(job, key), key);
   }
+}
+
+std::vector<float> MovePooled(const RoundScript& round, const std::vector<float>& sent,
+                              std::vector<float> parameters) {
+  std::copy_n(sent.begin(), round.pool.elements, parameters.begin());
+  return parameters;
 }
 
 std::vector<float> ReducePooled(const RoundScript& round,

@@ -83,6 +83,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t collective_rounds() const { return collective_rounds_; }
   std::uint64_t encoded_rounds() const { return encoded_rounds_; }
   std::uint64_t pooled_rounds() const { return pooled_rounds_; }
+  std::uint64_t pooled_moves() const { return pooled_moves_; }
   std::uint64_t group_rounds() const { return group_rounds_; }
   std::uint64_t groups_removed() const { return groups_removed_; }
   std::uint64_t keys_removed() const { return removed_keys_.size(); }
@@ -271,6 +272,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t collective_rounds_ = 0;
   std::uint64_t encoded_rounds_ = 0;
   std::uint64_t pooled_rounds_ = 0;
+  std::uint64_t pooled_moves_ = 0;
   struct JoinedGroup {
     std::uint64_t id = 0;
     std::unique_ptr<client::KeyBatch> batch;

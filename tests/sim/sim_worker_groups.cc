@@ -35,8 +35,9 @@ void SimWorker::AddNextGroup() {
   request.mutable_group()->mutable_ranks()->Assign(group.ranks.begin(), group.ranks.end());
   v1::KeySpec& spec = *request.add_keys();
   spec.set_name(key.name);
-  spec.set_element_count(key.element_count);
-  spec.set_type(v1::ELEMENT_TYPE_F32);
+  spec.set_element_count(std::uint64_t{key.element_count} * key.units());
+  spec.set_type(key.pooled ? v1::ELEMENT_TYPE_U8 : v1::ELEMENT_TYPE_F32);
+  spec.set_pooled(key.pooled);
   spec.set_collective(true);
   spec.set_operation(key.mean ? v1::OPERATION_MEAN : v1::OPERATION_SUM);
   CallAll<v1::AddKeysResponse>(
@@ -58,11 +59,13 @@ void SimWorker::OnGroupAdded() {
   const auto span_of = [](const auto& numbers) {
     return std::span<const std::uint32_t>(numbers.data(), static_cast<std::size_t>(numbers.size()));
   };
-  const client::KeyPlacementView view{.name = key.name,
-                                      .key = KeyIndex{placement.key_index()},
-                                      .element_count = key.element_count,
-                                      .chunk_bins = span_of(placement.chunk_bins()),
-                                      .first_chunks = span_of(placement.first_chunks())};
+  const client::KeyPlacementView view{
+      .name = key.name,
+      .key = KeyIndex{placement.key_index()},
+      .element_count = std::uint64_t{key.element_count} * key.units(),
+      .element_bytes = key.pooled ? 1u : 4u,
+      .chunk_bins = span_of(placement.chunk_bins()),
+      .first_chunks = span_of(placement.first_chunks())};
   auto layouts = layout_->AddGroupKeys({&view, 1});
   if (!layouts.ok()) {
     mistake_ = fmt::format("layout: {}", layouts.status().ToString());
@@ -75,6 +78,7 @@ void SimWorker::OnGroupAdded() {
                          .rank = Rank{rank_},
                          .priority = static_cast<std::int32_t>(random_.Below(3)),
                          .collective = true,
+                         .pooled = key.pooled,
                          .listener = keys_.back().get()});
   client::Command command;
   command.kind = client::Command::Kind::kAddKeys;

@@ -239,18 +239,14 @@ v1::AddKeysRequest SimWorker::NextBatch() const {
     if (key.batch != next_batch_) continue;
     v1::KeySpec& spec = *request.add_keys();
     spec.set_name(key.name);
-    spec.set_element_count(ElementCount(key));
-    spec.set_type(v1::ELEMENT_TYPE_F32);
+    spec.set_element_count(ElementCount(key) * key.units());
+    spec.set_type(key.pooled ? v1::ELEMENT_TYPE_U8 : v1::ELEMENT_TYPE_F32);
+    spec.set_pooled(key.pooled);
     spec.set_movement(static_cast<v1::Movement>(key.movement));
     spec.set_root(key.root);
     spec.set_collective(key.collective);
     spec.set_encoding(static_cast<v1::Encoding>(key.encoding.kind));
     spec.set_kept_millionths(key.encoding.kept_millionths);
-    if (key.pooled) {
-      spec.set_pooled(true);
-      spec.set_type(v1::ELEMENT_TYPE_U8);
-      spec.set_element_count(ElementCount(key) * sizeof(float));
-    }
     spec.set_operation(key.mean ? v1::OPERATION_MEAN : v1::OPERATION_SUM);
     spec.set_optimizer(static_cast<v1::OptimizerKind>(key.optimizer));
     *spec.mutable_hyper_parameters() = ToProto(key.rounds[0].hyper_parameters);
@@ -296,7 +292,7 @@ void SimWorker::OnKeysAdded() {
     const KeyScript& key = script_.keys[placement.key_index()];
     views.push_back({.name = key.name,
                      .key = KeyIndex{placement.key_index()},
-                     .element_count = ElementCount(key) * (key.pooled ? sizeof(float) : 1),
+                     .element_count = ElementCount(key) * key.units(),
                      .element_bytes = key.pooled ? 1u : 4u,
                      .parts = {key.movement, script_.world_size, Rank{key.root}},
                      .chunk_bins = {placement.chunk_bins().data(),

@@ -147,8 +147,9 @@ void SimWorker::StartRound(Key& key) {
   push.parameters_shared = key.parameters_shared;
   push.skip = script_.IsIn(TroubleScript::Kind::kAsks, key.index, iteration, rank_);
   const bool assigns = round.operation == wire::RoundOperation::kAssign;
-  if (assigns) push.root = Rank{round.root};
-  if (!assigns || round.root == rank_) {
+  const bool moves = round.operation == wire::RoundOperation::kPoolMove;
+  if (assigns || moves) push.root = Rank{round.root};
+  if ((!assigns && !moves) || round.root == rank_) {
     const std::vector<float> whole =
         assigns ? BroadcastOf(script_, key.index, iteration)
                 : GradientOf(script_, key.index, iteration, rank_, key.Parameters());
@@ -161,6 +162,7 @@ void SimWorker::StartRound(Key& key) {
       EncodeInto(key, values, iteration);
     }
     push.gradients = reinterpret_cast<const std::byte*>(key.gradients);
+    if (moves) push.parameters = nullptr;
   }
   Submit(push);
   key.active = true;
@@ -214,7 +216,14 @@ void SimWorker::CheckRound(Key& key) {
   key.active = false;
   collective_rounds_ += script_.keys[key.index].collective ? 1 : 0;
   group_rounds_ += script_.keys[key.index].group != kNoGroup ? 1 : 0;
-  pooled_rounds_ += script_.keys[key.index].pooled ? 1 : 0;
+  const RoundScript& round = script_.keys[key.index].rounds[key.completed - 1];
+  pooled_rounds_ += round.operation == wire::RoundOperation::kPool ? 1 : 0;
+  if (round.operation == wire::RoundOperation::kPoolMove) {
+    ++pooled_moves_;
+    // The root keeps what it sent.
+    if (round.root == rank_ && key.gradients != key.parameters)
+      std::copy_n(key.gradients, round.pool.elements, key.parameters);
+  }
   if (key.was_skipped != script_.keys[key.index].rounds[key.completed - 1].skipped) {
     mistake_ = fmt::format("{} rank {} {} iteration {}: skipped={}", script_.name, rank_,
                            script_.keys[key.index].name, key.completed, key.was_skipped);

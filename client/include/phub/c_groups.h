@@ -12,7 +12,7 @@ typedef struct phub_pool phub_pool;
 
 /* ---- Pools --------------------------------------------------------------------------------- */
 
-/* All-reduces of any type, operation and length; phub/pool.h has the rules. */
+/* All-reduces and broadcasts of any type and length; phub/pool.h has the rules. */
 typedef struct phub_pool_options {
   size_t struct_size;
   const char* name;        /* required; the keys are name/0 to name/<depth - 1> */
@@ -32,6 +32,9 @@ PHUB_API void phub_pool_free(phub_pool* pool);
 PHUB_API phub_result phub_pool_all_reduce(phub_pool* pool, const phub_const_elements* values,
                                           const phub_elements* results, int32_t operation,
                                           phub_handle** handle, phub_error** error);
+/* Copies rank root's values to those of all other ranks; phub/pool.h has the rules. */
+PHUB_API phub_result phub_pool_broadcast(phub_pool* pool, const phub_elements* values,
+                                         uint32_t root, phub_handle** handle, phub_error** error);
 /* Not 0: an operation with these values would block; NULL: one round. */
 PHUB_API int32_t phub_pool_would_wait(const phub_pool* pool, const phub_const_elements* values);
 

@@ -1,9 +1,10 @@
-// A pool: all-reduces of any element type, operation and length, next to training.
+// A pool: all-reduces and broadcasts of any element type and length, next to training.
 //
 //   auto pool = phub::Pool::Add(*job, {.name = "metrics", .capacity_bytes = 1 << 20, .depth = 4});
 //   phub::Handle summed = pool->AllReduce(std::span<const float>(losses), std::span(sums));
 //   phub::Handle greatest = pool->AllReduce(std::span<const double>(times), std::span(longest),
 //                                           phub::Operation::kMax);
+//   phub::Handle same = pool->Broadcast(std::span(seeds), /*root=*/0);
 //   phub::Status status = summed.Wait();
 //
 // What the daemon holds for a pool is reserved when the pool is added. Operations make no call to
@@ -65,6 +66,13 @@ class PHUB_API Pool {
   // cancelled.
   [[nodiscard]] Handle AllReduce(ConstElements values, Elements results,
                                  Operation operation = Operation::kSum);
+  // Starts an operation that copies rank root's `values` to those of all other ranks, byte by byte.
+  // The root sends its values once, and the daemon sends them to each of the others. Rules and
+  // errors are those of AllReduce(); root is a rank of the job, and of the group if the pool has
+  // one. In a group of two ranks these are messages, in order, and at most `depth` rounds of them
+  // are in flight. The handle completes at the root when all other ranks have started the
+  // operation.
+  [[nodiscard]] Handle Broadcast(Elements values, std::uint32_t root);
   // True if an operation with these values would wait for a round now; without values, one round.
   bool WouldWait(ConstElements values = {}) const;
 

@@ -1,10 +1,10 @@
-"""Pools: all-reduces of any type, operation and length, next to training."""
+"""Pools: all-reduces and broadcasts of any type and length, next to training."""
 
 from __future__ import annotations
 
 import collections
 import ctypes
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class PoolHandle(Handle):
 
 
 class Pool:
-    """All-reduces that need no key. Made by :meth:`phub.Job.add_pool` and
+    """All-reduces and broadcasts that need no key. Made by :meth:`phub.Job.add_pool` and
     :meth:`phub.Group.add_pool`.
 
     pool = job.add_pool("metrics")
@@ -98,37 +98,58 @@ class Pool:
         """
         if not isinstance(values, np.ndarray):
             values = np.asarray(values)
-        number = _types.number_of(values.dtype if dtype is None else dtype)
         if operation not in OPERATIONS:
             raise InvalidArgument(
                 f"operation is {operation!r}; it must be one of {', '.join(OPERATIONS)}",
                 **self._place(),
             )
+        number = _types.number_of(values.dtype if dtype is None else dtype)
         taken = np.empty_like(values, order="C") if results is None else results
         sent = self._lend(values, "values", number, values.shape, writable=False)
         received = self._lend(taken, "results", number, values.shape, writable=True)
 
+        def start(handle: Any) -> None:
+            number = OPERATIONS[operation]
+            check(lib.phub_pool_all_reduce, self._pointer, sent, received, number, handle)
+
+        return self._start(start, sent, values, taken)
+
+    def broadcast(self, values: Array, root: int = 0, *, dtype: Any = None) -> PoolHandle:
+        """Starts an operation that copies rank root's ``values`` to those of all other ranks.
+
+        values: a contiguous array of the same type and size on all ranks, writable on all but the
+        root; phub uses it until the handle is complete. ``results`` of the handle are ``values``.
+        root: a rank of the job, and of the group if the pool belongs to one. dtype and the rest:
+        see :meth:`all_reduce`. In a pool of a group of two ranks, broadcasts are messages.
+        """
+        number = _types.number_of(np.asarray(values).dtype if dtype is None else dtype)
+        writable = self._job.rank != root
+        lent = self._lend(values, "values", number, values.shape, writable=writable)
+
+        def start(handle: Any) -> None:
+            check(lib.phub_pool_broadcast, self._pointer, lent, root, handle)
+
+        return self._start(start, lent, values, values)
+
+    def _start(
+        self, call: Callable[[Any], None], lent: Any, values: Array, results: Array
+    ) -> PoolHandle:
+        """call: starts the operation and sets the phub_handle pointer that it is given."""
+
         def start() -> "_Started":
             handle = ctypes.c_void_p()
-            check(
-                lib.phub_pool_all_reduce,
-                self._pointer,
-                sent,
-                received,
-                OPERATIONS[operation],
-                ctypes.byref(handle),
-            )
+            call(ctypes.byref(handle))
             assert handle.value is not None
-            started = _Started(handle.value, values, taken)
+            started = _Started(handle.value, values, results)
             self._lent.append(started)
             return started
 
         while self._lent and lib.phub_handle_test(self._lent[0].pointer):
             self._lent.popleft()
         # If the wait is interrupted, the operation starts nevertheless: other ranks start it, too.
-        waits = lib.phub_pool_would_wait(self._pointer, sent)
+        waits = lib.phub_pool_would_wait(self._pointer, lent)
         started = run_interruptibly(start) if waits else start()
-        return PoolHandle(started, self, taken)
+        return PoolHandle(started, self, results)
 
     def remove(self) -> None:
         """Gives back all that the job holds for the pool; every rank calls it alike.

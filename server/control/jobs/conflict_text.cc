@@ -28,10 +28,13 @@ std::string DescribeValues(const ConflictSide& own, const ConflictSide& other) {
 
 // "operation 7 of the pool: sum of 1024 elements of type f32, and 2 more rounds"
 std::string DescribePooled(const ConflictSide& side) {
-  std::string text = fmt::format("operation {} of the pool: {} of {} element{} of type {}",
-                                 side.pool.sequence & wire::kPoolSequenceMask,
-                                 numeric::ToString(side.pool.reduction), side.pool.elements,
-                                 side.pool.elements == 1 ? "" : "s", numeric::ToString(side.type));
+  const bool moves = side.operation == RoundOperation::kPoolMove;
+  std::string text =
+      fmt::format("operation {} of the pool: {} of {} element{} of type {}",
+                  side.pool.sequence & wire::kPoolSequenceMask,
+                  moves ? "broadcast" : numeric::ToString(side.pool.reduction), side.pool.elements,
+                  side.pool.elements == 1 ? "" : "s", numeric::ToString(side.type));
+  if (moves) text += fmt::format(" from rank {}", side.root.value);
   const std::uint32_t left = side.pool.sequence >> wire::kPoolSequenceBits;
   if (left > 0) text += fmt::format(", and {} more round{}", left, left == 1 ? "" : "s");
   return text;
@@ -47,7 +50,8 @@ std::string DescribeRound(const ConflictSide& own, const ConflictSide& other) {
       return text;
     }
     case RoundOperation::kLoad: return "LoadCheckpoint";
-    case RoundOperation::kPool: return DescribePooled(own);
+    case RoundOperation::kPool:
+    case RoundOperation::kPoolMove: return DescribePooled(own);
     case RoundOperation::kReduce:
     case RoundOperation::kMove: break;
   }
@@ -62,7 +66,7 @@ std::string DescribeRound(const ConflictSide& own, const ConflictSide& other) {
 
 // What to do about rounds of different kinds.
 std::string Advice(const ConflictSide& a, const ConflictSide& b) {
-  if (a.operation == b.operation) return "";
+  if (a.operation == b.operation || wire::IsPooled(a.operation)) return "";
   if (a.operation == RoundOperation::kLoad || b.operation == RoundOperation::kLoad) {
     return "; every rank must call LoadCheckpoint before its first push";
   }
@@ -90,7 +94,7 @@ std::string DescribeConflict(FaultCode code, const Conflict& conflict, const std
         "and {} decided {}",
         who, DescribeDecision(a), other, DescribeDecision(b));
   }
-  if (!b.is_known && a.operation == RoundOperation::kPool) {
+  if (!b.is_known && wire::IsPooled(a.operation)) {
     return fmt::format("{} repeated a push with other values: {}", who, DescribePooled(a));
   }
   if (!b.is_known) {

@@ -63,8 +63,8 @@ simd::Terms TermsUpTo(const Chunk& chunk, std::uint32_t end, TermList& scratch) 
   return {chunk.folded_count > 0 ? chunk.accumulator : nullptr, {scratch.data(), count}};
 }
 
-// The root of kAssign or kMove as a member in this rack; member_count or more if it is in another
-// rack.
+// The root of a round that has one, as a member in this rack; member_count or more if it is in
+// another rack.
 std::uint32_t RootHere(const JobShard& shard, const Chunk& chunk) {
   const std::uint32_t base = shard.config.rank_base;
   return chunk.root.value < base ? kNoMember : chunk.IndexOf(Rank{chunk.root.value - base});
@@ -77,7 +77,8 @@ bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
   if (wire::HasRoot(chunk.operation)) {
     const std::uint32_t root = RootHere(shard, chunk);
     if (root >= chunk.folded_count && root < end) {
-      std::memcpy(chunk.accumulator, chunk.staged_data[root], chunk.Bytes(chunk.payload_type));
+      std::memcpy(chunk.accumulator, chunk.staged_data[root],
+                  chunk.elements() * numeric::ElementBytes(chunk.payload_type));
     }
     return false;
   }
@@ -147,8 +148,11 @@ void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMe
     chunk.skip_asked = false;
     if (chunk.is_pooled()) {
       chunk.hyper_version = HyperVersion{1};
-      chunk.pool = {header.type, header.payload_bytes / numeric::ElementBytes(header.type),
-                    header.pool};
+      chunk.pool = {.operation = header.operation,
+                    .root = header.root,
+                    .type = header.type,
+                    .elements = chunk.PoolBytes(header) / numeric::ElementBytes(header.type),
+                    .round = header.pool};
     }
   }
   chunk.skip_asked |= (header.flags & wire::kFlagSkip) != 0;
@@ -204,7 +208,8 @@ simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scr
     case RoundOperation::kPool: return TermsUpTo(chunk, chunk.member_count, scratch);
     case RoundOperation::kLoad: return {};
     case RoundOperation::kAssign:
-    case RoundOperation::kMove: break;
+    case RoundOperation::kMove:
+    case RoundOperation::kPoolMove: break;
   }
   const std::uint32_t root = RootHere(shard, chunk);
   scratch[0] = root < chunk.folded_count ? chunk.accumulator : chunk.staged_data[root];

@@ -109,7 +109,8 @@ bool RoundFits(const JobShard& shard, const MessageHeader& header, const ShardKe
              (header.type == key.type || header.type == key.parameter_type);
     case RoundOperation::kLoad: return true;  // no payload
     case RoundOperation::kMove:
-    case RoundOperation::kPool: return false;  // control refuses such keys across racks
+    case RoundOperation::kPool:
+    case RoundOperation::kPoolMove: return false;  // control refuses such keys across racks
   }
   return false;
 }

@@ -44,13 +44,14 @@ Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage
 
 // Whether the key of the chunk may have this kind of round.
 bool OperationFits(const MessageHeader& header, const Chunk& chunk) {
-  if (chunk.is_pooled()) return header.operation == RoundOperation::kPool;
+  if (chunk.is_pooled()) return wire::IsPooled(header.operation);
   switch (header.operation) {
     case RoundOperation::kReduce: return chunk.sender == kEveryRank;
     case RoundOperation::kAssign: return chunk.key->movement == KeyMovement::kAllReduce;
     case RoundOperation::kMove: return chunk.sender != kEveryRank && header.root == chunk.sender;
     case RoundOperation::kLoad: return !chunk.key->collective;
-    case RoundOperation::kPool: return false;
+    case RoundOperation::kPool:
+    case RoundOperation::kPoolMove: return false;
   }
   return false;
 }
@@ -62,22 +63,11 @@ bool TypeFits(const MessageHeader& header, const ShardKey& key) {
     case RoundOperation::kAssign:
       return header.type == key.type || header.type == key.parameter_type;
     case RoundOperation::kMove: return header.type == key.parameter_type;
-    case RoundOperation::kLoad: return true;  // no payload
+    case RoundOperation::kLoad:                   // no payload
+    case RoundOperation::kPoolMove: return true;  // bytes
     case RoundOperation::kPool: return numeric::IsReductionOf(header.pool.reduction, header.type);
   }
   return false;
-}
-
-// The bytes of a pooled round in this chunk: all that its capacity and the round's end allow. 0:
-// the round does not cover the chunk, or is longer than its key.
-std::uint32_t PoolBytes(const MessageHeader& header, const Chunk& chunk) {
-  const std::uint32_t size = numeric::ElementBytes(header.type);
-  const std::uint64_t first = chunk.element_offset / size;
-  if (header.pool.elements > chunk.key->pool_bytes / size || header.pool.elements <= first)
-    return 0;
-  const std::uint64_t left = header.pool.elements - first;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk.element_count / size, left)) *
-         size;
 }
 
 // How many bytes this rank must send for the round that its header describes.
@@ -87,7 +77,8 @@ std::uint32_t PayloadBytesExpected(const MessageHeader& header, Rank rank, const
     case RoundOperation::kAssign:
     case RoundOperation::kMove: return header.root == rank ? chunk.Bytes(header.type) : 0;
     case RoundOperation::kLoad: return 0;
-    case RoundOperation::kPool: return PoolBytes(header, chunk);
+    case RoundOperation::kPool: return chunk.PoolBytes(header);
+    case RoundOperation::kPoolMove: return header.root == rank ? chunk.PoolBytes(header) : 0;
   }
   return 0;
 }
@@ -110,7 +101,7 @@ bool MayBeRoot(const JobShard& shard, Rank root, const Chunk& chunk) {
 
 Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, Chunk& chunk) {
   if (chunk.HasArrived(rank)) return {Action::kDuplicate, {}, {}, &chunk, chunk.key->key};
-  if (header.operation == RoundOperation::kAssign && !MayBeRoot(shard, header.root, chunk)) {
+  if (wire::HasRoot(header.operation) && !MayBeRoot(shard, header.root, chunk)) {
     return Fault(FaultCode::kRoundMismatch, &chunk, chunk.first_rank);
   }
   if (header.operation == RoundOperation::kLoad && !shard.CheckpointIsLoaded(chunk)) {
@@ -205,7 +196,7 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
   if (!TypeFits(header, *chunk.key)) return Fault(FaultCode::kType, &chunk);
   const Rank rank_in_job{shard.config.rank_base + rank.value};
   const std::uint32_t expected = PayloadBytesExpected(header, rank_in_job, chunk);
-  if (header.payload_bytes != expected || (chunk.is_pooled() && expected == 0)) {
+  if (header.payload_bytes != expected || (chunk.is_pooled() && chunk.PoolBytes(header) == 0)) {
     return Fault(FaultCode::kPayloadSize, &chunk);
   }
   if (!Aligned(message.payload, header.type)) return Fault(FaultCode::kAlignment, &chunk);

@@ -71,7 +71,7 @@ void Assign(Chunk& chunk, const std::byte* payload) {
   const ShardKey& key = *chunk.key;
   std::byte* const next = chunk.NextParameters();
   if (chunk.masters == nullptr) {
-    std::memcpy(next, payload, chunk.reply_bytes());
+    std::memcpy(next, payload, chunk.next_reply_bytes());
     return;
   }
   simd::Convert(chunk.payload_type, payload, key.type, chunk.masters, chunk.element_count);
@@ -130,8 +130,8 @@ bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size
   Assign(chunk, terms.inputs[0]);
   for (std::byte* const reply : own_replies) {
     if (chunk.masters == nullptr && reply == terms.inputs[0]) continue;  // the sender's own part
-    std::memcpy(reply, chunk.NextParameters(), chunk.reply_bytes());
-    if (work != nullptr) work->Note(chunk.reply_bytes());
+    std::memcpy(reply, chunk.NextParameters(), chunk.next_reply_bytes());
+    if (work != nullptr) work->Note(chunk.next_reply_bytes());
   }
   return false;
 }

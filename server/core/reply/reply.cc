@@ -18,6 +18,13 @@ Rank RankOfJob(const JobShard& shard, std::uint32_t rank) {
   return Rank{shard.config.rank_base + rank};
 }
 
+// Whether the rank will receive what the round makes that its gradient is of.
+bool ReceivesRoundOf(const wire::MessageHeader& header, const Chunk& chunk, Rank rank_of_job) {
+  if (chunk.is_pooled())
+    return header.operation != wire::RoundOperation::kPoolMove || header.root != rank_of_job;
+  return chunk.RepliesWithPayloadTo(rank_of_job);
+}
+
 }  // namespace
 
 bool ReplyStage::HasWindow(const JobShard& shard, const Lane& lane) const {
@@ -34,12 +41,12 @@ bool ReplyStage::NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank
                                   const wire::MessageHeader& header) {
   PHUB_ON_CORE_LOOP();
   SharedAddress address = header.reply_address;
-  if (!chunk.RepliesWithPayloadTo(RankOfJob(shard, rank.value))) address = {};
+  if (!ReceivesRoundOf(header, chunk, RankOfJob(shard, rank.value))) address = {};
   chunk.reply_address[chunk.IndexOf(rank)] = address;
   if (address == SharedAddress{}) return true;
   const Lane& lane = shard.lanes[rank.value];
-  // The gradient of a pooled key has the type and the size of its reply.
-  const std::uint32_t bytes = chunk.is_pooled() ? header.payload_bytes : chunk.reply_bytes();
+  // The gradient of a pooled key states the type and the size of its reply.
+  const std::uint32_t bytes = chunk.is_pooled() ? chunk.PoolBytes(header) : chunk.reply_bytes();
   const ElementType type = chunk.is_pooled() ? header.type : chunk.key->parameter_type;
   if (!transports_[lane.transport_index]->CanPlace(lane.connection, address, bytes)) return false;
   // If the device writes the memory (then OwnReply is null), alignment does not matter here.
@@ -127,8 +134,8 @@ void ReplyStage::SendToRank(JobShard& shard, Chunk& chunk, Rank rank, Iteration 
 }
 
 // Posts one request for all lanes of one transport whose window has room and whose ranks named no
-// memory. Ranks that named memory get a request each, as does the only receiver of a chunk. If a
-// window is full, the chunk's bit is set.
+// memory. Ranks that named memory get a request each, as does the only receiver of a chunk, or the
+// only one that receives nothing. If a window is full, the chunk's bit is set.
 void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index) {
   std::array<std::uint32_t, kRanksMax> ranks;
   std::size_t count = 0;
@@ -138,8 +145,8 @@ void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transpo
     Lane& lane = shard.lanes[rank];
     if (lane.state != Lane::State::kOpen || lane.transport_index != transport_index) continue;
     if (!TestAndClear(chunk.wants_reply, member)) continue;
-    const bool is_receiver = chunk.receiver == RankOfJob(shard, rank);
-    if (is_receiver || chunk.reply_address[member] != SharedAddress{}) {
+    const bool is_alone = chunk.RepliesWithPayloadTo(RankOfJob(shard, rank)) == has_receiver;
+    if (is_alone || chunk.reply_address[member] != SharedAddress{}) {
       SendToRank(shard, chunk, Rank{rank}, chunk.applied);
     } else if (!HasWindow(shard, lane)) {
       Defer(shard, lane, chunk, chunk.applied);

@@ -1,5 +1,3 @@
-#include "common/wire/message.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,42 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "tests/unit/wire/header_bytes.h"
+
 namespace phub::wire {
 namespace {
 
-using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 using HyperParametersBytes = std::array<std::byte, kHyperParametersBytes>;
-
-// Every byte of every field differs, so that a field in the wrong place or order is detected.
-MessageHeader DistinctHeader() {
-  MessageHeader header;
-  header.kind = MessageKind::kGradient;
-  header.operation = RoundOperation::kAssign;
-  header.payload_bytes = 0x00123456;
-  header.incarnation = {0x1112131415161718};
-  header.iteration = {0x2122232425262728};
-  header.membership_epoch = {0x31323334};
-  header.chunk = {0x41424344};
-  header.slot = {0x51525354};
-  header.hyper_version = {0x61626364};
-  header.key = {0x71727374};
-  header.root = {0x81828384};
-  header.type = numeric::ElementType::kI64;
-  header.reply_address = {0x9192939495969798};
-  return header;
-}
-
-HeaderBytes Encoded(const MessageHeader& header) {
-  HeaderBytes bytes;
-  bytes.fill(std::byte{0xEE});
-  EncodeHeader(header, bytes);
-  return bytes;
-}
-
-DecodeError Decode(std::span<const std::byte> bytes) {
-  MessageHeader header;
-  return DecodeHeader(bytes, header);
-}
 
 TEST(MessageHeader, HasTheDocumentedBytes) {
   constexpr std::array<unsigned, kHeaderBytes> kExpected = {
@@ -185,36 +153,6 @@ TEST(MessageHeader, AGatherNeedsItsLaneVersion) {
   MessageHeader decoded;
   ASSERT_EQ(DecodeHeader(Encoded(header), decoded), DecodeError::kNone);
   EXPECT_EQ(decoded, header);
-}
-
-TEST(MessageHeader, OnlyGradientsOfTheirLaneVersionStateAPooledRound) {
-  MessageHeader header = DistinctHeader();
-  header.operation = RoundOperation::kPool;
-  header.hyper_version = {};
-  header.key = {};
-  header.root = {};
-  header.pool = {.elements = 0x0102030405060708,
-                 .sequence = 0x090a0b0c,
-                 .reduction = numeric::Reduction::kProduct};
-  for (std::uint8_t version = kLaneVersionMin; version <= kLaneVersion; ++version) {
-    header.version = version;
-    EXPECT_EQ(Decode(Encoded(header)),
-              version < kPoolVersion ? DecodeError::kOperation : DecodeError::kNone);
-  }
-  MessageHeader decoded;
-  ASSERT_EQ(DecodeHeader(Encoded(header), decoded), DecodeError::kNone);
-  EXPECT_EQ(decoded, header);
-  // Expect: an unknown reduction is refused, and so is one where none is stated.
-  constexpr std::size_t kReductionAt = 51;
-  HeaderBytes bytes = Encoded(header);
-  bytes[kReductionAt] = std::byte{static_cast<std::uint8_t>(numeric::Reduction::kBitwiseXor) + 1};
-  EXPECT_EQ(Decode(bytes), DecodeError::kReserved);
-  bytes = Encoded(DistinctHeader());
-  bytes[kReductionAt] = std::byte{1};
-  EXPECT_EQ(Decode(bytes), DecodeError::kReserved);
-  header.kind = MessageKind::kParameters;
-  header.flags = 0;
-  EXPECT_EQ(Decode(Encoded(header)), DecodeError::kOperation);
 }
 
 TEST(MessageHeader, EveryUnknownTypeIsRefused) {

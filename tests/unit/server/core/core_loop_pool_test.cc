@@ -1,52 +1,8 @@
 // Pooled keys: a round states its own type, reduction and length, and covers a prefix of the key.
-#include <cstring>
-
-#include "tests/unit/server/core/core_loop_fixture.h"
+#include "tests/unit/server/core/core_loop_pool_fixture.h"
 
 namespace phub::server {
 namespace {
-
-using numeric::ElementType;
-
-constexpr std::uint32_t kChunkBytes = kElements * sizeof(float);
-
-template <typename T>
-std::vector<std::byte> BytesOf(const std::vector<T>& values) {
-  std::vector<std::byte> bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
-// Two ranks and a pool of four chunks.
-class PoolTest : public CoreLoopTest {
- protected:
-  void StartPool(std::uint32_t slots = 4) {
-    key_.type = key_.gradient_type = key_.parameter_type = ElementType::kU8;
-    key_.collective = true;
-    key_.pool_bytes = 4 * kChunkBytes;
-    for (std::uint32_t i = 0; i < 4; ++i) key_.chunks.push_back({kChunkBytes, i * kChunkBytes});
-    Start(2, slots, Optimizer::kNone, Reduction::kSum, /*chunks=*/0);
-  }
-  wire::MessageHeader Pooled(std::uint32_t chunk, std::uint64_t iteration, std::uint32_t slot,
-                             ElementType type, const wire::PoolRound& round) {
-    wire::MessageHeader header = Gradient(chunk, iteration, slot);
-    header.version = wire::kPoolVersion;
-    header.operation = wire::RoundOperation::kPool;
-    header.hyper_version = {};
-    header.type = type;
-    header.pool = round;
-    return header;
-  }
-  template <typename T>
-  void PushPooled(std::uint32_t rank, const wire::MessageHeader& header,
-                  const std::vector<T>& values) {
-    std::vector<float> payload(values.size() * sizeof(T) / sizeof(float));  // as bytes
-    if (!payload.empty())
-      std::memcpy(payload.data(), values.data(), payload.size() * sizeof(float));
-    transport_.Deliver(lanes_[rank], header, payload);
-    loop_.RunOnce();
-  }
-};
 
 TEST_F(PoolTest, ARoundHasItsOwnTypeReductionAndLength) {
   StartPool();
@@ -92,7 +48,7 @@ TEST_F(PoolTest, ChunksThatARoundDoesNotCoverKeepTheirIteration) {
 // Half-precision sums are folded in f32, which needs twice the chunk's bytes.
 TEST_F(PoolTest, AFoldedSumOfHalvesFitsTheAccumulator) {
   StartPool(/*slots=*/1);
-  constexpr std::uint32_t kHalves = kChunkBytes / 2;
+  constexpr std::uint32_t kHalves = kPoolChunkBytes / 2;
   const wire::PoolRound sum{
       .elements = kHalves, .sequence = 0, .reduction = numeric::Reduction::kSum};
   // 1.0 as bf16. The only slot of rank 0 is full, so its gradient is folded.
@@ -101,7 +57,8 @@ TEST_F(PoolTest, AFoldedSumOfHalvesFitsTheAccumulator) {
   EXPECT_EQ(Posted(wire::MessageKind::kCredit).size(), 1u);
   PushPooled(1, Pooled(0, 1, 0, ElementType::kBf16, sum), ones);
   ASSERT_EQ(Replies().size(), 2u);
-  const std::vector<std::byte> result(parameters_[0].begin(), parameters_[0].begin() + kChunkBytes);
+  const std::vector<std::byte> result(parameters_[0].begin(),
+                                      parameters_[0].begin() + kPoolChunkBytes);
   EXPECT_EQ(result, BytesOf(std::vector<std::uint16_t>(kHalves, 0x4000)));
 }
 
