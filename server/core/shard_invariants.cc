@@ -156,6 +156,7 @@ void CheckFullLane(const JobShard& shard, Rank rank) {
   if (aggregate::HoldsWholeRound(shard, rank)) return;
   for (const ChunkIndex held : lane.slot_chunk) {
     const Chunk& chunk = *shard.chunks()[held.value];
+    PHUB_CHECK(!wire::HasRoot(chunk.operation), "S4 rank={} chunk={}", rank.value, held.value);
     PHUB_CHECK(chunk.staged_data[chunk.folded_count] == nullptr, "S4 rank={} chunk={} folded={}",
                rank.value, held.value, chunk.folded_count);
   }

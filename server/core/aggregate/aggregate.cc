@@ -35,23 +35,28 @@ void Occupy(JobShard& shard, Rank rank, Chunk& chunk, SlotIndex slot, const std:
   if (LaneFull(shard, rank)) ++shard.lanes_full;
 }
 
-void Vacate(JobShard& shard, std::uint32_t member, Chunk& chunk) {
+// Returns the slot that the member's staged gradient is in.
+SlotIndex FreeSlot(JobShard& shard, std::uint32_t member, Chunk& chunk) {
   const Rank rank = chunk.RankOf(member);
   Lane& lane = shard.lanes[rank.value];
   const SlotIndex slot = chunk.staged_slot[member];
-  chunk.staged_data[member] = nullptr;
-  chunk.staged_slot[member] = kNoSlot;
-  --chunk.staged_count;
-  if (slot == kNoSlot) {
-    --lane.staged_in_place;
-    return;
-  }
   PHUB_CHECK(lane.slot_chunk[slot.value] == chunk.index, "rank={} slot={} chunk={}", rank.value,
              slot.value, chunk.index.value);
+  chunk.staged_slot[member] = kNoSlot;
   if (LaneFull(shard, rank)) --shard.lanes_full;
   lane.slot_chunk[slot.value] = ChunkIndex::Max();
   --lane.slots_used;
   shard.metrics.slots_used.Subtract();
+  return slot;
+}
+
+void Vacate(JobShard& shard, std::uint32_t member, Chunk& chunk) {
+  chunk.staged_data[member] = nullptr;
+  --chunk.staged_count;
+  if (chunk.staged_slot[member] != kNoSlot)
+    FreeSlot(shard, member, chunk);
+  else
+    --shard.lanes[chunk.RankOf(member).value].staged_in_place;
 }
 
 // The accumulator, if members were folded, then the staged members [chunk.folded_count, end).
@@ -70,16 +75,34 @@ std::uint32_t RootHere(const JobShard& shard, const Chunk& chunk) {
   return chunk.root.value < base ? kNoMember : chunk.IndexOf(Rank{chunk.root.value - base});
 }
 
+// Copies what the root sent to the accumulator, unless it is there. REQUIRES: it is staged.
+void KeepPayloadOf(std::uint32_t root, const Chunk& chunk) {
+  if (chunk.staged_data[root] == chunk.accumulator) return;
+  std::memcpy(chunk.accumulator, chunk.staged_data[root],
+              chunk.elements() * numeric::ElementBytes(chunk.payload_type));
+}
+
+// Frees the slots of a round with a root, before it is whole. Only one member has a payload, so it
+// need not wait for those below it.
+void PutAside(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
+  const std::uint32_t root = RootHere(shard, chunk);
+  for (std::uint32_t member = chunk.folded_count; member < chunk.member_count; ++member) {
+    if (chunk.staged_slot[member] == kNoSlot) continue;
+    if (member == root) KeepPayloadOf(root, chunk);
+    const Rank rank = chunk.RankOf(member);
+    freed.items[freed.count++] = {rank, chunk.index, FreeSlot(shard, member, chunk)};
+    chunk.staged_data[member] = chunk.accumulator;
+    ++shard.lanes[rank.value].staged_in_place;
+  }
+}
+
 // Adds members [chunk.folded_count, end) to the accumulator. True if this is a reduction and its
 // result is not finite.
 bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
   if (chunk.operation == RoundOperation::kLoad) return false;
   if (wire::HasRoot(chunk.operation)) {
     const std::uint32_t root = RootHere(shard, chunk);
-    if (root >= chunk.folded_count && root < end) {
-      std::memcpy(chunk.accumulator, chunk.staged_data[root],
-                  chunk.elements() * numeric::ElementBytes(chunk.payload_type));
-    }
+    if (root >= chunk.folded_count && root < end) KeepPayloadOf(root, chunk);
     return false;
   }
   TermList scratch;
@@ -182,6 +205,7 @@ bool HoldsWholeRound(const JobShard& shard, Rank rank) {
 void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
   PHUB_ON_CORE_LOOP();
   freed.count = 0;
+  if (wire::HasRoot(chunk.operation) && !chunk.IsWhole()) return PutAside(shard, chunk, freed);
   std::uint32_t prefix_end = chunk.folded_count;
   while (prefix_end < chunk.member_count && chunk.staged_data[prefix_end] != nullptr) {
     ++prefix_end;

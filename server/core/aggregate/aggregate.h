@@ -14,11 +14,14 @@
 // With sum=fixed, the scale of a sum depends on all ranks. So folding copies the prefix's gradients
 // to memory of the chunk (Chunk::copies), and the sum is computed once all have arrived.
 //
+// A round with a root has one payload. Whenever a lane is full, the chunks of such rounds that it
+// holds give up all their slots, and the payload is put aside in the accumulator.
+//
 // A gradient in memory that worker and daemon share is staged in place: it holds no slot and needs
 // no credit. It is folded together with its prefix.
 //
 //   Invariant, after every run: if a lane is full, either it holds a whole round that waits for its
-//   turn and then frees a slot, or no chunk that it holds has a ready prefix.
+//   turn and then frees a slot, or no chunk that it holds has a ready prefix or a root.
 //   Why no lane gets stuck: every gradient of rank 0 is a ready prefix, so rank 0 always makes
 //   progress. Once all gradients of rank 0 have arrived, the same holds for rank 1, and so on.
 //   tests/sim/exhaustive_test.cc searches every push order of small cases.
@@ -58,8 +61,8 @@ void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMe
 bool LaneFull(const JobShard& shard, Rank rank);
 bool HeldByFullLane(const JobShard& shard, const Chunk& chunk);
 
-// Folds the ready prefix of one chunk, if any. `freed` returns the slots that are free now. Notes a
-// sum that is not finite (screening.h).
+// Folds the ready prefix of one chunk, if any, or puts aside what its round moves. `freed` returns
+// the slots that are free now. Notes a sum that is not finite (screening.h).
 void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed);
 
 // Restores the invariant after `rank` staged `chunk` without completing its round. Folds every

@@ -71,6 +71,32 @@ TEST_F(PoolMoveTest, ARootWithoutAFreeSlotDoesNotBlockItself) {
   EXPECT_EQ(replies.back().payload, std::vector<float>(5, 7.0f));
 }
 
+// The root is not the lowest rank, so the round has no ready prefix. The only slot serves another
+// round before this one can end.
+TEST_F(PoolMoveTest, ARootWithoutAFreeSlotDoesNotWaitForLowerRanks) {
+  StartPool(/*slots=*/1, kRanks);
+  const std::vector<float> sent(5, 7.0f);
+  Push(2, Moved(0, 1, 2, 5, 0), sent);
+  EXPECT_EQ(Posted(wire::MessageKind::kCredit).size(), 1u);
+  for (const std::uint32_t rank : {2u, 1u, 0u}) {
+    const bool sends = rank == 2;
+    Push(rank, Moved(1, 1, 2, kElements + 2, sends ? 0 : kNoSlot.value),
+         sends ? std::vector<float>(2, 9.0f) : std::vector<float>());
+  }
+  EXPECT_EQ(Replies().size(), kRanks);
+  // The lane is lost and attached again: what was put aside is discarded and sent again.
+  Attach(2);
+  Push(2, Moved(0, 1, 2, 5, 0), sent);
+  Push(0, Moved(0, 1, 2, 5));
+  EXPECT_TRUE(Replies().empty());
+  Push(1, Moved(0, 1, 2, 5));
+  const auto replies = Replies();
+  ASSERT_EQ(replies.size(), kRanks);
+  for (const auto& reply : replies)
+    EXPECT_EQ(reply.payload, reply.connection == lanes_[2] ? std::vector<float>() : sent);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
 TEST_F(PoolMoveTest, ARepeatedPushIsAnsweredAsBefore) {
   StartPool(4, kRanks);
   const std::vector<float> sent(6, 2.0f);
@@ -114,8 +140,14 @@ TEST_F(PoolMoveTest, RanksThatDifferAreNamed) {
   expect(Moved(0, 1, 0, 6, 0), six);  // each of two ranks would send
   expect(Moved(0, 1, 2, 6), {});
   expect(Moved(0, 1, 1, 7), {});
-  wire::MessageHeader sum = Pooled(0, 1, 0, ElementType::kF32, {.elements = 6, .sequence = 3});
-  expect(sum, six);
+}
+
+TEST_F(PoolMoveTest, ASumIsAnotherRoundThanABroadcast) {
+  StartPool(4, kRanks);
+  Push(2, Moved(0, 1, 0, 6));
+  Push(0, Pooled(0, 1, 0, ElementType::kF32, {.elements = 6, .sequence = 3}),
+       std::vector<float>(6, 1.0f));
+  EXPECT_EQ(FaultOf(), FaultCode::kRoundMismatch);
 }
 
 TEST_F(PoolMoveTest, PushesThatDoNotFitAreRefused) {

@@ -1,0 +1,124 @@
+// Groups whose members start and await operations in crossed order, with one slot on each lane.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "phub/client.h"
+#include "phub/group.h"
+#include "phub/pool.h"
+#include "tests/process/daemon_process.h"
+#include "tests/process/join_all.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::Each;
+
+constexpr std::uint32_t kChunk = 4096;
+constexpr std::uint32_t kMembers = 2;
+constexpr std::size_t kManyChunks = 40 * kChunk / sizeof(float);
+constexpr std::chrono::seconds kCrossedPatience{20};
+
+// Two groups of the same two ranks, over tcp, where each gradient needs a slot.
+class CrossedGroups : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    jobs_ = JoinAll(daemon_.endpoint(), {.job = "crossed",
+                                         .world_size = kMembers,
+                                         .chunk_bytes = kChunk,
+                                         .staging_bytes = kChunk,
+                                         .transport = TransportChoice::kTcp});
+    ASSERT_EQ(jobs_.size(), kMembers);
+    const std::uint32_t ranks[] = {0, 1};
+    for (Job& job : jobs_) {
+      for (const char* const name : {"first", "second"}) {
+        Result<Group> group = job.NewGroup(name, ranks);
+        ASSERT_TRUE(group.ok()) << ToString(group.status());
+        groups_.push_back(*std::move(group));
+      }
+    }
+  }
+  Group& GroupOf(std::uint32_t rank, std::size_t index) { return groups_[2 * rank + index]; }
+  Key AddKey(std::uint32_t rank, std::size_t group, const KeyOptions& options) {
+    Result<Key> key = GroupOf(rank, group).AddKey("key", f32, kManyChunks, options);
+    EXPECT_TRUE(key.ok()) << ToString(key.status());
+    return *std::move(key);
+  }
+  static void ExpectComplete(const Handle& handle) {
+    const Status status = handle.Wait(kCrossedPatience);
+    EXPECT_TRUE(status.ok()) << ToString(status);
+  }
+
+  DaemonProcess daemon_{{"--cores", "1", "--pin", "off"}};
+  std::vector<Job> jobs_;
+  std::vector<Group> groups_;
+};
+
+TEST_F(CrossedGroups, SumsMayStartInAnyOrder) {
+  std::vector<Key> keys;  // of rank 0, then of rank 1
+  for (std::uint32_t rank = 0; rank < kMembers; ++rank) {
+    for (const std::size_t group : {0u, 1u}) {
+      keys.push_back(AddKey(rank, group, {}));
+      std::ranges::fill(keys.back().gradients<float>(), static_cast<float>(rank + 1));
+    }
+  }
+  for (int round = 0; round < 5; ++round) {
+    std::vector<Handle> handles;
+    for (const std::size_t index : {0u, 1u, 3u, 2u}) handles.push_back(keys[index].PushPull());
+    for (const Handle& handle : handles) ExpectComplete(handle);
+    for (const Key& key : keys) EXPECT_THAT(key.parameters<float>(), Each(3.0f));
+  }
+}
+
+// Rank 1 sends in the first group, and both exchange in the second one before rank 0 receives. What
+// rank 1 sends first must not keep its slot.
+TEST_F(CrossedGroups, ABroadcastDoesNotBlockAnotherGroup) {
+  std::vector<Pool> pools;
+  std::vector<Key> sums;
+  for (std::uint32_t rank = 0; rank < kMembers; ++rank) {
+    Result<Pool> pool = Pool::Add(GroupOf(rank, 0),
+                                  {.name = "pool", .capacity_bytes = kManyChunks * sizeof(float)});
+    ASSERT_TRUE(pool.ok()) << ToString(pool.status());
+    pools.push_back(*std::move(pool));
+    sums.push_back(AddKey(rank, 1, {}));
+    std::ranges::fill(sums.back().gradients<float>(), static_cast<float>(rank + 1));
+  }
+  std::vector<float> sent(kManyChunks, 5.0f), received(kManyChunks, 0.0f);
+  const Handle sends = pools[1].Broadcast(std::span(sent), 1);
+  const Handle sums_there = sums[1].PushPull();
+  ExpectComplete(sums[0].PushPull());
+  ExpectComplete(sums_there);
+  EXPECT_FALSE(sends.Test());
+  ExpectComplete(pools[0].Broadcast(std::span(received), 1));
+  ExpectComplete(sends);
+  EXPECT_THAT(received, Each(5.0f));
+}
+
+// The same for the parts of a gather.
+TEST_F(CrossedGroups, APartDoesNotBlockAnotherGroup) {
+  std::vector<Key> gathers, sums;
+  for (std::uint32_t rank = 0; rank < kMembers; ++rank) {
+    gathers.push_back(AddKey(rank, 0, {.movement = Movement::kGather}));
+    std::ranges::fill(gathers.back().gradients<float>(), static_cast<float>(rank + 10));
+    sums.push_back(AddKey(rank, 1, {}));
+    std::ranges::fill(sums.back().gradients<float>(), static_cast<float>(rank + 1));
+  }
+  const Handle gathers_there = gathers[1].PushPull();
+  const Handle sums_there = sums[1].PushPull();
+  ExpectComplete(sums[0].PushPull());
+  ExpectComplete(sums_there);
+  EXPECT_FALSE(gathers_there.Test());
+  ExpectComplete(gathers[0].PushPull());
+  ExpectComplete(gathers_there);
+  const std::span<const float> all = gathers[0].parameters<float>();
+  EXPECT_THAT(all.first(kManyChunks / 2), Each(10.0f));
+  EXPECT_THAT(all.last(kManyChunks / 2), Each(11.0f));
+}
+
+}  // namespace
+}  // namespace phub::process
