@@ -33,6 +33,7 @@
 #include "server/memory_plan.h"
 #include "server/open_store.h"
 #include "server/peer_racks.h"
+#include "server/shared_quotas.h"
 #include "server/start_warnings.h"
 #include "server/status_ports.h"
 #include "server/sum_link.h"
@@ -86,7 +87,7 @@ struct Daemon::Parts {
   std::unique_ptr<PageThread> prefaulter;
   std::unique_ptr<BackgroundThread> background;
   TransportList transports;
-  std::unique_ptr<SumLink> sum_link;  // null: no aggregator sums
+  std::unique_ptr<SumLink> sum_link;      // null: no aggregator sums
   std::unique_ptr<PeerLinks> peer_links;  // this and the next three: null without other racks
   std::unique_ptr<RackRelay> rack_relay;
   std::unique_ptr<Prober> prober;          // also null on an aggregator
@@ -191,22 +192,12 @@ absl::Status Daemon::Parts::OpenControlStore(const std::function<void()>& waitin
         [](Control& under_lock) { return under_lock.tenants().RemoveTenant(kDefaultTenant); });
     PHUB_CHECK(removed.ok());
   }
-  AdmissionHooks hooks;
-  hooks.set_tenant = [this](const Tenant& tenant) {
-    control_thread->Run([&](Control& under_lock) { under_lock.tenants().SetTenant(tenant); });
-  };
-  hooks.remove_tenant = [this](const std::string& name) {
-    return control_thread->Run(
-        [&](Control& under_lock) { return under_lock.tenants().RemoveTenant(name); });
-  };
-  hooks.set_store_state = [this](const StoreState& state) {
-    control_thread->Run([&](Control& under_lock) {
-      under_lock.tenants().SetStateDisk({state.fault, state.deferred, state.shared});
-    });
-  };
-  auto admin = TenantAdmin::Create(*std::move(store), directory, system_random, std::move(hooks));
+  auto admin =
+      TenantAdmin::Create(*std::move(store), directory, system_random, HooksOf(*control_thread));
   if (!admin.ok()) return admin.status();
   tenant_admin = *std::move(admin);
+  const absl::Status shared = ShareQuotas(tenant_admin->store(), *control_thread);
+  if (!shared.ok()) return shared;
   if (!HasIdentities(settings)) directory.SetTenant({.name = kDefaultTenant});
   state_thread = std::make_unique<WorkThread>("state", kStateWorkMax);
   if (!state_thread->started().ok()) return state_thread->started();
@@ -298,6 +289,7 @@ void Daemon::Parts::Stop() {
   if (rack_relay != nullptr) rack_relay->Stop();
   if (grpc_server) grpc_server->Shutdown();
   if (state_thread) state_thread->Finish();
+  if (tenant_admin && tenant_admin->store().grants()) tenant_admin->store().grants()->Stop();
   if (tenant_admin) tenant_admin->Tick(clock.Now(), /*last=*/true);
   data_port.reset();  // its thread calls the transports
   transports.Stop();

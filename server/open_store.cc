@@ -36,6 +36,9 @@ absl::StatusOr<etcd::StoreOptions> EtcdOptions(const Settings& settings) {
   options.prefix = settings.etcd_prefix;
   options.token_key_path = settings.token_key;
   options.stale_max = settings.control_store_stale_max;
+  options.daemon_id = settings.daemon_id;
+  options.endpoint = settings.listen;
+  options.quota_grace = settings.quota_grace;
   return options;
 }
 

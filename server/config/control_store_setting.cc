@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +19,15 @@ constexpr std::string_view kPlain = "http://";
 constexpr std::string_view kEncrypted = "https://";
 
 absl::Status Wrong(const std::string& message) { return absl::InvalidArgumentError(message); }
+
+// The same names as IsDaemonId of server/etcd accepts.
+bool IsDaemonId(std::string_view id) {
+  constexpr std::size_t kIdBytesMax = 63;
+  return id.size() <= kIdBytesMax && std::ranges::all_of(id, [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '-' || c == '_' || c == '.';
+         });
+}
 
 absl::Status CheckEndpoint(const Settings& settings, const std::string& url) {
   const bool encrypted = url.starts_with(kEncrypted);
@@ -53,6 +64,9 @@ absl::Status CheckEtcd(const Settings& settings) {
   if (settings.etcd_certificate.empty() != settings.etcd_key.empty()) {
     return Wrong("etcd_certificate and etcd_key must be set together");
   }
+  if (!settings.daemon_id.empty() && !IsDaemonId(settings.daemon_id)) {
+    return Wrong("daemon_id must have 1 to 63 characters of A-Z, a-z, 0-9, '-', '_' and '.'");
+  }
   const std::string& prefix = settings.etcd_prefix;
   if (prefix.size() < 2 || prefix.front() != '/' || prefix.back() == '/') {
     return Wrong(
@@ -79,7 +93,7 @@ absl::Status ResolveControlStore(Settings& settings) {
     for (const auto& [name, value] :
          {std::pair("token_key", &settings.token_key), std::pair("etcd_ca", &settings.etcd_ca),
           std::pair("etcd_certificate", &settings.etcd_certificate),
-          std::pair("etcd_key", &settings.etcd_key)}) {
+          std::pair("etcd_key", &settings.etcd_key), std::pair("daemon_id", &settings.daemon_id)}) {
       if (!value->empty()) {
         return Wrong(fmt::format("{} needs control_store = \"etcd:...\", which is not set", name));
       }

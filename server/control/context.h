@@ -17,6 +17,7 @@
 #include "server/control/core_link.h"
 #include "server/control/counters.h"
 #include "server/control/event_log.h"
+#include "server/tenant/grants.h"
 #include "server/tenant/ledger.h"
 
 namespace phub::server {
@@ -31,7 +32,7 @@ struct LaneEndpoint {
 // admin/draining.h for the rules.
 struct DrainState {
   std::atomic<bool> draining = false;  // also read without the lock, by health checks
-  bool stopping = false;  // the daemon is shutting down; cannot be undrained
+  bool stopping = false;               // the daemon is shutting down; cannot be undrained
   TimeNs deadline = 0;
   DurationNs timeout = 0;  // default; may change while control runs
 };
@@ -60,6 +61,7 @@ struct Context {
   CoreLinks cores;
   std::vector<LaneEndpoint> endpoints;  // [core]
   Ledger ledger;
+  Grants* grants = nullptr;  // null: quotas are this daemon's own
   ControlCounters counters;
   EventLog log;
   ControlTurns turns;

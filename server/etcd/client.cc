@@ -92,7 +92,8 @@ Client::Client(const ClientOptions& options) {
     arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     const auto channel = grpc::CreateCustomChannel(AddressOf(url), credentials, arguments);
-    endpoints_.push_back({url, pb::KV::NewStub(channel), pb::Watch::NewStub(channel)});
+    endpoints_.push_back(
+        {url, pb::KV::NewStub(channel), pb::Watch::NewStub(channel), pb::Lease::NewStub(channel)});
   }
 }
 
@@ -136,6 +137,54 @@ absl::StatusOr<pb::TxnResponse> Client::Txn(const pb::TxnRequest& request) {
       [&](Endpoint& endpoint, grpc::ClientContext& context, pb::TxnResponse& response) {
         return endpoint.kv->Txn(&context, request, &response);
       });
+}
+
+absl::StatusOr<pb::LeaseGrantResponse> Client::GrantLease(DurationNs duration) {
+  pb::LeaseGrantRequest request;
+  request.set_ttl(duration / kSecond);
+  return Call<pb::LeaseGrantResponse>(
+      [&](Endpoint& endpoint, grpc::ClientContext& context, pb::LeaseGrantResponse& response) {
+        return endpoint.lease->LeaseGrant(&context, request, &response);
+      });
+}
+
+absl::StatusOr<DurationNs> Client::KeepLeaseAlive(std::int64_t lease) {
+  pb::LeaseKeepAliveRequest request;
+  request.set_id(lease);
+  const auto answer = Call<pb::LeaseKeepAliveResponse>(
+      [&](Endpoint& endpoint, grpc::ClientContext& context, pb::LeaseKeepAliveResponse& response) {
+        const auto stream = endpoint.lease->LeaseKeepAlive(&context);
+        stream->Write(request);  // if it fails, so does Read
+        stream->WritesDone();
+        const bool answered = stream->Read(&response);
+        if (answered) context.TryCancel();
+        const grpc::Status status = stream->Finish();
+        return answered ? grpc::Status::OK : status;
+      });
+  if (!answer.ok()) return answer.status();
+  return answer->ttl() * kSecond;
+}
+
+absl::StatusOr<Client::LeaseTime> Client::TimeLeftOf(std::int64_t lease) {
+  pb::LeaseTimeToLiveRequest request;
+  request.set_id(lease);
+  const auto answer = Call<pb::LeaseTimeToLiveResponse>(
+      [&](Endpoint& endpoint, grpc::ClientContext& context, pb::LeaseTimeToLiveResponse& response) {
+        return endpoint.lease->LeaseTimeToLive(&context, request, &response);
+      });
+  if (!answer.ok()) return answer.status();
+  return LeaseTime{std::max<DurationNs>(0, answer->ttl() * kSecond),
+                   answer->grantedttl() * kSecond};
+}
+
+absl::Status Client::RevokeLease(std::int64_t lease) {
+  pb::LeaseRevokeRequest request;
+  request.set_id(lease);
+  const auto answer = Call<pb::LeaseRevokeResponse>(
+      [&](Endpoint& endpoint, grpc::ClientContext& context, pb::LeaseRevokeResponse& response) {
+        return endpoint.lease->LeaseRevoke(&context, request, &response);
+      });
+  return absl::IsNotFound(answer.status()) ? absl::OkStatus() : answer.status();
 }
 
 std::unique_ptr<WatchStream> Client::Watch(const pb::WatchRequest& request) {

@@ -60,6 +60,17 @@ class Client {
   // fails may have been made.
   absl::StatusOr<pb::RangeResponse> Range(const pb::RangeRequest& request);
   absl::StatusOr<pb::TxnResponse> Txn(const pb::TxnRequest& request);
+  // A lease whose keys etcd removes when it has not been kept alive for that long.
+  absl::StatusOr<pb::LeaseGrantResponse> GrantLease(DurationNs duration);
+  // The time that is left then; 0: there is no such lease any more.
+  absl::StatusOr<DurationNs> KeepLeaseAlive(std::int64_t lease);
+  struct LeaseTime {
+    DurationNs left = 0;
+    DurationNs granted = 0;
+  };
+  absl::StatusOr<LeaseTime> TimeLeftOf(std::int64_t lease);
+  // And removes its keys. OK if there is no such lease.
+  absl::Status RevokeLease(std::int64_t lease);
   // Starts to watch. The stream ends if its endpoint loses contact with the leader.
   std::unique_ptr<WatchStream> Watch(const pb::WatchRequest& request);
   // Calls ask another endpoint first from now on.
@@ -70,6 +81,7 @@ class Client {
     std::string url;
     std::unique_ptr<pb::KV::Stub> kv;
     std::unique_ptr<pb::Watch::Stub> watch;
+    std::unique_ptr<pb::Lease::Stub> lease;
   };
   template <typename Response, typename Ask>
   absl::StatusOr<Response> Call(Ask ask);

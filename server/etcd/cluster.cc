@@ -27,6 +27,17 @@ pb::RequestOp Put(const std::string& key, const std::string& value) {
   return operation;
 }
 
+pb::RequestOp Get(const std::string& key) {
+  pb::RequestOp operation;
+  operation.mutable_request_range()->set_key(key);
+  return operation;
+}
+
+std::string EndOf(std::string prefix) {
+  ++prefix.back();
+  return prefix;
+}
+
 namespace {
 
 constexpr std::size_t kClusterIdBytes = 16;

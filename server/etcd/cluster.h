@@ -13,6 +13,9 @@ namespace phub::server::etcd {
 // Parts of transactions.
 pb::Compare HasRevision(const std::string& key, std::int64_t revision);
 pb::RequestOp Put(const std::string& key, const std::string& value);
+pb::RequestOp Get(const std::string& key);
+// The end of the range of all keys with this prefix.
+std::string EndOf(std::string prefix);
 
 struct Cluster {
   std::string token_key;

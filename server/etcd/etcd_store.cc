@@ -8,9 +8,11 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/host_name.h"
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "server/etcd/cluster.h"
+#include "server/etcd/daemon_id.h"
 #include "server/etcd/token_key_file.h"
 #include "server/tenant/audit_chain.h"
 #include "server/tenant/certificate.h"
@@ -22,22 +24,12 @@ namespace {
 constexpr DurationNs kStartRetry = 500 * kMillisecond;
 constexpr DurationNs kStartLogEvery = 10 * kSecond;
 constexpr std::size_t kChangeIdBytes = 16;
+constexpr std::size_t kInstanceBytes = 16;
 // Another daemon may have made a change first; each time this one reads what has changed.
 constexpr int kCommitsMax = 20;
 constexpr std::int64_t kEntriesPerRequest = 500;
 constexpr std::int64_t kVerifiedEntries = 1000;
 constexpr std::uint64_t kBytesPerEntry = 512;
-
-pb::RequestOp Get(const std::string& key) {
-  pb::RequestOp operation;
-  operation.mutable_request_range()->set_key(key);
-  return operation;
-}
-
-std::string EndOf(std::string prefix) {
-  ++prefix.back();
-  return prefix;
-}
 
 }  // namespace
 
@@ -50,7 +42,23 @@ EtcdStore::EtcdStore(const StoreOptions& options, Random& random, std::unique_pt
       cluster_revision_(cluster_revision),
       client_(std::move(client)),
       mirror_(records_),
-      loop_(*client_, mirror_, prefix_, options.stale_max) {}
+      loop_(*client_, mirror_, prefix_, options.stale_max),
+      grants_(*client_, records_, loop_, MakePlace(options, cluster_revision, random)) {
+  mirror_.SetGrantFollower(grants_);
+}
+
+// This daemon's place in the cluster.
+PlaceOptions EtcdStore::MakePlace(const StoreOptions& options, std::int64_t cluster_revision,
+                                  Random& random) {
+  return {.prefix = options.prefix,
+          .cluster_revision = cluster_revision,
+          .self = {.id = options.daemon_id,
+                   .instance = DrawBytes(random, kInstanceBytes),
+                   .host = HostName(),
+                   .endpoint = options.endpoint,
+                   .started_at = WallNow()},
+          .grace = options.quota_grace};
+}
 
 absl::Status CheckFiles(const StoreOptions& options) {
   const ClientOptions& client = options.client;
@@ -79,10 +87,15 @@ absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(const StoreOptions& o
       std::int64_t revision = 0;
       const auto items = ReadAll(*client, options.prefix, revision);
       status = items.status();
+      StoreOptions named = options;
+      if (status.ok() && named.daemon_id.empty()) {
+        auto id = FindDaemonId(options.token_key_path, random);
+        if (!id.ok()) return id.status();
+        named.daemon_id = *std::move(id);
+      }
       if (status.ok()) {
-        std::unique_ptr<EtcdStore> store(new EtcdStore(options, random, std::move(client),
-                                                       cluster->token_key, cluster->id,
-                                                       cluster->revision));
+        std::unique_ptr<EtcdStore> store(new EtcdStore(
+            named, random, std::move(client), cluster->token_key, cluster->id, cluster->revision));
         store->mirror_.Replace(*items, revision, false);
         return store;
       }
@@ -104,6 +117,7 @@ absl::Status EtcdStore::Follow(StoreFollower& follower) {
 }
 
 void EtcdStore::StopFollowing() {
+  grants_.Stop();
   loop_.Stop();
   mirror_.SetFollower(nullptr);
 }

@@ -5,6 +5,8 @@
 //   /tenants/NAME
 //   /tokens/TENANT/ID      '@' instead of TENANT: a token of another role
 //   /audit/SEQUENCE
+//   /daemons/ID            a running daemon (daemon_place.h)
+//   /grants/TENANT/ID      its part of the tenant's quotas (grant_keeper.h)
 //
 // A change is one transaction: if the record and the head have the revisions that are in memory,
 // the record, the next audit entry and the new head are written. So changes of all daemons have one
@@ -20,6 +22,7 @@
 
 #include "common/base/random.h"
 #include "server/etcd/client.h"
+#include "server/etcd/grant_keeper.h"
 #include "server/etcd/mirror.h"
 #include "server/etcd/record.h"
 #include "server/etcd/watch_loop.h"
@@ -32,6 +35,9 @@ struct StoreOptions {
   std::string prefix;          // "/phub"
   std::string token_key_path;  // created if the cluster is new
   DurationNs stale_max = 0;    // control_store_stale_max
+  std::string daemon_id;       // empty: from a file next to the token key
+  std::string endpoint;        // of this daemon, for messages
+  DurationNs quota_grace = 0;
 };
 
 // Whether phubd can use the files of the options: certificates, and the token key if it exists.
@@ -67,6 +73,7 @@ class EtcdStore final : public ControlStore {
   absl::Status Follow(StoreFollower& follower) override;
   void StopFollowing() override;
   std::string Fault() const override { return loop_.Fault(); }
+  Grants* grants() override { return &grants_; }
 
  private:
   // A record that a change writes or removes, and the revision that it was decided on.
@@ -81,6 +88,8 @@ class EtcdStore final : public ControlStore {
     std::string tenant;     // must exist; empty: none
     std::string no_tokens;  // a tenant whose tokens are removed
   };
+  static PlaceOptions MakePlace(const StoreOptions& options, std::int64_t cluster_revision,
+                                Random& random);
   EtcdStore(const StoreOptions& options, Random& random, std::unique_ptr<Client> client,
             std::string token_key, std::string cluster, std::int64_t cluster_revision);
   // Returns the revision that the records have then.
@@ -103,6 +112,7 @@ class EtcdStore final : public ControlStore {
   const std::unique_ptr<Client> client_;
   Mirror mirror_;
   WatchLoop loop_;
+  GrantKeeper grants_;
 };
 
 }  // namespace phub::server::etcd

@@ -86,6 +86,8 @@ void Mirror::PutLocked(const Item& item) {
     PutTenant(item, seen);
   } else if (item.key.starts_with(kTokenKeys)) {
     PutToken(item, seen);
+  } else if (item.key.starts_with(kGrantKeys) && grant_follower_ != nullptr) {
+    grant_follower_->GrantChanged(item.key, item.value);
   }
 }
 
@@ -106,6 +108,7 @@ void Mirror::PutTenant(const Item& item, Seen& seen) {
   tenant.revision = item.revision;
   tenants_[item.key] = tenant;
   if (follower_ != nullptr) follower_->TenantChanged(tenant);
+  if (grant_follower_ != nullptr) grant_follower_->QuotaChanged(tenant.name);
 }
 
 void Mirror::PutToken(const Item& item, Seen& seen) {
@@ -142,9 +145,13 @@ void Mirror::RemoveLocked(const std::string& key, std::int64_t revision) {
   }
   tenants_.erase(key);
   tokens_.erase(key);
+  if (grant_follower_ != nullptr && key.starts_with(kGrantKeys))
+    grant_follower_->GrantChanged(key, "");
   if (follower_ == nullptr) return;
   if (key.starts_with(kTenantKeys)) follower_->TenantRemoved(key.substr(kTenantKeys.size()));
   if (key.starts_with(kTokenKeys)) follower_->TokenRemoved(key.substr(key.rfind('/') + 1));
+  if (grant_follower_ != nullptr && key.starts_with(kTenantKeys))
+    grant_follower_->QuotaChanged(key.substr(kTenantKeys.size()));
 }
 
 std::int64_t Mirror::revision() const {

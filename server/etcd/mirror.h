@@ -23,12 +23,23 @@ struct Item {
   std::string value;
 };
 
+// Is called under the mirror's lock when records change. Must not call the mirror.
+class GrantFollower {
+ public:
+  virtual ~GrantFollower() = default;
+  // A grant (/grants/TENANT/ID) or a tenant. Empty value: it is removed.
+  virtual void GrantChanged(const std::string& key, const std::string& value) = 0;
+  virtual void QuotaChanged(const std::string& tenant) = 0;
+};
+
 class Mirror {
  public:
   explicit Mirror(const Records& records) : records_(records) {}
 
   // Reports changes from now on. Null: no more.
   void SetFollower(StoreFollower* follower);
+  // Before the first change. It must outlive the mirror's last call.
+  void SetGrantFollower(GrantFollower& follower) { grant_follower_ = &follower; }
 
   // The whole contents at that revision. What is not in the list is gone, except for what this
   // daemon has written since then. went_back: even that, since etcd has lost changes.
@@ -62,6 +73,7 @@ class Mirror {
   void NoteFault(const std::string& key, Seen& seen, const absl::Status& status);
 
   const Records& records_;
+  GrantFollower* grant_follower_ = nullptr;  // null: nobody asks for grants
   mutable std::mutex mutex_;
   StoreFollower* follower_ = nullptr;      // this and the rest: under mutex_
   std::map<std::string, Seen> seen_;       // [key]

@@ -45,6 +45,14 @@ std::string TokensOfTenant(const std::string& name) {
 }
 std::string TokenKey(const Token& token) { return TokensOfTenant(token.tenant) + token.id; }
 
+std::string DaemonKey(const std::string& id) { return fmt::format("{}{}", kDaemonKeys, id); }
+std::string GrantsOfTenant(const std::string& name) {
+  return fmt::format("{}{}/", kGrantKeys, name);
+}
+std::string GrantKey(const std::string& tenant, const std::string& daemon) {
+  return GrantsOfTenant(tenant) + daemon;
+}
+
 Records::Records(std::string token_key, std::string cluster)
     : token_key_(std::move(token_key)),
       cluster_(std::move(cluster)),
@@ -162,6 +170,51 @@ absl::StatusOr<HeadRecord> Records::ToHead(const std::string& value) const {
   const auto message = Parse<stored::Head>(Open(kHeadKey, value));
   if (!message.ok()) return message.status();
   return HeadRecord{message->sequence(), message->chain()};
+}
+
+std::string Records::OfDaemon(const DaemonRecord& daemon) const {
+  stored::StoredDaemon message;
+  message.set_id(daemon.id);
+  message.set_instance(daemon.instance);
+  message.set_host(daemon.host);
+  message.set_endpoint(daemon.endpoint);
+  message.set_started_at_ns(daemon.started_at);
+  return Seal(DaemonKey(daemon.id), message.SerializeAsString());
+}
+
+absl::StatusOr<DaemonRecord> Records::ToDaemon(std::string_view key,
+                                               const std::string& value) const {
+  const auto message = Parse<stored::StoredDaemon>(Open(key, value));
+  if (!message.ok()) return message.status();
+  return DaemonRecord{.id = message->id(),
+                      .instance = message->instance(),
+                      .host = message->host(),
+                      .endpoint = message->endpoint(),
+                      .started_at = message->started_at_ns()};
+}
+
+std::string Records::OfGrant(const GrantRecord& grant) const {
+  stored::StoredGrant message;
+  message.set_tenant(grant.tenant);
+  message.set_daemon(grant.daemon);
+  message.set_jobs(grant.amount.jobs);
+  message.set_workers(grant.amount.workers);
+  message.set_keys(grant.amount.keys);
+  message.set_memory_bytes(grant.amount.memory_bytes);
+  message.set_wanted(grant.wanted);
+  return Seal(GrantKey(grant.tenant, grant.daemon), message.SerializeAsString());
+}
+
+absl::StatusOr<GrantRecord> Records::ToGrant(std::string_view key, const std::string& value) const {
+  const auto message = Parse<stored::StoredGrant>(Open(key, value));
+  if (!message.ok()) return message.status();
+  return GrantRecord{.tenant = message->tenant(),
+                     .daemon = message->daemon(),
+                     .amount = {.memory_bytes = message->memory_bytes(),
+                                .jobs = message->jobs(),
+                                .workers = message->workers(),
+                                .keys = message->keys()},
+                     .wanted = message->wanted()};
 }
 
 std::string Records::OfEntry(const AuditEntry& entry, const std::string& change) const {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/tenant/grant_plan.h"
 #include "server/tenant/tenant.h"
 
 namespace phub::server::etcd {
@@ -21,6 +22,8 @@ inline constexpr std::uint32_t kRecordVersion = 1;
 inline constexpr std::string_view kAuditKeys = "/audit/";
 inline constexpr std::string_view kWatchedBegin = "/cluster";
 inline constexpr std::string_view kClusterKey = "/cluster";
+inline constexpr std::string_view kDaemonKeys = "/daemons/";
+inline constexpr std::string_view kGrantKeys = "/grants/";
 inline constexpr std::string_view kHeadKey = "/head";
 inline constexpr std::string_view kTenantKeys = "/tenants/";
 inline constexpr std::string_view kTokenKeys = "/tokens/";
@@ -30,10 +33,30 @@ std::string TenantKey(const std::string& name);
 // Tokens of a tenant have a common prefix.
 std::string TokenKey(const Token& token);
 std::string TokensOfTenant(const std::string& name);
+std::string DaemonKey(const std::string& id);
+std::string GrantsOfTenant(const std::string& name);
+std::string GrantKey(const std::string& tenant, const std::string& daemon);
 
 struct HeadRecord {
   std::int64_t sequence = 0;
   std::string chain;
+};
+
+// A running daemon.
+struct DaemonRecord {
+  std::string id;
+  std::string instance;  // random; another one after each start
+  std::string host;
+  std::string endpoint;
+  WallTimeNs started_at = 0;
+};
+
+// The part of a tenant's quotas that one daemon may use.
+struct GrantRecord {
+  std::string tenant;
+  std::string daemon;
+  Usage amount;
+  bool wanted = false;  // the daemon needs more than is left
 };
 
 // Makes and reads values of one cluster.
@@ -56,6 +79,10 @@ class Records {
   absl::StatusOr<Token> ToToken(std::string_view key, const std::string& value) const;
   std::string OfHead(const HeadRecord& head) const;
   absl::StatusOr<HeadRecord> ToHead(const std::string& value) const;
+  std::string OfDaemon(const DaemonRecord& daemon) const;
+  absl::StatusOr<DaemonRecord> ToDaemon(std::string_view key, const std::string& value) const;
+  std::string OfGrant(const GrantRecord& grant) const;
+  absl::StatusOr<GrantRecord> ToGrant(std::string_view key, const std::string& value) const;
   std::string OfEntry(const AuditEntry& entry, const std::string& change) const;
   absl::StatusOr<AuditEntry> ToEntry(std::string_view key, const std::string& value,
                                      std::string* change = nullptr) const;

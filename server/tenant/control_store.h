@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/tenant/grants.h"
 #include "server/tenant/tenant.h"
 
 namespace phub::server {
@@ -93,6 +94,8 @@ class ControlStore {
   virtual void StopFollowing() {}
   // Why what is in memory of a shared store may be too old for new jobs; empty: it is not.
   virtual std::string Fault() const { return {}; }
+  // How daemons share quotas; null: quotas are this daemon's own.
+  virtual Grants* grants() { return nullptr; }
 };
 
 }  // namespace phub::server

@@ -32,6 +32,14 @@ Ledger::Ledger(std::uint64_t memory_bytes_max) : limit_bytes_(memory_bytes_max) 
 
 void Ledger::SetTenant(const Tenant& tenant) {
   Holder& holder = tenants_[tenant.name];
+  // What is free in the grant may be beyond a lower quota.
+  for (const Resource resource : kGrantedResources) {
+    const std::optional<std::uint64_t> before = LimitOf(holder.quota, resource);
+    const std::optional<std::uint64_t> now = LimitOf(tenant.quota, resource);
+    if (!now || (before && *before <= *now)) continue;
+    std::uint64_t& grant = At(holder.grant, resource);
+    grant = std::min(grant, At(holder.charged, resource));
+  }
   holder.quota = tenant.quota;
   holder.suspended = tenant.suspended;
   holder.encryption_required = tenant.encryption_required;
@@ -82,7 +90,7 @@ std::string Ledger::DescribeHolders() const {
   return text.empty() ? "nobody" : text;
 }
 
-absl::Status Ledger::Open(const Account& account, std::uint32_t workers) {
+absl::Status Ledger::Open(const Account& account, std::uint32_t workers, Charges charges) {
   const auto found = tenants_.find(account.tenant);
   PHUB_CHECK(found != tenants_.end(), "tenant={}", account.tenant);
   Holder& holder = found->second;
@@ -100,11 +108,51 @@ absl::Status Ledger::Open(const Account& account, std::uint32_t workers) {
         account.job, workers, holder.used.workers + workers - *holder.quota.workers, account.tenant,
         *holder.quota.workers, holder.used.workers, DescribeJobs(account.tenant)));
   }
-  const bool added = accounts_.try_emplace(account, Holding{0, workers, 0}).second;
+  const Usage charge = {.jobs = charges.job ? 1u : 0u, .workers = charges.workers ? workers : 0};
+  if (!GrantCovers(account.tenant, charge)) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "job {} was not created: this daemon's part of the cluster's quota of tenant {} does not "
+        "cover it (it is {}, and its jobs use {}); try again",
+        account.job, account.tenant, Describe(holder.grant), Describe(holder.charged)));
+  }
+  const bool added = accounts_.try_emplace(account, Holding{0, workers, 0, charges}).second;
   PHUB_CHECK(added, "tenant={} job={}", account.tenant, account.job);
   ++holder.used.jobs;
   holder.used.workers += workers;
+  holder.charged.jobs += charge.jobs;
+  holder.charged.workers += charge.workers;
   return absl::OkStatus();
+}
+
+void Ledger::SetGrant(const std::string& tenant, const Usage& grant) {
+  const auto found = tenants_.find(tenant);
+  if (found != tenants_.end()) found->second.grant = grant;
+}
+
+bool Ledger::GrantCovers(const std::string& tenant, const Usage& more) const {
+  const auto found = tenants_.find(tenant);
+  if (clock_ == nullptr || found == tenants_.end()) return true;
+  const Holder& holder = found->second;
+  return std::ranges::all_of(kGrantedResources, [&](Resource resource) {
+    const std::uint64_t needed = At(more, resource);
+    if (needed == 0 || !LimitOf(holder.quota, resource)) return true;
+    return clock_->Now() < grants_end_ &&
+           At(holder.charged, resource) + needed <= At(holder.grant, resource);
+  });
+}
+
+Ledger::GrantUse Ledger::GrantUseOf(const std::string& tenant) const {
+  const auto found = tenants_.find(tenant);
+  if (found == tenants_.end()) return {};
+  return {found->second.quota, found->second.grant, found->second.charged};
+}
+
+std::vector<std::string> Ledger::TenantsWithGrants() const {
+  std::vector<std::string> names;
+  for (const auto& [name, holder] : tenants_) {
+    if (holder.grant != Usage{} || holder.charged != Usage{}) names.push_back(name);
+  }
+  return names;
 }
 
 // Of jobs that have ended.
@@ -233,6 +281,8 @@ std::uint64_t Ledger::Close(const Account& account) {
              account.job);
   --holder.used.jobs;
   holder.used.workers -= found->second.workers;
+  if (found->second.charges.job) --holder.charged.jobs;
+  if (found->second.charges.workers) holder.charged.workers -= found->second.workers;
   accounts_.erase(found);
   return bytes;
 }
@@ -263,6 +313,7 @@ std::uint64_t Ledger::tenant_limit_bytes(const std::string& tenant) const {
 
 void Ledger::CheckInvariants() const {
   std::map<std::string, Usage> sums;
+  std::map<std::string, Usage> charged;
   for (const auto& [account, holding] : accounts_) {
     PHUB_CHECK(tenants_.contains(account.tenant), "A1 tenant={} job={}", account.tenant,
                account.job);
@@ -271,6 +322,8 @@ void Ledger::CheckInvariants() const {
     sum.workers += holding.workers;
     sum.keys += holding.keys;
     ++sum.jobs;
+    if (holding.charges.job) ++charged[account.tenant].jobs;
+    if (holding.charges.workers) charged[account.tenant].workers += holding.workers;
   }
   std::uint64_t bytes = 0;
   for (const auto& [name, holder] : tenants_) {
@@ -279,6 +332,8 @@ void Ledger::CheckInvariants() const {
                    holder.used.workers == sum.workers && holder.used.keys == sum.keys,
                "A2 tenant={} bytes={} of_jobs={}", name, holder.used.memory_bytes,
                sum.memory_bytes);
+    PHUB_CHECK(holder.charged == charged[name], "A4 tenant={} charged={} of_jobs={}", name,
+               Describe(holder.charged), Describe(charged[name]));
     bytes += sum.memory_bytes;
   }
   std::uint64_t left = 0;

@@ -6,6 +6,10 @@
 //     admission it is at most its quota.
 //   - The daemon's usage is the sum over its tenants. That of accounts is at most its limit.
 // If a quota is lowered below the usage, new reservations are refused and existing ones are kept.
+//
+// In a cluster (UseGrants), a quota applies to the sum of all daemons. Then a part of what a tenant
+// uses here is charged to this daemon's grant as well, and a reservation must be within it. The
+// grant is enlarged before (grants.h).
 #pragma once
 
 #include <compare>
@@ -15,7 +19,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "server/tenant/grant_plan.h"
 #include "server/tenant/tenant.h"
 
 namespace phub::server {
@@ -31,11 +37,11 @@ struct Account {
   friend auto operator<=>(const Account&, const Account&) = default;
 };
 
-struct Usage {
-  std::uint64_t memory_bytes = 0;
-  std::uint64_t jobs = 0;
-  std::uint64_t workers = 0;
-  std::uint64_t keys = 0;
+// What of an account is charged to this daemon's grant. The parts of a job at several daemons count
+// once in the cluster.
+struct Charges {
+  bool job = true;
+  bool workers = true;
 };
 
 class Ledger {
@@ -53,7 +59,8 @@ class Ledger {
 
   // Opens an account for a job with that many workers. RESOURCE_EXHAUSTED names the limit and the
   // tenant's usage. REQUIRES: a known tenant, no such account.
-  [[nodiscard]] absl::Status Open(const Account& account, std::uint32_t workers);
+  [[nodiscard]] absl::Status Open(const Account& account, std::uint32_t workers,
+                                  Charges charges = {});
   // Adds to the account, or changes nothing: RESOURCE_EXHAUSTED says how many bytes are missing,
   // and how much the tenant's jobs hold. REQUIRES: an open account.
   [[nodiscard]] absl::Status Reserve(const Account& account, std::uint64_t bytes);
@@ -82,10 +89,26 @@ class Ledger {
   Usage UsageOf(const std::string& tenant) const;
   // The most memory that the tenant's jobs may reserve together; 0 for an unknown tenant.
   std::uint64_t tenant_limit_bytes(const std::string& tenant) const;
+  // From now on, limited quotas of a cluster are used within grants only.
+  void UseGrants(const Clock& clock) { clock_ = &clock; }
+  bool uses_grants() const { return clock_ != nullptr; }
+  // Without effect for an unknown tenant.
+  void SetGrant(const std::string& tenant, const Usage& grant);
+  // After this time, what is free in grants cannot be used any more.
+  void SetGrantsEnd(TimeNs end) { grants_end_ = end; }
+  bool GrantCovers(const std::string& tenant, const Usage& more) const;
+  struct GrantUse {
+    Quota quota;
+    Usage grant;
+    Usage charged;  // more than the grant: quotas were lowered, or the daemon was cut off from etcd
+  };
+  GrantUse GrantUseOf(const std::string& tenant) const;  // empty if there is no such tenant
+  std::vector<std::string> TenantsWithGrants() const;    // or with a charge
+
   // For the daemon's log: "acme 3.0 GiB, default 1.0 GiB".
   std::string DescribeHolders() const;
 
-  // Aborts if A1 to A3 of docs/internals/invariants.md are broken.
+  // Aborts if A1 to A4 of docs/internals/invariants.md are broken.
   void CheckInvariants() const;
 
  private:
@@ -94,11 +117,14 @@ class Ledger {
     bool suspended = false;
     bool encryption_required = false;
     Usage used;
+    Usage grant;
+    Usage charged;
   };
   struct Holding {
     std::uint64_t bytes = 0;
     std::uint32_t workers = 0;
     std::uint64_t keys = 0;
+    Charges charges;
   };
   struct Room {
     std::uint64_t of_tenant = 0;
@@ -109,6 +135,8 @@ class Ledger {
   Room RoomOf(const std::string& tenant, bool with_left) const;
 
   std::uint64_t limit_bytes_;
+  const Clock* clock_ = nullptr;  // null: quotas are this daemon's own
+  TimeNs grants_end_ = 0;
   std::uint64_t used_bytes_ = 0;
   std::map<std::string, Holder> tenants_;
   std::map<Account, Holding> accounts_;

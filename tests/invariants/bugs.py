@@ -197,6 +197,8 @@ BUGS = (
         "  holder.used.memory_bytes -= bytes;\n", "", CONTROL),
     Bug("A3", "memory that is given back stays counted", LEDGER,
         "  used_bytes_ -= bytes;\n", "", CONTROL),
+    Bug("A4", "a job that has ended stays charged to the grant", LEDGER,
+        "  if (found->second.charges.job) --holder.charged.jobs;\n", "", ("ledger_test", *CONTROL)),
     Bug("X1", "an attached lane has no description", PEER_LANES,
         "  place.description = std::move(description);\n", "  (void)description;\n", CONTROL),
     Bug("X2", "a rack is ready before it has its lanes", PEER_LANES,

@@ -38,6 +38,10 @@ class Tenants {
   absl::Status RemoveTenant(const std::string& name);
   // While the control store has a fault, no new jobs are accepted.
   void SetStateDisk(StateDisk disk) { context_.state_disk = std::move(disk); }
+  // From now on, quotas apply to the sum of all daemons of a cluster. It must outlive every job.
+  void SetGrants(Grants& grants) { context_.grants = &grants; }
+  Grants* grants() const { return context_.grants; }
+  Ledger& ledger() { return context_.ledger; }
   Usage UsageOf(const std::string& tenant) const;
   std::size_t tenants_per_page() const { return context_.options.turn.jobs; }
   // Payload of all gradients of these tenants since this daemon started. [tenant]

@@ -169,6 +169,7 @@ void RackOpening::HandleOpenRequest(RackIndex from, const v1::PeerMessage& messa
       status = absl::UnavailableError(fmt::format("{} is draining and accepts no new jobs",
                                                   context_.options.DescribeRack(RackIndex{0})));
     }
+    if (status.ok() && AwaitsGrant(from, message, asked, *settings, status)) return;
     if (status.ok()) status = OpenEverywhere(asked, *settings, incarnation).status();
   }
   const bool stands = status.ok() && jobs_.FindIncarnation(incarnation) != nullptr;
@@ -206,6 +207,7 @@ void RackOpening::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
   }
   const absl::StatusOr<JobSettings> settings = ReadJob(from, job);
   if (status.ok()) status = settings.status();
+  if (status.ok() && AwaitsGrant(from, message, job, *settings, status)) return;
   if (status.ok()) {
     const auto made = CreateRackJob(job, *settings, incarnation);
     status = made.status();

@@ -11,8 +11,10 @@
 #pragma once
 
 #include <list>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -81,6 +83,13 @@ class RackOpening final : public JobOpener {
   TimeNs NextDeadline() const;  // until RefuseLate; kNever if no rank waits
 
  private:
+  struct GrantWait {  // an enlargement that was asked for
+    TimeNs since = 0;
+    bool answered = false;
+    absl::Status status = {};
+  };
+  using JobName = std::pair<std::string, std::string>;  // tenant, job
+  void AskForGrant(const JobName& name, const Usage& needed);
   // Reads the job that another rack's daemon requests, or that rack 0's daemon opens.
   absl::StatusOr<JobSettings> ReadJob(RackIndex from, const v1::PeerJob& job) const;
   absl::StatusOr<Job*> OpenEverywhere(v1::PeerJob job, const JobSettings& settings,
@@ -93,6 +102,10 @@ class RackOpening final : public JobOpener {
   void JoinHeld(const v1::PeerJob& job, Incarnation incarnation);
   std::list<HeldJoin> TakeHeld(const std::string& tenant, const std::string& job,
                                Incarnation incarnation);
+  // Whether the message must wait until this daemon's grant covers the job. If so, it is deferred.
+  // `status`: why the grant cannot be enlarged.
+  bool AwaitsGrant(RackIndex from, const v1::PeerMessage& message, const v1::PeerJob& job,
+                   const JobSettings& settings, absl::Status& status);
   DurationNs ExtraPatience() const;  // while the topology may be being measured
   std::string WhyNotOpened() const;
   std::string UnreadyRacks(const RackRun& run) const;
@@ -111,6 +124,7 @@ class RackOpening final : public JobOpener {
   RackMessages& messages_;
   RackPlans& plans_;
   TopologySurvey& survey_;
+  std::map<JobName, GrantWait> grant_waits_;
 };
 
 }  // namespace phub::server

@@ -7,17 +7,11 @@
 
 #include "server/control/jobs/job_options.h"
 #include "server/control/on_control.h"
+#include "server/control/ranks/grant_requests.h"
 #include "server/control/text.h"
 
 namespace phub::server {
 namespace {
-
-// A request that waits. CheckRack has accepted it, so its settings are not needed any more.
-v1::JoinRequest Kept(const v1::JoinRequest& request) {
-  v1::JoinRequest kept = request;
-  kept.clear_settings();
-  return kept;
-}
 
 // How long a new job waits until the processes of ended jobs have unmapped the memory that it
 // needs.
@@ -131,7 +125,9 @@ absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request, const JobS
   job->config = MakeShardConfig(settings, job->account.incarnation);
   job->config.tenant = shares_.NumberOfTenant(job->account.tenant);
   const std::uint64_t bytes = MemoryOfJob(*job);
-  if (absl::Status status = context_.ledger.Open(job->account, settings.world_size); !status.ok()) {
+  if (absl::Status status = context_.ledger.Open(job->account, settings.world_size,
+                                                 ChargesOf(context_.options, settings));
+      !status.ok()) {
     return context_.Refuse(ControlCounter::joins_refused_quota, status);
   }
   if (absl::Status status = context_.ledger.Reserve(job->account, bytes); !status.ok()) {
@@ -351,6 +347,7 @@ void Joins::JoinUntil(TimeNs deadline, const v1::JoinRequest& given, std::string
                      context_.ledger.left_bytes())) {
       return;
     }
+    if (WaitsForGrant(deadline, given, *settings, peer_address, answer)) return;
     const absl::StatusOr<Job*> made =
         settings->racks > 0 ? opener_.Open(given, *settings) : CreateJob(request, *settings);
     if (!made.ok()) return refuse(made.status());

@@ -75,6 +75,9 @@ class Joins {
   // is not freed yet. If so, the join is tried again then, as the run may begin again.
   bool WaitsForUnusedRun(TimeNs deadline, const v1::JoinRequest& request,
                          std::string_view peer_address, const Answer<v1::JoinResponse>& answer);
+  // A new job that this daemon's grant does not cover waits until it is enlarged, or is refused.
+  bool WaitsForGrant(TimeNs deadline, const v1::JoinRequest& given, const JobSettings& settings,
+                     std::string_view peer_address, const Answer<v1::JoinResponse>& answer);
   std::uint64_t MemoryOfJob(const Job& job) const;
   absl::Status BuildShards(Job& job);
   absl::Status CheckTenant(const std::string& tenant, const JobSettings& settings);
