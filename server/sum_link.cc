@@ -29,6 +29,7 @@ class SocketSumPort final : public SumPort {
     port_.SendParameters(about, bytes, worker);
   }
   void Flush() override { port_.Flush(); }
+  std::uint64_t refused() const override { return port_.refused(); }
 
  private:
   aggregation::DatagramSocket socket_;

@@ -144,8 +144,10 @@ void CorePort::Handle(std::span<const std::uint8_t> datagram, const phub_endpoin
   phub_packet packet{};
   const phub_check check = phub_packet_check(&lease_, PHUB_KINDS_TO_CORE_LOOP, datagram.data(),
                                              static_cast<__u32>(datagram.size()), &source, &packet);
-  ++checks_[check];
-  if (check != PHUB_CHECK_GOOD) return;
+  if (check != PHUB_CHECK_GOOD) {
+    ++refused_;
+    return;
+  }
   actions_.clear();
   ++sums_[static_cast<std::size_t>(stream_.Sum(packet, actions_))];
   for (const CoreAction& action : actions_) {

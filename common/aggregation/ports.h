@@ -92,7 +92,8 @@ class CorePort {
   void Flush() { socket_.Flush(); }
   // Receives one batch; returns false if none waits.
   bool Receive(const OnSum& on_sum);
-  const CheckCounts& checks() const { return checks_; }
+  // Datagrams that the checks have refused.
+  std::uint64_t refused() const { return refused_; }
   std::uint64_t sums(SumVerdict verdict) const { return sums_[static_cast<std::size_t>(verdict)]; }
 
  private:
@@ -105,7 +106,7 @@ class CorePort {
   DatagramSocket& socket_;
   phub_lease lease_{};
   CoreActions actions_;  // what the present datagram leads to
-  CheckCounts checks_{};
+  std::uint64_t refused_ = 0;
   std::array<std::uint64_t, 4> sums_{};  // by SumVerdict
 };
 

@@ -44,6 +44,8 @@ class SumPort {
   virtual void SendParameters(const phub_parameters& about, std::span<const std::byte> bytes,
                               std::uint8_t worker) = 0;
   virtual void Flush() = 0;
+  // Datagrams so far that were not from the stream's aggregator, or damaged.
+  virtual std::uint64_t refused() const { return 0; }
 };
 
 struct ShardSums {
@@ -91,6 +93,7 @@ struct ShardSums {
   std::uint32_t ask_from = 0;        // chunks before it have none
   aggregation::CoreActions actions;  // scratch
   bool was_open = false;             // the port may have datagrams
+  std::uint64_t refused = 0;         // the part of port->refused() that is counted
   std::uint32_t open_count = 0;      // open positions
   // For control: positions are open, and no sum has arrived since then; 0: none is open.
   SingleWriterNumber silent_since;

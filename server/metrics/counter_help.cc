@@ -27,6 +27,8 @@ constexpr Help kHelp[] = {
      "Announcements of gradients for an aggregator's sum, one per chunk and rank."},
     {"sum_blocks", "Blocks that an aggregator had summed when they arrived."},
     {"sum_block_bytes", "Payload of the blocks that an aggregator had summed."},
+    {"sum_datagrams_refused",
+     "Datagrams to a job's stream of sums that were forged, damaged or not from its aggregator."},
     {"parameter_blocks", "Blocks of new parameters sent as datagrams, once for all ranks."},
     {"parameter_block_bytes", "Payload of the blocks of new parameters."},
     {"parameter_blocks_again",

@@ -359,7 +359,7 @@ std::uint64_t SumJob::bad_datagrams() const {
     for (std::size_t i = 1; i < checks.size(); ++i) sum += checks[i];
     return sum;
   };
-  std::uint64_t sum = bad(core_port_.checks());
+  std::uint64_t sum = core_port_.refused();
   for (const auto& worker : workers_) sum += bad(worker->port->checks());
   return sum;
 }

@@ -153,6 +153,10 @@ bool SumSequencer::Receive(JobShard& shard) {
   const bool received = shard.sums->port->Receive(on_sum_);
   if (stages_.loop.counters.Get(CoreCounter::sum_blocks) != before) NoteProgress(*shard.sums);
   receiving_ = nullptr;
+  if (const std::uint64_t refused = shard.sums->port->refused(); refused != shard.sums->refused) {
+    stages_.loop.counters.Add(CoreCounter::sum_datagrams_refused, refused - shard.sums->refused);
+    shard.sums->refused = refused;
+  }
   return received;
 }
 
