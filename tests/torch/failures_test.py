@@ -12,7 +12,7 @@ import unittest
 from typing import Any, Callable
 
 
-from ranks import CONTEXT, PATIENCE_S, Daemon, Failed, Run, TorchTest, initialize
+from ranks import CONTEXT, PATIENCE_S, Daemon, Failed, Run, TorchTest, initialize, leave_after
 
 
 def described(error: BaseException) -> tuple[str, str]:
@@ -164,6 +164,7 @@ def messages(rank: int, size: int) -> list[Any]:
         fails(lambda: dist.recv(torch.empty(11), 1, tag=50))
         works = [dist.irecv(torch.empty(3), 1, tag=tag) for tag in (52, 53)]
     dist.barrier()
+    leave_after(dist, 1, 0)
     if rank == 0:
         for work in works:
             fails(work.wait)
@@ -240,6 +241,7 @@ def subgroups_that_fail(rank: int, size: int) -> list[Any]:
         tensor = torch.ones(3)
         dist.all_reduce(tensor)
         assert tensor[0] == size
+    leave_after(dist, 1, 0)
     dist.destroy_process_group()
     return errors
 

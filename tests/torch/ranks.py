@@ -194,6 +194,16 @@ def initialize(timeout: float = 30.0, **options: Any) -> Any:
     return dist
 
 
+def leave_after(dist: Any, rank: int, other: int) -> None:
+    """Rank `rank` waits until rank `other` has called this, too: the daemon ends the job when it
+    leaves, if the other one has a round in flight that needs it."""
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == other:
+        store.set("may leave", "yes")
+    elif dist.get_rank() == rank:
+        store.get("may leave")
+
+
 def all_cases(module: str, rank: int, size: int, **options: Any) -> list[str]:
     """Runs all functions case_* of a module in one group. Returns the errors."""
     import importlib

@@ -240,8 +240,10 @@ class Collectives(Reductions):
         return move_parts("all_to_all", self.rank, self.size, size, source, target)
 
     @staticmethod
-    def message_call(name: str, tensor: Any, sends: bool, text: str, timeout: float) -> Call:
-        """In a job of two ranks: from rank 0 to rank 1."""
+    def message_call(
+        name: str, tensor: Any, sends: bool, text: str, timeout: float, root: int
+    ) -> Call:
+        """Between two ranks. root: index of the one that sends."""
         buffer = Buffer(tensor, name, read=sends)
         call = Call("send", timeout, f" {text} of {sizes_of([tensor])}", result=[tensor])
         if sends:
@@ -249,7 +251,7 @@ class Collectives(Reductions):
         else:
             call.targets.append(buffer)
         source, target = (buffer.bytes, None) if sends else (None, buffer.bytes)
-        call.transfers.append(move(0, buffer.bytes.numel(), source, target))
+        call.transfers.append(move(root, buffer.bytes.numel(), source, target))
         return call
 
     def barrier(self, timeout: Optional[float]) -> Operation:

@@ -13,7 +13,7 @@ import functools
 import itertools
 import threading
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 
@@ -106,8 +106,18 @@ class Engine:
 class Exchange:
     """The collectives of one group, in one job."""
 
-    def __init__(self, engine: Engine, job: AnyJob, timeout: float, bucket_bytes: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        job: AnyJob,
+        timeout: float,
+        bucket_bytes: int,
+        ranks: Optional[Sequence[int]] = None,
+    ) -> None:
+        """ranks: numbers of the members in messages (default: those of the job)."""
         self.job = job
+        self.ranks = tuple(range(job.world_size) if ranks is None else ranks)
+        self.rank = self.ranks[job.rank]
         self.timeout = timeout
         self.lock = threading.RLock()
         self.sequence = 0
@@ -303,7 +313,7 @@ class Exchange:
             error = CollectiveError(
                 f"{operation.text}: {problem}",
                 job=self.job.name,
-                own_rank=self.job.rank,
+                own_rank=self.rank,
                 operation=operation.text,
             )
         with self.lock:

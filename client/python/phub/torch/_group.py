@@ -350,12 +350,12 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     @collective
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
         (tensor,) = list_of(tensors)
-        return self._work(self._membership.send(tensor, dst, tag))
+        return self._work(self._membership.messages.send(tensor, dst, tag))
 
     @collective
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
         (tensor,) = list_of(tensors)
-        return self._work(self._membership.receive(tensor, src, tag))
+        return self._work(self._membership.messages.receive(tensor, src, tag))
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         raise NotServed(

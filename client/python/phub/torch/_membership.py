@@ -6,6 +6,7 @@ import atexit
 import os
 import secrets
 import threading
+import time
 import weakref
 from typing import Any, Optional, Sequence
 
@@ -16,16 +17,17 @@ from .._session import Session, connect
 from ._collectives import Collectives
 from ._errors import CollectiveError
 from ._exchange import Engine, Exchange
-from ._operation import Operation
+from ._farewell import Farewells
+from ._messages import Messages
 from ._options import Options
 from ._recorder import dump_record
-from ._subgroup import AnyJob, Subgroup, begin, follow
-from ._tagged import OWN_MAX, Receiver, Sender
+from ._subgroup import AnyJob, Subgroup, begin, follow, of_messages
 from ._watch import Watch
 
 _INSIDE = "inside:"  # instead of the name of a job: the group's name in the default group's job
 LEAVE_S = 5.0  # for collectives that other ranks have called, too
 _DRAIN_S = 1.0  # then for rounds that cannot complete
+_ARRIVE_S = 0.1  # before, for results that other ranks have not received yet
 
 
 class _Process:
@@ -156,11 +158,6 @@ def _forget(store: Any, key: str, readers: int) -> None:
                 pass  # this kind of store keeps its keys
 
 
-def _is_shared(tag: int) -> bool:
-    """The tag shares a job with others. The same on both ranks."""
-    return not 0 <= tag < OWN_MAX
-
-
 class Membership:
     """In one group."""
 
@@ -192,7 +189,11 @@ class Membership:
         self._prefix = f"phub/{generation}"
         self._lock = threading.Lock()
         self._left = False
-        self._guests: list[Membership] = []  # in groups of this job
+        # In this group's job, if it has one of its own: other groups of torch, and exchanges of
+        # those and of messages.
+        self._guests: list[Membership] = []
+        self._lodgers: list[Exchange] = []
+        self._farewells = Farewells()
         self._inside: Optional[Subgroup] = None  # null: the group has a job of its own
         self._host = host
         if host is not None and rank == 0:
@@ -210,17 +211,18 @@ class Membership:
             self._paths_name = f"{host.job_name}.{self._inside.group.name}"
             self.exchange = self._exchange_in(self._inside, self._prefix, timeout)
             host.add_guest(self)
+            host.add_lodger(self.exchange)
         else:
             self.job_name = self._paths_name = name
-            self.exchange = self._join(name, rank, size, self._prefix, timeout)
+            job = self._join(name, rank, size)
+            self.exchange = self._exchange_in(job, self._prefix, timeout)
+            self._record(job, self.exchange)
         self.collectives = Collectives(self.exchange)
-        self._paths: dict[str, Exchange] = {}
-        self._senders: dict[int, Sender] = {}  # by peer, for tags that share a job
-        self._receivers: dict[int, Receiver] = {}
+        self.messages = Messages(rank, size, self._open_stream)
         self._process.members.add(self)
 
-    def _join(self, name: str, rank: int, size: int, prefix: str, timeout: float) -> Exchange:
-        job = self._session.join(
+    def _join(self, name: str, rank: int, size: int) -> Job:
+        return self._session.join(
             name,
             rank,
             size,
@@ -228,13 +230,12 @@ class Membership:
             transport=self._options.transport,
             leave_timeout=_DRAIN_S,
         )
-        exchange = self._exchange_in(job, prefix, timeout)
-        self._record(job, exchange)
-        return exchange
 
-    def _exchange_in(self, job: AnyJob, prefix: str, timeout: float) -> Exchange:
-        exchange = Exchange(self._process.engine, job, timeout, self._bucket_bytes)
-        self._process.watch.add(exchange, self._store, prefix)
+    def _exchange_in(
+        self, job: AnyJob, prefix: str, timeout: float, ranks: Optional[Sequence[int]] = None
+    ) -> Exchange:
+        exchange = Exchange(self._process.engine, job, timeout, self._bucket_bytes, ranks)
+        self._process.watch.add(exchange, self._store, prefix, self._prefix)
         return exchange
 
     # ---- Groups of this group's job ----------------------------------------------------------
@@ -247,24 +248,27 @@ class Membership:
         with self._lock:
             self._guests.append(guest)
 
-    def _remove_guest(self, guest: "Membership") -> None:
+    def add_lodger(self, exchange: Exchange) -> None:
         with self._lock:
-            if guest in self._guests:
-                self._guests.remove(guest)
+            self._lodgers.append(exchange)
+
+    @property
+    def _owner(self) -> "Membership":
+        """Whose job it is."""
+        return self if self._inside is None or self._host is None else self._host
 
     def _record(self, job: Job, exchange: Exchange) -> None:
         """Adds the last collectives of the group, and of groups in its job, to what `phubctl job
         dump` shows of this rank."""
         recorder, lock = exchange.recorder, exchange.lock  # not the exchange: it refers to the job
-        guests = self._guests
+        lodgers = self._lodgers if exchange is self.exchange else []
 
         def record(bytes_max: int) -> DumpRecord:
             own = dump_record(recorder, lock, bytes_max)
-            for guest in list(guests):
-                theirs = guest.exchange
+            for theirs in list(lodgers):
                 if theirs.recorder.waits_in() is None:
                     continue
-                name = guest.exchange.job.name.rpartition(", ")[2]
+                name = theirs.job.name.rpartition(", ")[2]
                 part = dump_record(theirs.recorder, theirs.lock, bytes_max // 4)
                 own = DumpRecord(
                     f"{name}: {part.headline}", f"{name}, {part.text}\n{own.text}", own.json
@@ -275,48 +279,19 @@ class Membership:
 
     # ------------------------------------------------------------------------------------------
 
-    def send(self, tensor: Any, peer: int, tag: int) -> Operation:
-        place = f"from rank {self.rank} to rank {peer}"
-        path = self._path("send", self.rank, peer, tag)
-        if _is_shared(tag):
-            with self._lock:
-                sender = self._senders.setdefault(peer, Sender(path, place))
-            return sender.send(tensor, tag)
-        return path.submit(
-            Collectives.message_call("send", tensor, True, f"{place}, tag {tag}", path.timeout)
-        )
-
-    def receive(self, tensor: Any, peer: int, tag: int) -> Operation:
-        place = f"from rank {peer} to rank {self.rank}"
-        path = self._path("recv", peer, self.rank, tag)
-        if _is_shared(tag):
-            with self._lock:
-                receiver = self._receivers.setdefault(peer, Receiver(path, place))
-            return receiver.receive(tensor, tag)
-        return path.submit(
-            Collectives.message_call("recv", tensor, False, f"{place}, tag {tag}", path.timeout)
-        )
-
-    def _path(self, name: str, source: int, target: int, tag: int) -> Exchange:
-        """The job of two ranks for this direction and tag."""
-        peer = target if source == self.rank else source
-        if not 0 <= peer < self.size or peer == self.rank:
-            raise ValueError(
-                f"{name}: rank {peer} is not another rank of the group of {self.size}"
-            )
-        text = f"{source}-{target}.{'tags' if _is_shared(tag) else tag}"
-        with self._lock:
-            path = self._paths.get(text)
-            if path is None:
-                path = self._join(
-                    f"{self._paths_name}.{text}",
-                    0 if source == self.rank else 1,
-                    2,
-                    f"{self._prefix}/{text}",
-                    self.exchange.timeout,
-                )
-                self._paths[text] = path
-            return path
+    def _open_stream(self, stream: str, source: int, target: int) -> Exchange:
+        """For messages between two ranks of this group."""
+        ranks = sorted((source, target))
+        job: Optional[AnyJob] = of_messages(self.exchange.job, stream, ranks)
+        if job is None:
+            job = self._join(f"{self._paths_name}.{stream}", ranks.index(self.rank), 2)
+        prefix, timeout = f"{self._prefix}/{stream}", self.exchange.timeout
+        exchange = self._exchange_in(job, prefix, timeout, ranks)
+        if isinstance(job, Subgroup):
+            self._owner.add_lodger(exchange)
+        else:
+            self._record(job, exchange)
+        return exchange
 
     def leave(self, patience: Optional[float] = None) -> None:
         """Waits `patience` seconds (default: LEAVE_S) for collectives in flight, and leaves the
@@ -325,52 +300,58 @@ class Membership:
             if self._left:
                 return
             self._left = True
-            exchanges = list(self._paths.values())
             guests = list(self._guests)
         patience = LEAVE_S if patience is None else patience
         for guest in guests:
             guest.leave(patience)
-        if self._inside is None:
-            exchanges.append(self.exchange)
-        else:
-            self._leave_group(self._inside, patience)
+        exchanges = [*self.messages.close(), self.exchange]
+        self._farewells.stop()
+        if self._lodgers and patience > 0:
+            # If another rank has a round in flight that needs this one, such as a recv without a
+            # send, the daemon ends the job when this rank leaves. The other rank should have the
+            # results of collectives that this one has completed.
+            time.sleep(_ARRIVE_S)
         for exchange in exchanges:
-            leave(exchange, patience)
-            self._process.watch.remove(exchange)
-        for guest in guests:
-            guest.exchange.release()  # of those that were not removed before
+            self._leave(exchange, patience)
+        if self._inside is None:
+            self._farewells.join()
+            for lodger in self._lodgers:
+                lodger.release()
+            self._lodgers.clear()
+        else:
+            self._process.members.discard(self)
         self._store = None
 
-    def _leave_group(self, inside: Subgroup, patience: float) -> None:
-        """Leaves the group, but not the job."""
-        exchange, watch, host = self.exchange, self._process.watch, self._host
-        exchange.idle(patience)
-        exchange.fail(_left(inside))
-        if host is not None and not host._left:
-            watch.say_goodbye(exchange)
-        watch.remove(exchange)
-        self._process.members.discard(self)
-
-        def ended() -> None:
+    def _leave(self, exchange: Exchange, patience: float) -> None:
+        """An exchange in a group of a job leaves the group, another one its job."""
+        whole = exchange.idle(patience) and exchange.failure is None
+        exchange.fail(_left(exchange))
+        job, owner, watch = exchange.job, self._owner, self._process.watch
+        if not isinstance(job, Subgroup):
+            job._leave_quietly()
             exchange.release()
-            if host is not None:
-                host._remove_guest(self)
+        elif not owner._left:
+            prefix = watch.say_goodbye(exchange)
+            if prefix is not None:
+                owner._farewells.begin(
+                    exchange, whole, self._store, prefix, lambda: owner._drop(exchange)
+                )
+        watch.remove(exchange)
 
-        inside.remove(ended)
+    def _drop(self, lodger: Exchange) -> None:
+        """Its group has been removed from this group's job."""
+        lodger.release()
+        with self._lock:
+            if lodger in self._lodgers:
+                self._lodgers.remove(lodger)
+            self._guests[:] = [each for each in self._guests if each.exchange is not lodger]
 
 
-def _left(job: AnyJob) -> CollectiveError:
+def _left(exchange: Exchange) -> CollectiveError:
+    job, rank = exchange.job, exchange.rank
     return CollectiveError(
-        f"rank {job.rank} has left the group of job {job.name}",
+        f"rank {rank} has left the group of job {job.name}",
         job=job.name,
-        rank=job.rank,
-        own_rank=job.rank,
+        rank=rank,
+        own_rank=rank,
     )
-
-
-def leave(exchange: Exchange, patience: float) -> None:
-    exchange.idle(patience)
-    job = exchange.job
-    exchange.fail(_left(job))
-    job._leave_quietly()
-    exchange.release()

@@ -185,24 +185,25 @@ def _operation_lines(operations: Iterable[dict[str, Any]]) -> list[str]:
 class Report:
     """What this rank knows when a collective fails."""
 
-    def __init__(self, job: Any, reason: str, recorder: Recorder, others: Published) -> None:
+    def __init__(self, exchange: Any, reason: str, others: Published) -> None:
         """REQUIRES: the lock of the exchange."""
+        recorder: Recorder = exchange.recorder
         own = recorder.published("")
         published: Published = dict(others)
-        published[job.rank] = own
-        self._job = job
+        published[exchange.rank] = own
+        self._name = f"{exchange.job.name}.rank-{exchange.rank}"
         self._texts = {
             rank: {number: text for number, text in (values or {}).get("operations", [])}
             for rank, values in published.items()
         }
         moment = datetime.datetime.now(datetime.timezone.utc)
         self.values: dict[str, Any] = {
-            "job": job.name,
-            "rank": job.rank,
-            "world_size": job.world_size,
+            "job": exchange.job.name,
+            "rank": exchange.rank,
+            "world_size": len(exchange.ranks),
             "time": moment.isoformat(timespec="milliseconds"),
             "reason": reason,
-            "ranks": ranks_of(job.rank, own, others),
+            "ranks": ranks_of(exchange.rank, own, others),
             "operations": recorder.values(),
         }
 
@@ -227,7 +228,7 @@ class Report:
         folder = os.environ.get(FOLDER)
         if not folder:
             return
-        path = pathlib.Path(folder) / f"{self._job.name}.rank-{self._job.rank}"
+        path = pathlib.Path(folder) / self._name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.with_name(path.name + ".txt").write_text(self.text() + "\n")

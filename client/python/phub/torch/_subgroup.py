@@ -1,14 +1,14 @@
-"""A group of torch that is a group of the default group's job (phub/group.h), not a job of its own.
+"""What is a group of a job (phub/group.h), not a job of its own: groups of torch in the default
+group's job, and streams of messages.
 
-It shares the job's connections, and adding and removing it is a call to the daemon for each member.
-Ranks here are those of torch's group, which has them in ascending order.
+A group shares the job's connections, and adding and removing it is a call to the daemon for each
+member. Ranks here are indices: the members are in ascending order.
 """
 
 from __future__ import annotations
 
 import ctypes
-import threading
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
 from .._errors import Error, FailedPrecondition, check
 from .._group import Group
@@ -22,31 +22,20 @@ class Subgroup:
 
     def __init__(self, job: Job, label: str, ranks: Sequence[int]) -> None:
         """ranks: the members in the job, ascending."""
-        self._job = job
+        self.job = job
+        self.label = label
         self.group: Group = job.new_group(label, ranks)
         self.name = f"{job.name}, group {label}"
         self.rank = self.group.index
         self.world_size = len(self.group.ranks)
+        self.batches = 0  # of keys
 
     @property
     def _pointer(self) -> Optional[int]:
-        return self._job._pointer
+        return self.job._pointer
 
     def _leave_quietly(self) -> None:
         """A group that has failed stays until the job is left: its rounds may be in flight."""
-
-    def remove(self, then: Callable[[], None]) -> None:
-        """Begins to remove the group from the job, which waits for every member; afterwards calls
-        `then`. If it cannot be removed, it stays until the job is left."""
-
-        def run() -> None:
-            try:
-                self.group.remove()
-            except Error:
-                return
-            then()
-
-        threading.Thread(target=run, name="phub-group-end", daemon=True).start()
 
 
 AnyJob = Union[Job, Subgroup]
@@ -75,11 +64,31 @@ def follow(job: Optional[AnyJob], label: str, ranks: Sequence[int]) -> Subgroup:
     return Subgroup(job, label, ranks)
 
 
+def of_messages(job: AnyJob, stream: str, ranks: Sequence[int]) -> Optional[Subgroup]:
+    """The group of a stream between two ranks of `job`, ascending. None: the job cannot have
+    groups, which is the same on all ranks."""
+    label = f"send.{stream}"
+    if isinstance(job, Subgroup):
+        label = f"{job.label}.{label}"
+        ranks = [job.group.ranks[rank] for rank in ranks]
+        job = job.job
+    try:
+        check(lib.phub_job_status, job._pointer)
+    except Error as error:
+        text = f"rank {job.rank} of job {job.name}: {error}"
+        raise CollectiveError(text, job=job.name, rank=error.rank, own_rank=job.rank) from error
+    try:
+        return Subgroup(job, label, ranks)
+    except FailedPrecondition:
+        return None
+
+
 def add_keys(job: AnyJob, specs: Any, count: int) -> list[int]:
     """The pointers of the added keys. Roots of the specs are ranks of `job`."""
     pointers = (ctypes.c_void_p * count)()
     if isinstance(job, Subgroup):
         check(lib.phub_group_add_keys, job.group._pointer, specs, count, pointers)
+        job.batches += 1
     else:
         check(lib.phub_job_add_keys, job._pointer, specs, count, pointers)
     return [int(pointer or 0) for pointer in pointers]

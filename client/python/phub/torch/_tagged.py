@@ -1,9 +1,9 @@
-"""Messages of many tags, in one job of two ranks for each direction.
+"""Messages of many tags, in one stream for each direction.
 
-A job for each tag would keep threads, descriptors and memory until the group ends, and a program
-may use any number of tags. Here all tags share one job. Messages are sent in the order of the
-calls, each after a header with its tag and size. The receiver fetches messages in this order as
-long as one of its calls waits. A message that no call waits for yet is kept in separate memory.
+A stream for each tag would keep keys and their memory until the group ends, and a program may use
+any number of tags. Here all tags share one stream. Messages are sent in the order of the calls,
+each after a header with its tag and size. The receiver fetches messages in this order as long as
+one of its calls waits. A message that no call waits for yet is kept in separate memory.
 
 Invariant: header and payload alternate on both ranks, so rounds match by their order.
 """
@@ -30,34 +30,36 @@ from ._transfer import move
 _HEADER = struct.Struct("<qQH")  # tag, bytes of the payload, bytes of the text
 _HEADER_BYTES = 256
 _STEP_S = 0.1  # timeouts are rounded up, for people
-OWN_MAX = 16  # the tags below have jobs of their own, where a message is one round and not two
+OWN_MAX = 16  # the tags below have streams of their own: a message is one round there, not two
 
 Ended = Callable[[Operation], None]
 
 
-def _header_call(timeout: float, place: str, source: Any, target: Any) -> Call:
-    transfer = move(0, _HEADER_BYTES, source, target)
+def _header_call(timeout: float, place: str, root: int, source: Any, target: Any) -> Call:
+    transfer = move(root, _HEADER_BYTES, source, target)
     return Call("message", timeout, f" {place}", transfers=[transfer])
 
 
 class Sender:
-    def __init__(self, exchange: Exchange, place: str) -> None:
-        """place: "from rank 0 to rank 1"."""
+    def __init__(self, exchange: Exchange, place: str, root: int) -> None:
+        """place: "from rank 0 to rank 1"; root: index of rank 0 in the exchange."""
         self._exchange = exchange
         self._place = place
+        self._root = root
         self._lock = threading.Lock()
 
     def send(self, tensor: Any, tag: int) -> Operation:
         timeout = self._exchange.timeout
         text = f"{self._place}, tag {tag}"
-        call = Collectives.message_call("send", tensor, True, text, timeout)
+        call = Collectives.message_call("send", tensor, True, text, timeout, self._root)
         description = f"{call.name}{call.details}".encode()
         header = bytearray(_HEADER_BYTES)
         _HEADER.pack_into(header, 0, tag, call.transfers[0].count, len(description))
         header[_HEADER.size : _HEADER.size + len(description)] = description
         source = torch.from_numpy(np.frombuffer(header, dtype=np.uint8))
         with self._lock:
-            self._exchange.submit(_header_call(timeout, self._place, source, None))
+            header_call = _header_call(timeout, self._place, self._root, source, None)
+            self._exchange.submit(header_call)
             return self._exchange.submit(call)
 
 
@@ -84,9 +86,10 @@ class _Message:
 
 
 class Receiver:
-    def __init__(self, exchange: Exchange, place: str) -> None:
+    def __init__(self, exchange: Exchange, place: str, root: int) -> None:
         self._exchange = exchange
         self._place = place
+        self._root = root
         self._lock = threading.RLock()
         self._receives: dict[int, collections.deque[_Receive]] = {}
         self._messages: dict[int, collections.deque[_Message]] = {}
@@ -95,7 +98,7 @@ class Receiver:
     def receive(self, tensor: Any, tag: int) -> Operation:
         timeout = self._exchange.timeout
         text = f"{self._place}, tag {tag}"
-        call = Collectives.message_call("recv", tensor, False, text, timeout)
+        call = Collectives.message_call("recv", tensor, False, text, timeout, self._root)
         shown = Call("recv", timeout, call.details, result=call.result, targets=call.targets)
         receive = _Receive(call, Operation(0, shown, timeout))
         complete = None
@@ -134,7 +137,7 @@ class Receiver:
         end = min(each.begun + each.timeout for each in waiting)
         left = max(_STEP_S, math.ceil((end - time.monotonic()) / _STEP_S) * _STEP_S)
         self._submit(
-            _header_call(left, self._place, None, header),
+            _header_call(left, self._place, self._root, None, header),
             lambda operation: self._arrived(operation, bytes(header.numpy())),
         )
         self._fetching = True
@@ -151,7 +154,7 @@ class Receiver:
             values = torch.empty(size, dtype=torch.uint8, device="cpu")
             message = _Message(text, values, receive=receive)
             name, _, details = text.partition(" ")
-            transfers = [move(0, size, None, values)]
+            transfers = [move(self._root, size, None, values)]
             call = Call(name, self._exchange.timeout, f" {details}", transfers=transfers)
             self._submit(call, lambda operation: self._fetched(message, operation))
         except Exception:
@@ -214,8 +217,8 @@ class Receiver:
     def _error(
         self, operation: Operation, text: str, kind: type[CollectiveError] = CollectiveError
     ) -> CollectiveError:
-        job = self._exchange.job
-        return kind(text, job=job.name, own_rank=job.rank, operation=operation.text)
+        name, own_rank = self._exchange.job.name, self._exchange.rank
+        return kind(text, job=name, own_rank=own_rank, operation=operation.text)
 
 
 def _take(queues: dict[int, Any], tag: int) -> Any:

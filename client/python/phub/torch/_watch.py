@@ -33,6 +33,7 @@ _LISTED_MAX = 8
 # How long other ranks have to publish why they failed.
 _REASON_S = 1.5
 _DEAD_S = 0.2
+_LEFT = "has left the group"
 
 
 def bounded(call: Callable[[], T], seconds: float) -> Optional[T]:
@@ -54,10 +55,11 @@ def bounded(call: Callable[[], T], seconds: float) -> Optional[T]:
 class _Watched:
     """One exchange: what its ranks have published."""
 
-    def __init__(self, exchange: Exchange, store: Any, prefix: str) -> None:
+    def __init__(self, exchange: Exchange, store: Any, prefix: str, group: str) -> None:
         self.exchange = exchange
         self.store = store
         self.prefix = prefix
+        self.group = group  # prefix of the group of torch
         self.warned = 0  # operation that was warned about
         self.usable = True  # the store answers
         self.published = 0
@@ -70,16 +72,16 @@ class _Watched:
         with exchange.lock:
             text = json.dumps(exchange.recorder.published(note))
         done = bounded(
-            lambda: self.store.set(f"{self.prefix}/at/{exchange.job.rank}", text) or True,
+            lambda: self.store.set(f"{self.prefix}/at/{exchange.rank}", text) or True,
             _STORE_CALL_S,
         )
         self.usable = self.usable and done is not None
 
-    def read(self, rank: int) -> Optional[dict[str, Any]]:
+    def read(self, rank: int, prefix: Optional[str] = None) -> Optional[dict[str, Any]]:
         """What `rank` has published; None: nothing, or the store does not answer."""
         if not self.usable:
             return None
-        key = f"{self.prefix}/at/{rank}"
+        key = f"{prefix or self.prefix}/at/{rank}"
 
         def call() -> bytes:
             if hasattr(self.store, "check"):
@@ -100,8 +102,13 @@ class _Watched:
         return values if values else None
 
     def others(self) -> dict[int, Optional[dict[str, Any]]]:
-        job = self.exchange.job
-        return {rank: self.read(rank) for rank in range(job.world_size) if rank != job.rank}
+        own = self.exchange.rank
+        return {rank: self.read(rank) for rank in self.exchange.ranks if rank != own}
+
+    def left_by(self, rank: int) -> bool:
+        """The rank has left the group of torch, and perhaps never used this stream of messages."""
+        values = None if self.group == self.prefix else self.read(rank, self.group)
+        return values is not None and values.get("note") == _LEFT
 
 
 def _listed(ranks: list[int]) -> str:
@@ -121,8 +128,11 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="phub-torch-watch", daemon=True)
         self._thread.start()
 
-    def add(self, exchange: Exchange, store: Any, prefix: str) -> None:
-        watched = _Watched(exchange, store, prefix)
+    def add(
+        self, exchange: Exchange, store: Any, prefix: str, group: Optional[str] = None
+    ) -> None:
+        """prefix: of its keys in the store. group: that of its group, if it is for messages."""
+        watched = _Watched(exchange, store, prefix, group or prefix)
         exchange.on_mismatch = lambda operation: self._later(self._differs, watched, operation)
         exchange.on_failure = lambda operation, error: self._later(
             self._failed, watched, operation, error
@@ -177,7 +187,7 @@ class Watch:
         elif age >= _WARN_AFTER_S and watched.warned != operation.sequence:
             watched.warned = operation.sequence
             print(
-                f"phub: rank {exchange.job.rank} of job {exchange.job.name} has waited "
+                f"phub: rank {exchange.rank} of job {exchange.job.name} has waited "
                 f"{age:.0f} s in {_place(operation)}; {missing}",
                 file=sys.stderr,
                 flush=True,
@@ -194,30 +204,23 @@ class Watch:
         if not isinstance(watched.exchange.job, Subgroup):
             return False
         for rank, values in others.items():
-            if values and values.get("note"):
-                text = f"rank {rank}: {values['note']}"
-                self._end(watched, CollectiveError, operation, text, rank)
+            note = values.get("note") if values else None
+            if not note and watched.left_by(rank):
+                note = _LEFT
+            if note:
+                self._end(watched, CollectiveError, operation, f"rank {rank}: {note}", rank)
                 return True
         return False
 
-    def say_goodbye(self, exchange: Exchange) -> None:
-        """This rank leaves a group, but not the job. The last rank to do so removes what the ranks
-        have published: a process may make any number of groups."""
+    def say_goodbye(self, exchange: Exchange) -> Optional[str]:
+        """This rank leaves a group, but not the job. Returns the prefix of the group's keys in the
+        store; None: the store does not answer."""
         with self._lock:
             watched = self._watched.get(id(exchange))
         if watched is None or not watched.usable:
-            return
-        job, store, prefix = exchange.job, watched.store, watched.prefix
-        watched.publish("has left the group")
-        keys = [f"{prefix}/at/{rank}" for rank in range(job.world_size)]
-
-        def count() -> bool:
-            if store.add(f"{prefix}/gone", 1) == job.world_size:
-                for key in (*keys, f"{prefix}/gone"):
-                    store.delete_key(key)
-            return True
-
-        bounded(count, _STORE_CALL_S)
+            return None
+        watched.publish(_LEFT)
+        return watched.prefix if watched.usable else None
 
     def _time_out(self, watched: _Watched, operation: Operation, missing: str) -> None:
         self._end(
@@ -252,12 +255,12 @@ class Watch:
         own: str,
         other: str,
     ) -> None:
-        job = watched.exchange.job
+        own_rank = watched.exchange.rank
         self._end(
             watched,
             CollectiveMismatch,
             operation,
-            f"ranks called different collectives as operation {sequence}: rank {job.rank} called "
+            f"ranks called different collectives as operation {sequence}: rank {own_rank} called "
             f"{own}, rank {rank} called {other}",
             rank,
         )
@@ -279,7 +282,7 @@ class Watch:
             CollectiveMismatch,
             operation,
             f"ranks called different collectives as operation {operation.sequence}; rank "
-            f"{watched.exchange.job.rank} called {operation.text}",
+            f"{watched.exchange.rank} called {operation.text}",
         )
 
     # ---- Collectives that failed -------------------------------------------------------------
@@ -318,7 +321,7 @@ class Watch:
         """Every collective of the group ends with this error, on this rank at once, and on the
         others when this rank has left the job."""
         exchange = watched.exchange
-        job = exchange.job
+        job, own_rank = exchange.job, exchange.rank
         with watched.lock:
             if watched.ended:
                 return
@@ -333,14 +336,14 @@ class Watch:
                 time.sleep(0.05)
         others = watched.others()
         with exchange.lock:
-            report = Report(job, f"{_place(operation)}: {text}", exchange.recorder, others)
+            report = Report(exchange, f"{_place(operation)}: {text}", others)
         report.write()
         failed = exchange.fail(
             kind(
-                f"rank {job.rank} of job {job.name}: {_place(operation)}: {text}",
+                f"rank {own_rank} of job {job.name}: {_place(operation)}: {text}",
                 job=job.name,
-                rank=job.rank if rank is None else rank,
-                own_rank=job.rank,
+                rank=own_rank if rank is None else rank,
+                own_rank=own_rank,
                 operation=operation.text,
             )
         )
