@@ -7,8 +7,9 @@ from typing import Any, Optional, Sequence
 
 import torch.distributed as dist
 
+from ._board import Board
 from ._group import ProcessGroup
-from ._membership import Membership, process
+from ._membership import DEFAULT, Membership, process
 from ._options import Options
 
 # Of the last phub:// URL, until the next default group is made; then those of the default group,
@@ -35,7 +36,7 @@ def create(given: Any, pg_options: Any = None) -> ProcessGroup:
         raise TypeError(f"pg_options must be phub.torch.Options, not {type(options).__name__}")
     if is_default:
         _of_default = options
-    group = "world" if is_default else str(given.group_id)
+    group = DEFAULT if is_default else str(given.group_id)
     known = process()
     generation = known.world_generation() if is_default else known.subgroup_generation(group)
     return ProcessGroup(
@@ -49,6 +50,7 @@ def create(given: Any, pg_options: Any = None) -> ProcessGroup:
             generation,
             None if is_default else _host(options, given.global_ranks_in_group),
             given.global_ranks_in_group,
+            None if is_default else _board(),
         )
     )
 
@@ -60,6 +62,11 @@ def _host(options: Options, ranks: Sequence[int]) -> Optional[Membership]:
     if not isinstance(world, ProcessGroup) or list(ranks) != sorted(ranks):
         return None
     return world._membership if world._membership.hosts(options) else None
+
+
+def _board() -> Optional[Board]:
+    world = dist.group.WORLD
+    return world._membership.board if isinstance(world, ProcessGroup) else None
 
 
 def create_group(

@@ -229,6 +229,12 @@ class Exchange:
         with self.lock:
             return next(iter(self.unfinished.values()), None)
 
+    def awaited(self) -> Optional[Operation]:
+        """The first unfinished collective that a thread waits for."""
+        with self.lock:
+            operations = list(self.unfinished.values())
+        return next((each for each in operations if each.awaited()), None)
+
     def idle(self, timeout: float) -> bool:
         """Waits until no collective is unfinished."""
         end = time.monotonic() + timeout

@@ -14,6 +14,7 @@ from .. import _errors
 from .._job import Job
 from .._record import DumpRecord
 from .._session import Session, connect
+from ._board import Board, Seat
 from ._collectives import Collectives
 from ._errors import CollectiveError
 from ._exchange import Engine, Exchange
@@ -24,6 +25,7 @@ from ._recorder import dump_record
 from ._subgroup import AnyJob, Subgroup, begin, follow, of_messages
 from ._watch import Watch
 
+DEFAULT = "world"  # name of the default group
 _INSIDE = "inside:"  # instead of the name of a job: the group's name in the default group's job
 LEAVE_S = 5.0  # for collectives that other ranks have called, too
 _DRAIN_S = 1.0  # then for rounds that cannot complete
@@ -176,10 +178,12 @@ class Membership:
         generation: str = "0",
         host: Optional["Membership"] = None,
         ranks: Sequence[int] = (),
+        board: Optional[Board] = None,
     ) -> None:
         """generation: differs from those of groups of this name that the store has seen before.
         host: the default group's membership, if the group may be in its job. ranks: those that the
-        group has there.
+        group has in the default group, if torch knows it. board: that of the default group, or
+        None; the default group makes it.
         """
         self.rank, self.size = rank, size
         self._options = options
@@ -196,6 +200,10 @@ class Membership:
         self._farewells = Farewells()
         self._inside: Optional[Subgroup] = None  # null: the group has a job of its own
         self._host = host
+        self.board = board
+        self._is_default = group == DEFAULT
+        if self._is_default:
+            self.board, ranks = Board(store, rank, self._prefix), range(size)
         if host is not None and rank == 0:
             label = f"{group}.{secrets.token_hex(4)}"
             self._inside = begin(host.exchange.job, label, ranks)
@@ -206,6 +214,11 @@ class Membership:
             if name.startswith(_INSIDE):
                 job = None if host is None else host.exchange.job
                 self._inside = follow(job, name[len(_INSIDE) :], ranks)
+        self._seat: Optional[Seat] = None
+        if self.board is not None:
+            label = group if self._inside is None else self._inside.label
+            place = "the default group" if self._is_default else f"group {label}"
+            self._seat = Seat(self.board, tuple(ranks), place)
         if self._inside is not None and host is not None:
             self.job_name, self._bucket_bytes = host.job_name, host._bucket_bytes
             self._paths_name = f"{host.job_name}.{self._inside.group.name}"
@@ -235,7 +248,10 @@ class Membership:
         self, job: AnyJob, prefix: str, timeout: float, ranks: Optional[Sequence[int]] = None
     ) -> Exchange:
         exchange = Exchange(self._process.engine, job, timeout, self._bucket_bytes, ranks)
-        self._process.watch.add(exchange, self._store, prefix, self._prefix)
+        seat = self._seat
+        if seat is not None and ranks is not None:
+            seat = seat.of_members(ranks)
+        self._process.watch.add(exchange, self._store, prefix, self._prefix, seat)
         return exchange
 
     # ---- Groups of this group's job ----------------------------------------------------------
@@ -320,6 +336,8 @@ class Membership:
             self._lodgers.clear()
         else:
             self._process.members.discard(self)
+        if self._is_default and self.board is not None:
+            self.board.close()
         self._store = None
 
     def _leave(self, exchange: Exchange, patience: float) -> None:

@@ -89,6 +89,9 @@ class Operation:
         self.differs = False  # from other ranks' collectives: it ends with an error, later
         self.error: Optional[CollectiveError] = None
         self.record: Optional[Record] = None
+        self.waiters = 0  # threads
+        # For an operation that others wait for: whether a thread waits for those.
+        self.also_awaited: Optional[Callable[[], bool]] = None
         self._copy_back = call.copy_back
         # Results that are still being copied to a device.
         self._arriving: list[tuple[Any, Any]] = []
@@ -139,7 +142,7 @@ class Operation:
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Raises the collective's error. False: the timeout is over."""
-        if not self._done.wait(timeout):
+        if not self._done.is_set() and not self._await(timeout):
             return False
         if self.error is not None:
             # A new object each time: a traceback must not grow with every waiter.
@@ -151,6 +154,20 @@ class Operation:
         for device, event in self._arriving:
             torch.cuda.current_stream(device).wait_event(event)
         return True
+
+    def _await(self, timeout: Optional[float]) -> bool:
+        with self._lock:
+            self.waiters += 1
+        try:
+            return self._done.wait(timeout)
+        finally:
+            with self._lock:
+                self.waiters -= 1
+
+    def awaited(self) -> bool:
+        """A thread waits for it, as far as Python knows: not those that wait for a future."""
+        also = self.also_awaited
+        return self.waiters > 0 or (also is not None and also())
 
     def _value(self, _: Any) -> list[Any]:
         if self.error is not None:

@@ -116,7 +116,7 @@ class Receiver:
 
     # ---- REQUIRES: the lock --------------------------------------------------------------------
 
-    def _submit(self, call: Call, ended: Ended) -> None:
+    def _submit(self, call: Call, ended: Ended) -> Operation:
         """Calls `ended` without the lock when the exchange's operation has ended."""
         submitted: list[Operation] = []
 
@@ -127,6 +127,7 @@ class Receiver:
 
         call.releases.append(end)
         submitted.append(self._exchange.submit(call))
+        return submitted[0]
 
     def _fetch(self) -> None:
         """Fetches the next header, if a call waits for a message."""
@@ -136,11 +137,17 @@ class Receiver:
         header = torch.zeros(_HEADER_BYTES, dtype=torch.uint8, device="cpu")
         end = min(each.begun + each.timeout for each in waiting)
         left = max(_STEP_S, math.ceil((end - time.monotonic()) / _STEP_S) * _STEP_S)
-        self._submit(
+        operation = self._submit(
             _header_call(left, self._place, self._root, None, header),
             lambda operation: self._arrived(operation, bytes(header.numpy())),
         )
+        operation.also_awaited = self._is_awaited
         self._fetching = True
+
+    def _is_awaited(self) -> bool:
+        with self._lock:
+            receives = [each for queue in self._receives.values() for each in queue]
+        return any(each.operation.waiters > 0 for each in receives)
 
     def _take_payload(self, header: bytes) -> None:
         tag, size, length = _HEADER.unpack_from(header)

@@ -9,26 +9,23 @@ the run (usually rank 0), and may have died.
 
 from __future__ import annotations
 
-import datetime
-import json
 import sys
 import threading
 import time
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, Optional
 
 from .. import _errors
+from ._board import Seat, Wait
 from ._errors import CollectiveError, CollectiveMismatch, CollectiveTimeout
 from ._exchange import Exchange
 from ._operation import Operation
+from ._published import Published
 from ._recorder import Report
 from ._subgroup import Subgroup
-
-T = TypeVar("T")
 
 _LOOK_S = 0.25
 _PUBLISH_AFTER_S = 1.0
 _WARN_AFTER_S = 5.0
-_STORE_CALL_S = 2.0
 _LISTED_MAX = 8
 # How long other ranks have to publish why they failed.
 _REASON_S = 1.5
@@ -36,33 +33,22 @@ _DEAD_S = 0.2
 _LEFT = "has left the group"
 
 
-def bounded(call: Callable[[], T], seconds: float) -> Optional[T]:
-    """The result of `call`; None if it fails or takes longer. The store may be gone."""
-    results: list[T] = []
-
-    def body() -> None:
-        try:
-            results.append(call())
-        except Exception:
-            pass
-
-    thread = threading.Thread(target=body, name="phub-store", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return results[0] if results else None
-
-
 class _Watched:
     """One exchange: what its ranks have published."""
 
-    def __init__(self, exchange: Exchange, store: Any, prefix: str, group: str) -> None:
+    def __init__(
+        self, exchange: Exchange, store: Any, prefix: str, group: str, seat: Optional[Seat]
+    ) -> None:
         self.exchange = exchange
-        self.store = store
+        self.published = Published(store)
         self.prefix = prefix
         self.group = group  # prefix of the group of torch
+        self.seat = seat
+        self.cycle: Optional[str] = None  # of ranks that wait for each other
+        self._wait: Optional[Wait] = None  # in the cycle
+        self._seen: Optional[str] = None  # the cycle of the last look
         self.warned = 0  # operation that was warned about
-        self.usable = True  # the store answers
-        self.published = 0
+        self.sequence = 0  # of the last operation that was published
         self.explaining = False  # a mismatch: other errors only follow from it
         self.ended = False
         self.lock = threading.Lock()
@@ -70,40 +56,41 @@ class _Watched:
     def publish(self, note: str = "") -> None:
         exchange = self.exchange
         with exchange.lock:
-            text = json.dumps(exchange.recorder.published(note))
-        done = bounded(
-            lambda: self.store.set(f"{self.prefix}/at/{exchange.rank}", text) or True,
-            _STORE_CALL_S,
-        )
-        self.usable = self.usable and done is not None
+            values = exchange.recorder.published(note)
+        self.published.write(f"{self.prefix}/at/{exchange.rank}", values)
 
     def read(self, rank: int, prefix: Optional[str] = None) -> Optional[dict[str, Any]]:
         """What `rank` has published; None: nothing, or the store does not answer."""
-        if not self.usable:
-            return None
-        key = f"{prefix or self.prefix}/at/{rank}"
-
-        def call() -> bytes:
-            if hasattr(self.store, "check"):
-                return bytes(self.store.get(key)) if self.store.check([key]) else b"{}"
-            try:  # torch 1.13
-                self.store.wait([key], datetime.timedelta(milliseconds=20))
-            except RuntimeError as error:
-                if "imeout" in str(error) or "imed out" in str(error):
-                    return b"{}"
-                raise
-            return bytes(self.store.get(key))
-
-        text = bounded(call, _STORE_CALL_S)
-        if text is None:
-            self.usable = False
-            return None
-        values = json.loads(text)
-        return values if values else None
+        return self.published.read(f"{prefix or self.prefix}/at/{rank}")
 
     def others(self) -> dict[int, Optional[dict[str, Any]]]:
         own = self.exchange.rank
         return {rank: self.read(rank) for rank in self.exchange.ranks if rank != own}
+
+    def look_for_cycle(self, others: dict[int, Optional[dict[str, Any]]]) -> None:
+        """Sets `cycle` if this look and the last one have found it, since the ranks do not publish
+        all at once. It stays while this rank waits for the same ranks: others may time out first.
+        """
+        if self.seat is None:
+            return
+        board, own = self.seat.board, self.exchange.ranks
+        operation, wait = self.exchange.awaited(), None
+        absent = [] if operation is None else _absent(operation, others)
+        if operation is not None and absent:
+            missing = tuple(self.seat.ranks[own.index(rank)] for rank in absent)
+            wait = Wait(board.rank, f"{self.seat.name}, {_place(operation)}", missing)
+        board.set(id(self), wait)
+        found = None if wait is None else board.cycle(wait)
+        if found is not None and found == self._seen:
+            self.cycle, self._wait = found, wait
+        elif wait != self._wait:
+            self.cycle = self._wait = None
+        self._seen = found
+
+    def forget_wait(self) -> None:
+        self.cycle = self._seen = self._wait = None
+        if self.seat is not None:
+            self.seat.board.set(id(self), None)
 
     def left_by(self, rank: int) -> bool:
         """The rank has left the group of torch, and perhaps never used this stream of messages."""
@@ -129,10 +116,16 @@ class Watch:
         self._thread.start()
 
     def add(
-        self, exchange: Exchange, store: Any, prefix: str, group: Optional[str] = None
+        self,
+        exchange: Exchange,
+        store: Any,
+        prefix: str,
+        group: Optional[str] = None,
+        seat: Optional[Seat] = None,
     ) -> None:
-        """prefix: of its keys in the store. group: that of its group, if it is for messages."""
-        watched = _Watched(exchange, store, prefix, group or prefix)
+        """prefix: of its keys in the store. group: that of its group, if it is for messages. seat:
+        if torch knows the group."""
+        watched = _Watched(exchange, store, prefix, group or prefix, seat)
         exchange.on_mismatch = lambda operation: self._later(self._differs, watched, operation)
         exchange.on_failure = lambda operation, error: self._later(
             self._failed, watched, operation, error
@@ -143,11 +136,11 @@ class Watch:
     def remove(self, exchange: Exchange) -> None:
         with self._lock:
             watched = self._watched.pop(id(exchange), None)
-        # The store's server ends when nothing refers to it; a later group needs a new one.
         exchange.on_mismatch = lambda operation: None
         exchange.on_failure = lambda operation, error: None
         if watched is not None:
-            watched.store, watched.usable = None, False
+            watched.published.close()
+            watched.forget_wait()
 
     def stop(self) -> None:
         self._stopping.set()
@@ -159,6 +152,9 @@ class Watch:
                 everything = list(self._watched.values())
             for watched in everything:
                 self._look(watched)
+            seats = (watched.seat for watched in everything)
+            for board in {seat.board for seat in seats if seat is not None}:
+                board.publish()
 
     @staticmethod
     def _later(call: Callable[..., None], *arguments: Any) -> None:
@@ -171,17 +167,19 @@ class Watch:
         exchange = watched.exchange
         operation = exchange.oldest()
         if operation is None or watched.explaining or watched.ended:
-            return
+            return watched.forget_wait()
         age = time.monotonic() - operation.begun
         if age < min(_PUBLISH_AFTER_S, operation.timeout):
-            return
-        if watched.published != exchange.sequence:
-            watched.published = exchange.sequence
+            return watched.forget_wait()
+        if watched.sequence != exchange.sequence:
+            watched.sequence = exchange.sequence
             watched.publish()
         others = watched.others()
+        watched.look_for_cycle(others)
         if self._report_difference(watched, others) or self._report_end(watched, operation, others):
             return
         missing = _missing(operation, others)
+        missing += f"; {watched.cycle}" if watched.cycle is not None else ""
         if age >= operation.timeout:
             self._time_out(watched, operation, missing)
         elif age >= _WARN_AFTER_S and watched.warned != operation.sequence:
@@ -217,10 +215,10 @@ class Watch:
         store; None: the store does not answer."""
         with self._lock:
             watched = self._watched.get(id(exchange))
-        if watched is None or not watched.usable:
+        if watched is None:
             return None
         watched.publish(_LEFT)
-        return watched.prefix if watched.usable else None
+        return watched.prefix if watched.published.usable else None
 
     def _time_out(self, watched: _Watched, operation: Operation, missing: str) -> None:
         self._end(
@@ -273,7 +271,7 @@ class Watch:
             watched.explaining = True
         watched.publish()
         end = time.monotonic() + _PUBLISH_AFTER_S + 2.0
-        while time.monotonic() < end and watched.usable:
+        while time.monotonic() < end and watched.published.usable:
             if self._report_difference(watched, watched.others()):
                 return
             time.sleep(0.05)
@@ -304,9 +302,10 @@ class Watch:
                 for rank, values in others.items()
                 if values and values.get("note")
             ]
-            if notes or not watched.usable or time.monotonic() > end:
+            if notes or not watched.published.usable or time.monotonic() > end:
                 break
             time.sleep(0.05)
+        notes += [] if watched.cycle is None else [watched.cycle]
         text = str(error) + "".join(f". {note}" for note in notes)
         self._end(watched, CollectiveError, operation, text, error.rank)
 
@@ -330,7 +329,7 @@ class Watch:
         if kind is CollectiveMismatch:
             # This process probably ends now. The others must have read what it called.
             until = time.monotonic() + _REASON_S
-            while time.monotonic() < until and watched.usable:
+            while time.monotonic() < until and watched.published.usable:
                 if all(values and values.get("note") for values in watched.others().values()):
                     break
                 time.sleep(0.05)
@@ -355,13 +354,18 @@ def _place(operation: Operation) -> str:
     return f"operation {operation.sequence}, {operation.text}"
 
 
-def _missing(operation: Operation, others: dict[int, Optional[dict[str, Any]]]) -> str:
-    """Who has not called the operation, as far as the ranks have published."""
+def _absent(operation: Operation, others: dict[int, Optional[dict[str, Any]]]) -> list[int]:
+    """The ranks that have not called the operation, as far as they have published."""
     absent = []
     for rank, values in others.items():
         operations = (values or {}).get("operations", [])
         if not operations or operations[-1][0] < operation.sequence:
             absent.append(rank)
+    return absent
+
+
+def _missing(operation: Operation, others: dict[int, Optional[dict[str, Any]]]) -> str:
+    absent = _absent(operation, others)
     if not operation.can_read:
         return "this rank's GPU has not computed its tensors yet, or is copying them"
     if not absent:
