@@ -1,15 +1,19 @@
 """send and recv of the backend "phub": many pairs of ranks, and ranks that do not answer."""
 
+import os
 import unittest
 
 import messages_cases
 from ranks import CONTEXT, PATIENCE_S, TorchTest
+
+LONG = os.environ.get("PHUB_TEST_LONG") is not None
 
 
 class Messages(TorchTest):
     def test_crossed_pairs_use_the_job_of_their_group(self) -> None:
         self.assertEqual(self.run_ranks(3, messages_cases.crossed, False)[0], 1)
 
+    @unittest.skipUnless(LONG, "PHUB_TEST_LONG is not set")
     def test_a_daemon_without_groups_serves_jobs_of_two_ranks(self) -> None:
         # Two tags share a job. There are both directions of 3 pairs, and of one in the group.
         jobs = self.run_ranks(3, messages_cases.crossed, True)[0]
