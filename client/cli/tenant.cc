@@ -113,9 +113,35 @@ std::string CountText(std::uint64_t used, bool limited, std::uint64_t limit) {
   return limited ? fmt::format("{} of {}", used, limit) : fmt::format("{}", used);
 }
 
+// "3 of 4 jobs, 2.0 GiB of 4.0 GiB": only limited quotas.
+std::string SharesText(const v1::Quota& quota, const v1::QuotaUsage& part,
+                       const v1::QuotaUsage& whole) {
+  std::string text;
+  const auto add = [&](const std::string& each) { text += (text.empty() ? "" : ", ") + each; };
+  if (quota.has_jobs()) add(fmt::format("{} of {} jobs", part.jobs(), whole.jobs()));
+  if (quota.has_workers()) add(fmt::format("{} of {} workers", part.workers(), whole.workers()));
+  if (quota.has_keys()) add(fmt::format("{} of {} keys", part.keys(), whole.keys()));
+  if (quota.has_memory_bytes()) {
+    add(fmt::format("{} of {}", HumanBytes(part.memory_bytes()), HumanBytes(whole.memory_bytes())));
+  }
+  return text.empty() ? "-" : text;
+}
+
+v1::QuotaUsage LimitsOf(const v1::Quota& quota) {
+  v1::QuotaUsage limits;
+  limits.set_jobs(quota.jobs());
+  limits.set_workers(quota.workers());
+  limits.set_keys(quota.keys());
+  limits.set_memory_bytes(quota.memory_bytes());
+  return limits;
+}
+
 std::string TenantsTable(const v1::ListTenantsResponse& response, bool wide) {
   std::vector<Table::Column> columns = {{"TENANT"},  {"STATE"}, {"MEMORY"}, {"JOBS"},
                                         {"WORKERS"}, {"KEYS"},  {"WEIGHT"}, {"BANDWIDTH"}};
+  const bool shared = std::any_of(response.tenants().begin(), response.tenants().end(),
+                                  [](const v1::TenantInfo& each) { return each.has_cluster(); });
+  if (shared) columns.insert(columns.end(), {{"OF ITS GRANT"}, {"HELD IN CLUSTER"}});
   if (wide) columns.insert(columns.end(), {{"PUSHED"}, {"ENCRYPTION"}, {"CREATED"}});
   Table table(columns);
   for (const v1::TenantInfo& tenant : response.tenants()) {
@@ -130,6 +156,11 @@ std::string TenantsTable(const v1::ListTenantsResponse& response, bool wide) {
         CountText(usage.keys(), quota.has_keys(), quota.keys()),
         quota.has_weight() ? fmt::format("{}", quota.weight()) : "100",
         quota.has_bandwidth_bytes() ? HumanBytes(quota.bandwidth_bytes()) + "/s" : "-"};
+    if (shared) {
+      const v1::ClusterQuotas& cluster = tenant.cluster();
+      cells.insert(cells.end(), {SharesText(quota, cluster.used(), cluster.grant()),
+                                 SharesText(quota, cluster.held(), LimitsOf(quota))});
+    }
     if (wide) {
       cells.insert(cells.end(), {HumanBytes(usage.gradient_bytes()), tenant.encryption(),
                                  DateText(tenant.created_at_ns())});

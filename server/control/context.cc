@@ -8,6 +8,8 @@ namespace {
 
 // Shorter pauses do no harm, as a client sends four heartbeats per liveness timeout.
 constexpr int kForgivenFraction = 8;
+// Another reservation may take what was granted; then the daemon asks again.
+constexpr DurationNs kGrantPatience = 5 * kSecond;
 
 }  // namespace
 
@@ -29,6 +31,21 @@ absl::Status Context::Refuse(ControlCounter counter, absl::Status status) {
   counters.Add(counter);
   log.Refusal(counter, turns.peer(), {status.message().data(), status.message().size()});
   return status;
+}
+
+void Context::Cover(const std::string& tenant, const Usage& more, Grants::Then then) {
+  CoverUntil(clock.Now() + kGrantPatience, tenant, more, std::move(then));
+}
+
+void Context::CoverUntil(TimeNs deadline, const std::string& tenant, const Usage& more,
+                         Grants::Then then) {
+  if (grants == nullptr || ledger.GrantCovers(tenant, more) || clock.Now() >= deadline)
+    return then(absl::OkStatus());
+  grants->Ask(tenant, more,
+              [this, deadline, tenant, more, then = std::move(then)](const absl::Status& status) {
+                if (!status.ok()) return then(status);
+                CoverUntil(deadline, tenant, more, then);
+              });
 }
 
 SilenceGuard::SilenceGuard(const Context& context)

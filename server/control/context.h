@@ -54,6 +54,10 @@ struct Context {
   // Counts a refusal, logs it within the budget, and returns its status.
   absl::Status Refuse(ControlCounter counter, absl::Status status);
 
+  // Calls `then` when this daemon's grant covers a reservation, at once if it does; or with the
+  // reason why it cannot be enlarged. Another reservation may still be faster.
+  void Cover(const std::string& tenant, const Usage& more, Grants::Then then);
+
   const Clock& clock;
   Random& random;
   const ControlOptions options;
@@ -69,6 +73,7 @@ struct Context {
   StateDisk state_disk;
   // The control port cannot be reached since then; 0: it can. Lost ranks cannot return meanwhile.
   TimeNs outage_since = 0;
+  void CoverUntil(TimeNs deadline, const std::string& tenant, const Usage& more, Grants::Then then);
   bool InOutage(TimeNs now) const { return outage_since != 0 && now - outage_since < kOutageMax; }
   // Control was busy for this long and could not receive heartbeats: see Liveness::ForgiveSilence.
   std::function<void(DurationNs)> forgive_silence;

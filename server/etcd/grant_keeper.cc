@@ -162,7 +162,12 @@ void GrantKeeper::KeepPlace() {
     return TakePlace();
   }
   if (absl::IsUnavailable(kept)) return loop_.NoteUnreachable(kept);
-  with_ledger_([this](Ledger& ledger) { ledger.SetGrantsEnd(place_.end()); });
+  std::vector<std::string> above;  // they use memory of ended jobs, or their quotas are new
+  with_ledger_([&](Ledger& ledger) {
+    ledger.SetGrantsEnd(place_.end());
+    above = ledger.TenantsAboveGrants();
+  });
+  for (const std::string& tenant : above) Queue(tenant);
 }
 
 // The daemon was cut off for longer than the grace, or etcd was away when it started. It claims

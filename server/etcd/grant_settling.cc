@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/status_text.h"
+#include "common/base/units.h"
 #include "server/etcd/cluster.h"
 #include "server/etcd/grant_keeper.h"
 
@@ -41,6 +42,10 @@ bool IsAbove(const Quota& quota, const Usage& sum) {
   });
 }
 
+std::string Text(std::uint64_t amount, Resource resource) {
+  return resource == Resource::kMemory ? HumanBytes(amount) : fmt::format("{}", amount);
+}
+
 // "tenant acme may have 8 jobs in the cluster, and 8 are in use or reserved: node1 5, node2 3".
 absl::Status Refusal(const std::string& tenant, const Quota& quota,
                      const std::vector<Resource>& lacking, const Usage& more,
@@ -55,15 +60,15 @@ absl::Status Refusal(const std::string& tenant, const Quota& quota,
       sum += amount;
       if (amount == 0 || ++count > kNamedDaemonsMax) continue;
       holders += fmt::format("{}{} {}", holders.empty() ? "" : ", ",
-                             Printable(daemon, kDaemonBytesShown), amount);
+                             Printable(daemon, kDaemonBytesShown), Text(amount, resource));
     }
     if (count > kNamedDaemonsMax)
       holders += fmt::format(" and {} more daemons", count - kNamedDaemonsMax);
     text += fmt::format(
-        "{}it needs {} {}, tenant {} may have {} in the whole cluster, and daemons "
-        "hold {}: {}",
-        text.empty() ? "" : "; ", At(more, resource), ToString(resource), tenant,
-        LimitOf(quota, resource).value_or(0), sum, holders.empty() ? "none" : holders);
+        "{}it needs {}, tenant {} may have {} in the whole cluster, and daemons hold {}: {}",
+        text.empty() ? "" : "; ", Describe(At(more, resource), resource), tenant,
+        Text(LimitOf(quota, resource).value_or(0), resource), Text(sum, resource),
+        holders.empty() ? "none" : holders);
   }
   return absl::ResourceExhaustedError(text + ". End another job, or raise the quota");
 }

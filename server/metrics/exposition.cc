@@ -223,6 +223,17 @@ void WriteTenants(const MetricsSample& sample, TextFormat& text) {
   gauge("phub_tenant_left_memory_bytes",
         "Shared memory that processes still use after their job has ended or they were replaced.",
         &TenantSample::left_memory_bytes);
+  const auto grant = [&](std::string_view name, std::string_view help,
+                         std::uint64_t GrantSample::*member) {
+    WriteEach(sample.tenants, text, name, Type::kGauge, help, [&](const TenantSample& tenant) {
+      for (const GrantSample& each : tenant.grants)
+        text.Add(each.*member, {{"tenant", tenant.tenant}, {"quota", each.resource}});
+    });
+  };
+  grant("phub_tenant_grant", "Part of a cluster's quota that this daemon may use.",
+        &GrantSample::amount);
+  grant("phub_tenant_grant_used", "What the tenant's jobs use of this daemon's part.",
+        &GrantSample::used);
   const auto counter = [&](std::string_view name, std::string_view help, auto value) {
     WriteEach(sample.tenants, text, name, Type::kCounter, help, [&](const TenantSample& tenant) {
       text.Add(value(tenant.totals), {{"tenant", tenant.tenant}});

@@ -73,6 +73,13 @@ struct JobSample {
   std::uint64_t parameter_bytes = 0;
 };
 
+// The part of a quota of a cluster that the daemon may use.
+struct GrantSample {
+  const char* resource = nullptr;
+  std::uint64_t amount = 0;
+  std::uint64_t used = 0;
+};
+
 struct TenantSample {
   std::string tenant;
   WorkTotals totals;  // ended jobs included
@@ -81,6 +88,7 @@ struct TenantSample {
   std::uint64_t memory_bytes = 0;  // left_memory_bytes included
   std::uint64_t memory_quota_bytes = 0;
   std::uint64_t left_memory_bytes = 0;  // that processes of ended jobs still use
+  std::vector<GrantSample> grants;      // of limited quotas
 };
 
 struct MetricsSample {

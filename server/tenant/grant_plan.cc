@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/base/units.h"
+
 namespace phub::server {
 namespace {
 
@@ -11,6 +13,16 @@ namespace {
 // is left, so that a few daemons leave something for the next one.
 constexpr std::uint64_t kSparePartOfQuota = 16;
 constexpr std::uint64_t kSparePartOfRest = 4;
+
+std::uint64_t Usage::*MemberOf(Resource resource) {
+  switch (resource) {
+    case Resource::kJobs: return &Usage::jobs;
+    case Resource::kWorkers: return &Usage::workers;
+    case Resource::kKeys: return &Usage::keys;
+    case Resource::kMemory: break;
+  }
+  return &Usage::memory_bytes;
+}
 
 std::uint64_t Left(std::uint64_t limit, std::uint64_t used) {
   return limit > used ? limit - used : 0;
@@ -22,27 +34,34 @@ const char* ToString(Resource resource) {
   switch (resource) {
     case Resource::kJobs: return "jobs";
     case Resource::kWorkers: return "workers";
+    case Resource::kKeys: return "keys";
+    case Resource::kMemory: return "memory";
   }
   return "?";
 }
 
-std::uint64_t& At(Usage& usage, Resource resource) {
-  return resource == Resource::kJobs ? usage.jobs : usage.workers;
-}
-
-std::uint64_t At(const Usage& usage, Resource resource) {
-  return resource == Resource::kJobs ? usage.jobs : usage.workers;
-}
+std::uint64_t& At(Usage& usage, Resource resource) { return usage.*MemberOf(resource); }
+std::uint64_t At(const Usage& usage, Resource resource) { return usage.*MemberOf(resource); }
 
 std::optional<std::uint64_t> LimitOf(const Quota& quota, Resource resource) {
-  return resource == Resource::kJobs ? quota.jobs : quota.workers;
+  switch (resource) {
+    case Resource::kJobs: return quota.jobs;
+    case Resource::kWorkers: return quota.workers;
+    case Resource::kKeys: return quota.keys;
+    case Resource::kMemory: break;
+  }
+  return quota.memory_bytes;
+}
+
+std::string Describe(std::uint64_t amount, Resource resource) {
+  if (resource == Resource::kMemory) return HumanBytes(amount) + " memory";
+  return fmt::format("{} {}", amount, ToString(resource));
 }
 
 std::string Describe(const Usage& usage) {
   std::string text;
   for (const Resource resource : kGrantedResources) {
-    text +=
-        fmt::format("{}{} {}", text.empty() ? "" : ", ", At(usage, resource), ToString(resource));
+    text += (text.empty() ? "" : ", ") + Describe(At(usage, resource), resource);
   }
   return text;
 }

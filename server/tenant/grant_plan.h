@@ -20,14 +20,17 @@ struct Usage {
   friend bool operator==(const Usage&, const Usage&) = default;
 };
 
-enum class Resource : std::uint8_t { kJobs, kWorkers };
+enum class Resource : std::uint8_t { kJobs, kWorkers, kKeys, kMemory };
 // The quotas that apply to the sum of all daemons of a cluster.
-inline constexpr std::array kGrantedResources = {Resource::kJobs, Resource::kWorkers};
+inline constexpr std::array kGrantedResources = {Resource::kJobs, Resource::kWorkers,
+                                                 Resource::kKeys, Resource::kMemory};
 const char* ToString(Resource resource);
 std::uint64_t& At(Usage& usage, Resource resource);
 std::uint64_t At(const Usage& usage, Resource resource);
 std::optional<std::uint64_t> LimitOf(const Quota& quota, Resource resource);
-// "3 jobs, 12 workers".
+// "3 jobs", "1.5 GiB memory".
+std::string Describe(std::uint64_t amount, Resource resource);
+// "3 jobs, 12 workers, 5 keys, 1.5 GiB memory".
 std::string Describe(const Usage& usage);
 
 struct GrantQuestion {

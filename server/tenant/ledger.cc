@@ -38,7 +38,7 @@ void Ledger::SetTenant(const Tenant& tenant) {
     const std::optional<std::uint64_t> now = LimitOf(tenant.quota, resource);
     if (!now || (before && *before <= *now)) continue;
     std::uint64_t& grant = At(holder.grant, resource);
-    grant = std::min(grant, At(holder.charged, resource));
+    grant = std::min(grant, At(ChargedTo(tenant.name, holder), resource));
   }
   holder.quota = tenant.quota;
   holder.suspended = tenant.suspended;
@@ -109,12 +109,7 @@ absl::Status Ledger::Open(const Account& account, std::uint32_t workers, Charges
         *holder.quota.workers, holder.used.workers, DescribeJobs(account.tenant)));
   }
   const Usage charge = {.jobs = charges.job ? 1u : 0u, .workers = charges.workers ? workers : 0};
-  if (!GrantCovers(account.tenant, charge)) {
-    return absl::ResourceExhaustedError(fmt::format(
-        "job {} was not created: this daemon's part of the cluster's quota of tenant {} does not "
-        "cover it (it is {}, and its jobs use {}); try again",
-        account.job, account.tenant, Describe(holder.grant), Describe(holder.charged)));
-  }
+  if (!GrantCovers(account.tenant, charge)) return NotGranted(account, charge);
   const bool added = accounts_.try_emplace(account, Holding{0, workers, 0, charges}).second;
   PHUB_CHECK(added, "tenant={} job={}", account.tenant, account.job);
   ++holder.used.jobs;
@@ -129,28 +124,56 @@ void Ledger::SetGrant(const std::string& tenant, const Usage& grant) {
   if (found != tenants_.end()) found->second.grant = grant;
 }
 
+Usage Ledger::ChargedTo(const std::string& tenant, const Holder& holder) const {
+  Usage charged = holder.charged;
+  charged.memory_bytes = holder.used.memory_bytes + LeftOf(tenant);
+  return charged;
+}
+
+// Callers ask for a grant that covers `more` before; another reservation was faster.
+absl::Status Ledger::NotGranted(const Account& account, const Usage& more) const {
+  const GrantUse use = GrantUseOf(account.tenant);
+  return absl::ResourceExhaustedError(fmt::format(
+      "job {} needs {}, and this daemon's part of the cluster's quotas of tenant {} does not cover "
+      "it (the part is {}, and the tenant's jobs here use {}); try again",
+      account.job, Describe(more), account.tenant, Describe(use.grant), Describe(use.charged)));
+}
+
 bool Ledger::GrantCovers(const std::string& tenant, const Usage& more) const {
   const auto found = tenants_.find(tenant);
   if (clock_ == nullptr || found == tenants_.end()) return true;
   const Holder& holder = found->second;
+  const Usage charged = ChargedTo(tenant, holder);
   return std::ranges::all_of(kGrantedResources, [&](Resource resource) {
     const std::uint64_t needed = At(more, resource);
     if (needed == 0 || !LimitOf(holder.quota, resource)) return true;
-    return clock_->Now() < grants_end_ &&
-           At(holder.charged, resource) + needed <= At(holder.grant, resource);
+    return clock_->Now() < grants_end_ && At(charged, resource) <= At(holder.grant, resource) &&
+           needed <= At(holder.grant, resource) - At(charged, resource);
   });
 }
 
 Ledger::GrantUse Ledger::GrantUseOf(const std::string& tenant) const {
   const auto found = tenants_.find(tenant);
   if (found == tenants_.end()) return {};
-  return {found->second.quota, found->second.grant, found->second.charged};
+  return {found->second.quota, found->second.grant, ChargedTo(tenant, found->second)};
 }
 
 std::vector<std::string> Ledger::TenantsWithGrants() const {
   std::vector<std::string> names;
   for (const auto& [name, holder] : tenants_) {
-    if (holder.grant != Usage{} || holder.charged != Usage{}) names.push_back(name);
+    if (holder.grant != Usage{} || ChargedTo(name, holder) != Usage{}) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<std::string> Ledger::TenantsAboveGrants() const {
+  std::vector<std::string> names;
+  for (const auto& [name, holder] : tenants_) {
+    const Usage charged = ChargedTo(name, holder);
+    const bool above = std::ranges::any_of(kGrantedResources, [&](Resource resource) {
+      return LimitOf(holder.quota, resource) && At(charged, resource) > At(holder.grant, resource);
+    });
+    if (above) names.push_back(name);
   }
   return names;
 }
@@ -225,6 +248,8 @@ absl::Status Ledger::Reserve(const Account& account, std::uint64_t bytes) {
         of_tenant ? "tenant's memory quota" : "daemon's memory_max", FormatBytes(limit),
         FormatBytes(used), DescribeJobs(account.tenant), DescribeLeft(account.tenant)));
   }
+  const Usage more = {.memory_bytes = bytes};
+  if (!GrantCovers(account.tenant, more)) return NotGranted(account, more);
   found->second.bytes += bytes;
   holder.used.memory_bytes += bytes;
   used_bytes_ += bytes;
@@ -242,6 +267,11 @@ absl::Status Ledger::AddKeys(const Account& account, std::uint64_t count) {
                     "jobs have {}",
                     account.job, count, after - *holder.quota.keys, account.tenant,
                     *holder.quota.keys, holder.used.keys));
+  }
+  if (found->second.charges.keys) {
+    const Usage more = {.keys = count};
+    if (!GrantCovers(account.tenant, more)) return NotGranted(account, more);
+    holder.charged.keys += count;
   }
   found->second.keys += count;
   holder.used.keys = after;
@@ -268,6 +298,7 @@ void Ledger::ReturnKeys(const Account& account, std::uint64_t count) {
   PHUB_CHECK(holder.used.keys >= count, "job={} keys={}", account.job, count);
   found->second.keys -= count;
   holder.used.keys -= count;
+  if (found->second.charges.keys) holder.charged.keys -= count;
 }
 
 std::uint64_t Ledger::Close(const Account& account) {
@@ -323,6 +354,7 @@ void Ledger::CheckInvariants() const {
     sum.keys += holding.keys;
     ++sum.jobs;
     if (holding.charges.job) ++charged[account.tenant].jobs;
+    if (holding.charges.keys) charged[account.tenant].keys += holding.keys;
     if (holding.charges.workers) charged[account.tenant].workers += holding.workers;
   }
   std::uint64_t bytes = 0;

@@ -42,6 +42,7 @@ struct Account {
 struct Charges {
   bool job = true;
   bool workers = true;
+  bool keys = true;
 };
 
 class Ledger {
@@ -103,7 +104,8 @@ class Ledger {
     Usage charged;  // more than the grant: quotas were lowered, or the daemon was cut off from etcd
   };
   GrantUse GrantUseOf(const std::string& tenant) const;  // empty if there is no such tenant
-  std::vector<std::string> TenantsWithGrants() const;    // or with a charge
+  std::vector<std::string> TenantsAboveGrants() const;
+  std::vector<std::string> TenantsWithGrants() const;  // or with a charge
 
   // For the daemon's log: "acme 3.0 GiB, default 1.0 GiB".
   std::string DescribeHolders() const;
@@ -118,7 +120,7 @@ class Ledger {
     bool encryption_required = false;
     Usage used;
     Usage grant;
-    Usage charged;
+    Usage charged;  // without memory, which counts wherever it is
   };
   struct Holding {
     std::uint64_t bytes = 0;
@@ -130,6 +132,8 @@ class Ledger {
     std::uint64_t of_tenant = 0;
     std::uint64_t of_daemon = 0;
   };
+  Usage ChargedTo(const std::string& tenant, const Holder& holder) const;
+  absl::Status NotGranted(const Account& account, const Usage& more) const;
   std::string DescribeJobs(const std::string& tenant) const;
   std::string DescribeLeft(const std::string& tenant) const;
   Room RoomOf(const std::string& tenant, bool with_left) const;

@@ -19,6 +19,7 @@ struct Arguments {
   std::uint32_t jobs = 1;
   std::uint32_t world_size = 1;
   std::uint32_t threads = 16;
+  std::uint32_t keys = 0;  // that each job adds
   int retries = 0;
 };
 
@@ -62,6 +63,16 @@ class Crowd {
       if (!job.ok()) return job.status();
       ranks.push_back(*std::move(job));
     }
+    std::vector<phub::KeySpec> keys(arguments_.keys);
+    for (std::size_t key = 0; key < keys.size(); ++key) {
+      keys[key].name = "key" + std::to_string(key);
+      keys[key].element_count = 1;
+    }
+    for (phub::Job& rank : ranks) {
+      if (keys.empty()) break;
+      const auto added = rank.AddKeys(keys);
+      if (!added.ok()) return added.status();
+    }
     const std::lock_guard lock(mutex_);
     admitted_.push_back(std::move(ranks));
     return {};
@@ -83,6 +94,7 @@ int main(int argc, char** argv) {
   app.add_option("--jobs", arguments.jobs);
   app.add_option("--world-size", arguments.world_size);
   app.add_option("--threads", arguments.threads);
+  app.add_option("--keys", arguments.keys);
   app.add_option("--retries", arguments.retries);
   CLI11_PARSE(app, argc, argv);
   Crowd crowd(arguments);

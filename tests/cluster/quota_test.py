@@ -1,9 +1,10 @@
 """Quotas of a cluster: crowds of jobs start at several daemons at once, and a tenant never has more
-than its quota. Daemons die, come back or never do. PHUB_TEST_LONG: 1,000 joins, and daemons that
-are cut off."""
+than its quota. Daemons die, come back or never do. PHUB_TEST_LONG: 1,000 joins, lower quotas,
+and daemons that are cut off."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -23,11 +24,11 @@ class Crowd:
     """Jobs that start at the same time, and stay until leave()."""
 
     def __init__(self, token: Path, daemons: list[Daemon], *, jobs: int, workers: int = 1,
-                 prefix: str = "job", threads: int = 16, retries: int = 0) -> None:
+                 prefix: str = "job", threads: int = 16, retries: int = 0, keys: int = 0) -> None:
         endpoints = [each for daemon in daemons for each in ("--endpoint", daemon.endpoint)]
         self.process = subprocess.Popen(
             [CROWD, *endpoints, "--jobs", str(jobs), "--world-size", str(workers), "--prefix",
-             prefix, "--threads", str(threads), "--retries", str(retries)],
+             prefix, "--threads", str(threads), "--retries", str(retries), "--keys", str(keys)],
             env={**ENVIRONMENT, "PHUB_TOKEN_FILE": str(token)}, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True)
         self.refusals: list[str] = []
@@ -71,9 +72,9 @@ class QuotaTest(ClusterTest):
         return token
 
     def crowd(self, token: Path, daemons: list[Daemon], *, jobs: int, workers: int = 1,
-              prefix: str = "job", threads: int = 16, retries: int = 0) -> Crowd:
+              prefix: str = "job", threads: int = 16, retries: int = 0, keys: int = 0) -> Crowd:
         crowd = Crowd(token, daemons, jobs=jobs, workers=workers, prefix=prefix, threads=threads,
-                      retries=retries)
+                      retries=retries, keys=keys)
         self.addCleanup(crowd.leave)
         return crowd
 
@@ -97,6 +98,37 @@ class Sharing(QuotaTest):
         self.assertEqual(more.wait(), 0)
         self.assertIn("needs 2 workers", "".join(more.refusals))
 
+    def test_daemons_that_ask_at_the_same_time_do_not_get_the_same_job(self) -> None:
+        daemons = self.daemons(4)
+        crowds = []
+        for i in range(8):
+            daemons[0].ask("tenant", "create", f"t{i}", "--jobs", "1")
+            token = self.token(daemons[0], "--tenant", f"t{i}")
+            for daemon in daemons:
+                self.says(daemon, "role tenant", "whoami", token=token)
+            crowds.append(self.crowd(token, daemons, jobs=4, prefix=f"t{i}", threads=4))
+        self.assertEqual([crowd.wait() for crowd in crowds], [1] * 8)
+
+    def test_memory_and_keys_count_at_all_daemons(self) -> None:
+        daemons = self.daemons(2)
+        token = self.tenant(daemons, "--keys", "30", "--memory", "1GiB")
+        crowd = self.crowd(token, daemons, jobs=12, keys=4)
+        self.assertEqual(crowd.wait(), 7)
+        self.assertIn("it needs 4 keys, tenant acme may have 30 in the whole cluster, and daemons "
+                      "hold 28: ", "".join(crowd.refusals))
+        said = json.loads(daemons[0].ask("-o", "json", "tenant", "get", "acme"))
+        self.assertEqual(said["cluster"]["held"]["keys"], "28")
+        crowd.leave()
+        # Memory for some jobs, which have the same size.
+        crowd = self.crowd(token, daemons[:1], jobs=1, prefix="one", retries=20)
+        self.assertEqual(crowd.wait(), 1)
+        said = json.loads(daemons[0].ask("-o", "json", "tenant", "get", "acme"))
+        size = int(said["cluster"]["used"]["memory_bytes"])
+        daemons[0].ask("tenant", "set-quota", "acme", "--memory", str(size * 11 // 2))
+        more = self.crowd(token, daemons, jobs=10, prefix="more")
+        self.assertEqual(more.wait(), 4)
+        self.assertIn(" memory, tenant acme may have ", "".join(more.refusals))
+
     def test_what_a_dead_daemon_held_comes_back(self) -> None:
         daemons = self.daemons(2, "--quota-grace", "10s")
         first, second = daemons
@@ -112,6 +144,9 @@ class Sharing(QuotaTest):
         # Its next instance has nothing, so three fit at once.
         self.assertEqual(self.crowd(token, [first], jobs=3, prefix="three", retries=20).wait(), 3)
 
+
+@unittest.skipUnless(LONG, "PHUB_TEST_LONG is not set")
+class Long(QuotaTest):
     def test_a_lower_quota_refuses_new_jobs_at_every_daemon(self) -> None:
         daemons = self.daemons(2)
         token = self.tenant(daemons, "--jobs", "6")
@@ -145,9 +180,6 @@ class Sharing(QuotaTest):
         first.wait_for("event=control_store_answers")
         self.assertEqual(self.crowd(token, [first], jobs=6, prefix="back").wait(), 6)
 
-
-@unittest.skipUnless(LONG, "PHUB_TEST_LONG is not set")
-class Long(QuotaTest):
     def test_a_thousand_joins_over_four_daemons(self) -> None:
         daemons = self.daemons(4)
         token = self.tenant(daemons, "--jobs", "150", "--workers", "200")

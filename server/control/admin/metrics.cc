@@ -119,6 +119,13 @@ void Metrics::DescribeTenant(Sampling::VisitedTenant& tenant,
   sample.memory_bytes = context_.ledger.UsageOf(sample.tenant).memory_bytes;
   sample.memory_quota_bytes = context_.ledger.tenant_limit_bytes(sample.tenant);
   sample.left_memory_bytes = context_.ledger.LeftOf(sample.tenant);
+  if (!context_.ledger.uses_grants()) return;
+  const Ledger::GrantUse use = context_.ledger.GrantUseOf(sample.tenant);
+  for (const Resource resource : kGrantedResources) {
+    if (!LimitOf(use.quota, resource)) continue;
+    sample.grants.push_back(
+        {ToString(resource), At(use.grant, resource), At(use.charged, resource)});
+  }
 }
 
 bool Metrics::VisitTenants(Sampling& sampling, std::size_t& units) const {

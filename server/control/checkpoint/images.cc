@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/control/jobs/grant_needs.h"
 #include "server/control/text.h"
 #include "server/core/exchange/shard_exchange.h"
 namespace phub::server {
@@ -77,6 +78,19 @@ std::vector<std::shared_ptr<CheckpointImage>> MapImages(const ChunkSource& sourc
     if (images.back() == nullptr) return {};
   }
   return images;
+}
+
+void CoverImages(Context& context, Job& job,
+                 const std::vector<std::shared_ptr<CheckpointImage>>& mapped, Grants::Then then) {
+  Usage more;
+  for (const std::shared_ptr<CheckpointImage>& image : mapped)
+    more.memory_bytes += image->memory.bytes();
+  ++job.long_work;
+  context.Cover(job.account.tenant, more,
+                [&job, then = std::move(then)](const absl::Status& status) {
+                  --job.long_work;
+                  then(OfJob(job, status));
+                });
 }
 
 absl::StatusOr<Images> AdmitImages(Context& context, const HostMemory& host_memory, Job& job,

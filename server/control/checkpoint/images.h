@@ -26,6 +26,10 @@ std::vector<ChunkRef> ChunksOf(const ChunkSource& source);
 // Maps images of all of the job's shards: empty if there is no address space. Any thread. The core
 // loops must have all of these keys when they get the images.
 std::vector<std::shared_ptr<CheckpointImage>> MapImages(const ChunkSource& source);
+// Calls `then` when this daemon's grant covers the images, or with the reason why it does not. The
+// job's record stays meanwhile; the job may have ended when `then` runs.
+void CoverImages(Context& context, Job& job,
+                 const std::vector<std::shared_ptr<CheckpointImage>>& mapped, Grants::Then then);
 // Charges mapped images to the job. Otherwise returns why there is not enough memory. The pages
 // come later: see Images::pages.
 absl::StatusOr<Images> AdmitImages(Context& context, const HostMemory& host_memory, Job& job,

@@ -89,15 +89,21 @@ void Loads::MapArrival(Job& job, v1::LoadStateRequest first) {
     DealOut(draft->racks_to_deal, self, chunks, *arrival.state->description, arrival);
     for (auto& [rack, part] : arrival.for_racks) part.set_number(draft->number);
   };
-  const auto then = [this, &job, draft, id = job.checkpoints->arrival->id] {
+  const auto enter = [this, &job, draft,
+                      id = job.checkpoints->arrival->id](const absl::Status& covered) {
     CheckpointArrival* const arrival = job.checkpoints->arrival.get();
     if (!job.running() || arrival == nullptr || arrival->id != id || arrival->state == nullptr) {
       (void)host_memory_.FreeLater(draft);
       return;
     }
+    if (!covered.ok()) {
+      (void)host_memory_.FreeLater(draft);
+      return FailArrival(job, context_.Refuse(ControlCounter::loads_refused, covered));
+    }
     EnterArrival(job, std::move(draft->arrival), std::move(draft->images), draft->status);
   };
-  RunLongOn(context_, job, work, then);
+  RunLongOn(context_, job, work,
+            [this, &job, draft, enter] { CoverImages(context_, job, draft->images, enter); });
 }
 
 // The images are mapped and the keys are named: charges the images, and gets their pages.

@@ -97,16 +97,24 @@ void Snapshots::MapSnapshot(Job& job, const v1::BeginSnapshotRequest& request,
   RunLongOn(
       context_, job, [contents] { MapContents(*contents); },
       [this, &job, run_id, contents] {
-        job.checkpoints->snapshot_maps = false;
-        SnapshotRun* const now = job.checkpoints->snapshot.get();
-        if (job.running() && now != nullptr && now->id == run_id) return EnterSnapshot(job);
-        (void)host_memory_.FreeLater(contents);
+        CoverImages(context_, job, contents->images,
+                    [this, &job, run_id, contents](const absl::Status& covered) {
+                      job.checkpoints->snapshot_maps = false;
+                      SnapshotRun* const now = job.checkpoints->snapshot.get();
+                      if (job.running() && now != nullptr && now->id == run_id)
+                        return EnterSnapshot(job, covered);
+                      (void)host_memory_.FreeLater(contents);
+                    });
       });
 }
 
 // The images are mapped: charges them, and gets their pages.
-void Snapshots::EnterSnapshot(Job& job) {
+void Snapshots::EnterSnapshot(Job& job, const absl::Status& covered) {
   SnapshotRun& run = *job.checkpoints->snapshot;
+  if (!covered.ok()) {
+    (void)host_memory_.FreeLater(run.contents);
+    return DropSnapshot(job, context_.Refuse(ControlCounter::snapshots_refused, covered));
+  }
   auto images = AdmitImages(context_, host_memory_, job, std::exchange(run.contents->images, {}));
   if (!images.ok()) {
     return DropSnapshot(job, context_.Refuse(ControlCounter::snapshots_refused, images.status()));

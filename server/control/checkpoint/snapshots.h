@@ -62,7 +62,7 @@ class Snapshots final : public JobObserver {
                             std::vector<std::uint64_t>& targets) const;
   void MapSnapshot(Job& job, const v1::BeginSnapshotRequest& request,
                    std::vector<std::uint64_t> targets, Answer<v1::Snapshot> answer);
-  void EnterSnapshot(Job& job);
+  void EnterSnapshot(Job& job, const absl::Status& covered);
   void NoteBegun(Job& job, std::vector<std::unique_ptr<VersionReport>> given);
   void NoteCopied(Job& job);
   void DropSnapshotOf(Job& job, const std::string& saver);

@@ -187,7 +187,7 @@ absl::Status CheckMovement(const KeyBuild& build, const v1::KeySpec& key) {
   const std::uint32_t ranks = build.ranks();
   if (key.root() >= ranks) {
     return Wrong(key, fmt::format("root is {}, but the {} has only {} ranks", key.root(),
-                                build.group == nullptr ? "job" : "group", ranks));
+                                  build.group == nullptr ? "job" : "group", ranks));
   }
   if (key.element_count() % PartsOf(key, ranks).count() != 0) {
     return Wrong(key, fmt::format("movement {} needs equal parts: {} elements cannot be divided "

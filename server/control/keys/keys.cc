@@ -37,24 +37,6 @@ std::vector<UnbackedMemory> UnbackedMemoryOf(const KeyBuild& build) {
   return memory;
 }
 
-// Keys and their chunks are placed, laid out and allocated one by one. Counts chunks as if all
-// elements had the largest type; the counts of elements are not checked yet.
-std::size_t UnitsOf(const KeySpecs& keys, std::uint32_t chunk_bytes) {
-  constexpr std::uint64_t kChunksPerUnit = 8;
-  constexpr std::uint64_t kKeyUnitsMax = std::uint64_t{1} << 32;
-  const std::uint64_t elements_per_unit = kChunksPerUnit * chunk_bytes / kElementBytesMax;
-  std::uint64_t units = 0;
-  for (const v1::KeySpec& key : keys)
-    units += 1 + std::min(kKeyUnitsMax, key.element_count() / elements_per_unit);
-  return units;
-}
-
-absl::Status Over(const Job& job) {
-  return absl::AbortedError(job.fault.message().empty()
-                                ? fmt::format("job {} has ended", job.name())
-                                : job.fault.message());
-}
-
 }  // namespace
 
 // Reserves what the batch needs.
@@ -137,48 +119,6 @@ void Keys::BuildPeerBatch(Job& job, std::shared_ptr<const KeySpecs> given, Rank 
   const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_);
   build->given = std::move(given);
   StartBuild(job, build, done);
-}
-
-// Builds the next batch of a job in steps: without the lock, except for its admission and its entry
-// into the job. One batch at a time; other calls that need it wait in job.key_waiters. The job's
-// record stays until the build is over, even if the job ends.
-void Keys::StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Done& done) {
-  PHUB_CHECK(job.key_build == nullptr, "job={}", job.name());
-  job.key_build = build;
-  const std::size_t units = UnitsOf(*build->given, build->chunk_bytes);
-  context_.turns.RunLong(
-      units, job.account.tenant,
-      [build] {
-        PlanKeys(*build);
-        build->given.reset();
-      },
-      [this, &job, units, build, done] {
-        if (!job.running()) return FinishBuild(job, done, Over(job));
-        absl::Status status = build->status;
-        if (status.ok()) status = Admit(job, *build);
-        if (!status.ok()) return FinishBuild(job, done, context_.Refuse(build->refusal, status));
-        context_.turns.RunLong(
-            units, job.account.tenant, [build] { BuildKeys(*build); },
-            [this, &job, build, done] {
-              if (!job.running()) {  // the job's account is closed as a whole
-                job.unwanted.push_back(build);
-                return FinishBuild(job, done, Over(job));
-              }
-              absl::Status entered = Enter(job, *build);
-              if (!entered.ok() && job.running())
-                entered = context_.Refuse(build->refusal, entered);
-              FinishBuild(job, done, entered);
-            });
-      });
-}
-
-void Keys::FinishBuild(Job& job, const Done& done, const absl::Status& status) {
-  const std::shared_ptr<KeyBuild> build = std::move(job.key_build);
-  job.key_build = nullptr;
-  const std::vector<std::function<void()>> waiters = std::exchange(job.key_waiters, {});
-  if (status.ok() && build->for_racks) peer_racks_.TellOfKeys(job, *build->for_racks);
-  done(status);
-  for (const std::function<void()>& waiter : waiters) waiter();
 }
 
 // Sends a batch to the core loops only after its pages are prefaulted. From then on workers can
@@ -345,6 +285,18 @@ void Keys::ShareBatch(const Adding& adding) {
   Member& member = job.members[seat->rank.value];
   const std::uint32_t batch = adding.batch;
   PHUB_CHECK(batch < job.batches.size(), "batch={} batches={}", batch, job.batches.size());
+  const Usage more = {.memory_bytes = adding.shared_bytes};
+  if (!adding.covered && !context_.ledger.GrantCovers(job.account.tenant, more)) {
+    const auto then = [this, adding, name = job.name()](const absl::Status& covered) {
+      Adding again = adding;
+      again.covered = true;
+      if (covered.ok()) return ShareBatch(again);
+      const absl::Status named(covered.code(),
+                               fmt::format("job {}: {}", name, std::string(covered.message())));
+      adding.answer(context_.Refuse(ControlCounter::keys_refused_quota, named), {});
+    };
+    return context_.Cover(job.account.tenant, more, then);
+  }
   const absl::Status shared =
       rank_memories_.ShareBatch(job, seat->rank, batch, adding.shared_bytes);
   if (!shared.ok()) return adding.answer(shared, {});

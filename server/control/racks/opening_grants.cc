@@ -3,7 +3,7 @@
 #include "common/base/status_text.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_opening.h"
-#include "server/control/ranks/grant_requests.h"
+#include "server/control/ranks/joins.h"
 
 namespace phub::server {
 namespace {
@@ -18,7 +18,7 @@ constexpr DurationNs kGrantWaitKept = 60 * kSecond;
 bool RackOpening::AwaitsGrant(RackIndex from, const v1::PeerMessage& message,
                               const v1::PeerJob& job, const JobSettings& settings,
                               absl::Status& status) {
-  const Usage needed = GrantNeededBy(context_.options, settings);
+  const Usage needed = joins_.GrantNeeded(settings);
   const JobName name(job.tenant(), job.job());
   if (context_.grants == nullptr || context_.ledger.GrantCovers(job.tenant(), needed)) {
     grant_waits_.erase(name);

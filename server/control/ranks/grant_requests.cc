@@ -1,24 +1,14 @@
-#include "server/control/ranks/grant_requests.h"
-
+// Joins that wait until this daemon's grants of the cluster's quotas cover their jobs.
 #include <string>
 #include <utility>
 
 #include "common/base/status_text.h"
+#include "server/control/jobs/grant_needs.h"
+#include "server/control/jobs/job_options.h"
 #include "server/control/on_control.h"
 #include "server/control/ranks/joins.h"
 
 namespace phub::server {
-
-Charges ChargesOf(const ControlOptions& options, const JobSettings& settings) {
-  const bool first_rack = settings.racks == 0 || options.rack_index == 0;
-  return {.job = options.is_anchor() && first_rack,
-          .workers = options.is_anchor() && !options.is_aggregator()};
-}
-
-Usage GrantNeededBy(const ControlOptions& options, const JobSettings& settings) {
-  const Charges charges = ChargesOf(options, settings);
-  return {.jobs = charges.job ? 1u : 0u, .workers = charges.workers ? settings.world_size : 0};
-}
 
 v1::JoinRequest Kept(const v1::JoinRequest& request) {
   v1::JoinRequest kept = request;
@@ -26,11 +16,19 @@ v1::JoinRequest Kept(const v1::JoinRequest& request) {
   return kept;
 }
 
+Usage Joins::GrantNeeded(const JobSettings& settings) const {
+  Usage needed = GrantNeededBy(context_.options, settings);
+  Job job;  // only to compute its size
+  job.config = MakeShardConfig(settings, Incarnation{});
+  needed.memory_bytes = MemoryOfJob(job);
+  return needed;
+}
+
 bool Joins::WaitsForGrant(TimeNs deadline, const v1::JoinRequest& given,
                           const JobSettings& settings, std::string_view peer_address,
                           const Answer<v1::JoinResponse>& answer) {
   const std::string& tenant = TenantOf(given);
-  const Usage needed = GrantNeededBy(context_.options, settings);
+  const Usage needed = GrantNeeded(settings);
   // After the deadline the ledger refuses the job.
   if (context_.grants == nullptr || context_.ledger.GrantCovers(tenant, needed) ||
       context_.clock.Now() >= deadline) {

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <utility>
 
+#include "server/control/jobs/grant_needs.h"
 #include "server/control/jobs/job_options.h"
 #include "server/control/on_control.h"
-#include "server/control/ranks/grant_requests.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -132,6 +132,8 @@ absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request, const JobS
   }
   if (absl::Status status = context_.ledger.Reserve(job->account, bytes); !status.ok()) {
     context_.ledger.Close(job->account);
+    // What it exchanges with other racks was not asked for. The next attempt finds it.
+    context_.Cover(job->account.tenant, {.memory_bytes = bytes}, [](const absl::Status&) {});
     context_.log.Warning("event=memory_short tenant={} job=\"{}\" held_by=\"{}\"",
                          job->account.tenant, job->name(), context_.ledger.DescribeHolders());
     return context_.Refuse(ControlCounter::joins_refused_capacity, status);

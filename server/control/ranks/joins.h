@@ -31,6 +31,8 @@ struct RackParts {
 
 // The tenant that a request names, or the default one.
 const std::string& TenantOf(const v1::JoinRequest& request);
+// A request that waits. CheckRack has accepted it, so its settings are not needed any more.
+v1::JoinRequest Kept(const v1::JoinRequest& request);
 
 class Joins {
  public:
@@ -59,6 +61,8 @@ class Joins {
   // Tries again what waits for memory.
   void TryWaiting();
   TimeNs NextTimer() const { return waiting_.FirstDeadline(); }
+  // What a new job needs of this daemon's grant, without keys and what it exchanges with racks.
+  Usage GrantNeeded(const JobSettings& settings) const;
   // Checks whether this daemon accepts new jobs now.
   absl::Status CheckRoom(const v1::JoinRequest& request);
   // Reserves and builds everything that a job needs before it has keys, and sends it to every core

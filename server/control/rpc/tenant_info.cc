@@ -4,6 +4,19 @@
 
 namespace phub::server {
 
+namespace {
+
+v1::QuotaUsage ToProto(const Usage& usage) {
+  v1::QuotaUsage message;
+  message.set_memory_bytes(usage.memory_bytes);
+  message.set_jobs(usage.jobs);
+  message.set_workers(usage.workers);
+  message.set_keys(usage.keys);
+  return message;
+}
+
+}  // namespace
+
 v1::TenantInfo DescribeTenant(Control& control, const Tenant& tenant, const PushedBytes& pushed) {
   v1::TenantInfo info;
   info.set_name(tenant.name);
@@ -22,6 +35,14 @@ v1::TenantInfo DescribeTenant(Control& control, const Tenant& tenant, const Push
   info.mutable_usage()->set_keys(used.keys);
   const auto bytes = pushed.find(tenant.name);
   info.mutable_usage()->set_gradient_bytes(bytes == pushed.end() ? 0 : bytes->second);
+  if (const Grants* const grants = control.tenants().grants(); grants != nullptr) {
+    const Ledger::GrantUse use = control.tenants().ledger().GrantUseOf(tenant.name);
+    v1::ClusterQuotas& cluster = *info.mutable_cluster();
+    cluster.set_daemon(grants->daemon_id());
+    *cluster.mutable_grant() = ToProto(use.grant);
+    *cluster.mutable_used() = ToProto(use.charged);
+    *cluster.mutable_held() = ToProto(grants->InCluster(tenant.name).sum);
+  }
   info.set_created_at_ns(tenant.created_at);
   info.set_encryption(tenant.encryption_required ? "required" : "optional");
   return info;

@@ -49,7 +49,7 @@ MetricsSample MakeSample() {
   job.totals.round_duration_ns = 12 * kSecond;
   job.totals.straggler_wait_ns = 1500 * kMillisecond;
   sample.jobs = {job};
-  sample.tenants = {{"default", job.totals, 1, 2, 4096, 8192}};
+  sample.tenants = {{"default", job.totals, 1, 2, 4096, 8192, 0, {{"jobs", 4, 3}}}};
   sample.jobs_omitted = 5;
   TurnTimes& calls = sample.turn_times[static_cast<std::size_t>(TurnKind::kCall)];
   calls.Add(20 * kMicrosecond);
@@ -131,6 +131,9 @@ TEST(Exposition, JobsAndTenantsByName) {
   EXPECT_EQ(read.Sum("phub_job_round_duration_seconds_count", job), 8);
   EXPECT_EQ(read.Sum("phub_job_round_duration_seconds_sum", job), 12);
   EXPECT_EQ(read.Sum("phub_tenant_memory_quota_bytes", {{"tenant", "default"}}), 8192);
+  const std::map<std::string, std::string> jobs = {{"tenant", "default"}, {"quota", "jobs"}};
+  EXPECT_EQ(read.Sum("phub_tenant_grant", jobs), 4);
+  EXPECT_EQ(read.Sum("phub_tenant_grant_used", jobs), 3);
   EXPECT_EQ(read.Sum("phub_tenant_rounds_total", {{"tenant", "default"}}), 8);
   EXPECT_EQ(read.Sum("phub_metrics_omitted", {{"kind", "job"}}), 5);
   std::map<std::string, std::string> lost = job;

@@ -36,7 +36,7 @@ class LedgerGrants : public ::testing::Test {
 TEST_F(LedgerGrants, ReservationsStayWithinTheGrant) {
   EXPECT_FALSE(ledger_.GrantCovers("acme", {.jobs = 1}));
   EXPECT_THAT(std::string(ledger_.Open(Job("acme", 1), 4).message()),
-              HasSubstr("this daemon's part of the cluster's quota of tenant acme"));
+              HasSubstr("this daemon's part of the cluster's quotas of tenant acme"));
   ledger_.SetGrant("acme", {.jobs = 2, .workers = 10});
   EXPECT_TRUE(ledger_.Open(Job("acme", 1), 4).ok());
   EXPECT_FALSE(ledger_.GrantCovers("acme", {.jobs = 1, .workers = 7}));
@@ -57,6 +57,30 @@ TEST_F(LedgerGrants, PartsOfAJobThatCountElsewhereNeedNoGrant) {
   EXPECT_FALSE(ledger_.Open(Job("acme", 2), 4, {.job = false}).ok());
   ledger_.SetGrant("acme", {.workers = 4});
   EXPECT_TRUE(ledger_.Open(Job("acme", 2), 4, {.job = false}).ok());
+}
+
+TEST_F(LedgerGrants, KeysAndMemoryCountToo) {
+  ledger_.SetTenant({.name = "acme", .quota = {.memory_bytes = 1000, .keys = 10}});
+  EXPECT_TRUE(ledger_.Open(Job("acme", 1), 4).ok());
+  EXPECT_TRUE(ledger_.Open(Job("acme", 2), 4, {.keys = false}).ok());
+  EXPECT_FALSE(ledger_.AddKeys(Job("acme", 1), 1).ok());
+  EXPECT_TRUE(ledger_.AddKeys(Job("acme", 2), 1).ok());
+  EXPECT_FALSE(ledger_.Reserve(Job("acme", 2), 1).ok());
+  ledger_.SetGrant("acme", {.memory_bytes = 100, .keys = 3});
+  EXPECT_TRUE(ledger_.AddKeys(Job("acme", 1), 3).ok());
+  EXPECT_TRUE(ledger_.Reserve(Job("acme", 2), 60).ok());
+  ledger_.SetLeft("acme", "old", 30);
+  EXPECT_FALSE(ledger_.GrantCovers("acme", {.memory_bytes = 11}));
+  EXPECT_TRUE(ledger_.Reserve(Job("acme", 1), 10).ok());
+  ledger_.SetLeft("acme", "old", 40);  // cannot be refused
+  EXPECT_THAT(ledger_.TenantsAboveGrants(), ElementsAre("acme"));
+  EXPECT_FALSE(ledger_.Reserve(Job("acme", 1), 1).ok());
+  ledger_.ReturnKeys(Job("acme", 1), 1);
+  EXPECT_EQ(ledger_.GrantUseOf("acme").charged.keys, 2u);
+  ledger_.Close(Job("acme", 1));
+  EXPECT_EQ(ledger_.GrantUseOf("acme").charged,
+            (Usage{.memory_bytes = 100, .jobs = 1, .workers = 4}));
+  ledger_.SetLeft("acme", "old", 0);
 }
 
 TEST_F(LedgerGrants, AGrantEndsWithItsLease) {
