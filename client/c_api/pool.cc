@@ -86,6 +86,20 @@ phub_result phub_pool_broadcast(phub_pool* pool, const phub_elements* values, ui
   });
 }
 
+phub_result phub_key_broadcast(phub_key* key, const phub_elements* values, uint32_t root,
+                               uint32_t sequence, phub_handle** handle, phub_error** error) {
+  return Run(key, error, [&] {
+    if (key == nullptr) return NullArgument("phub_key_broadcast", "key");
+    if (values == nullptr) return NullArgument("phub_key_broadcast", "values");
+    if (handle == nullptr) return NullArgument("phub_key_broadcast", "handle");
+    return Deliver(phub::Broadcast(key->key, FromC(*values), root, sequence), handle);
+  });
+}
+
+int32_t phub_key_can_broadcast(const phub_key* key) {
+  return key != nullptr && phub::CanBroadcast(key->key) ? 1 : 0;
+}
+
 int32_t phub_pool_would_wait(const phub_pool* pool, const phub_const_elements* values) {
   if (pool == nullptr) return 0;
   return pool->pool.WouldWait(values == nullptr ? phub::ConstElements{} : FromC(*values)) ? 1 : 0;

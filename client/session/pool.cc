@@ -2,15 +2,12 @@
 #include "phub/pool.h"
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <mutex>
-#include <numeric>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,12 +39,11 @@ struct PoolOperation {
 
 class PoolImpl {
  public:
-  // group: its name; empty for a pool of the whole job. ranks: those that use the pool, ascending.
-  PoolImpl(PoolOptions options, std::string group, std::vector<std::uint32_t> ranks,
-           std::vector<Key> keys, MappedMemory values, MappedMemory results)
+  // group: its name; empty for a pool of the whole job.
+  PoolImpl(PoolOptions options, std::string group, std::vector<Key> keys, MappedMemory values,
+           MappedMemory results)
       : options_(std::move(options)),
         group_(std::move(group)),
-        ranks_(std::move(ranks)),
         keys_(std::move(keys)),
         tickets_(keys_.size(), 0),
         values_(std::move(values)),
@@ -69,14 +65,7 @@ class PoolImpl {
 
   Handle Broadcast(Elements values, std::uint32_t root) {
     const std::string place = Describe();
-    Status status = CheckPoolBroadcast(place, values);
-    if (status.ok() && !std::ranges::binary_search(ranks_, root))
-      status =
-          Status(StatusCode::kInvalidArgument, fmt::format("{}: root is {}, but its ranks are {}",
-                                                           place, root, fmt::join(ranks_, ", ")));
-    const std::string& lacks = Slot(0)->definition.why_no_broadcasts;
-    if (status.ok() && !lacks.empty())
-      status = Status(StatusCode::kFailedPrecondition, fmt::format("{}: {}", place, lacks));
+    Status status = CheckPoolBroadcast(place, Slot(0)->definition, values, root);
     if (!status.ok()) return RoundAccess::Refused(std::move(status));
     const bool sends = Slot(0)->job->rank() == root;
     return Start({.operation = wire::RoundOperation::kPoolMove,
@@ -177,8 +166,7 @@ class PoolImpl {
   }
 
   const PoolOptions options_;
-  const std::string group_;                 // its name; empty: the pool belongs to the job
-  const std::vector<std::uint32_t> ranks_;  // that use the pool, ascending
+  const std::string group_;  // its name; empty: the pool belongs to the job
   const std::vector<Key> keys_;
   std::mutex calls_;                       // that start operations, and of Remove()
   std::vector<std::uint64_t> tickets_;     // each key's last round
@@ -244,11 +232,8 @@ Result<Pool> Pool::Add(Job& job, const PoolOptions& options) {
   if (!parts.ok()) return parts.status();
   Result<std::vector<Key>> keys = job.AddKeys(parts->specs);
   if (!keys.ok()) return keys.status();
-  std::vector<std::uint32_t> ranks(job.world_size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return Pool(std::make_shared<client::PoolImpl>(options, "", std::move(ranks), *std::move(keys),
-                                                 std::move(parts->values),
-                                                 std::move(parts->results)));
+  return Pool(std::make_shared<client::PoolImpl>(
+      options, "", *std::move(keys), std::move(parts->values), std::move(parts->results)));
 }
 
 Result<Pool> Pool::Add(Group& group, const PoolOptions& options) {
@@ -256,10 +241,9 @@ Result<Pool> Pool::Add(Group& group, const PoolOptions& options) {
   if (!parts.ok()) return parts.status();
   Result<std::vector<Key>> keys = group.AddKeys(parts->specs);
   if (!keys.ok()) return keys.status();
-  const std::span<const std::uint32_t> ranks = group.ranks();
-  return Pool(std::make_shared<client::PoolImpl>(
-      options, group.name(), std::vector<std::uint32_t>(ranks.begin(), ranks.end()),
-      *std::move(keys), std::move(parts->values), std::move(parts->results)));
+  return Pool(std::make_shared<client::PoolImpl>(options, group.name(), *std::move(keys),
+                                                 std::move(parts->values),
+                                                 std::move(parts->results)));
 }
 
 Pool::Pool(std::shared_ptr<client::PoolImpl> state) : impl_(std::move(state)) {}
@@ -281,6 +265,29 @@ Handle Pool::AllReduce(ConstElements values, Elements results, Operation operati
 Handle Pool::Broadcast(Elements values, std::uint32_t root) {
   if (client::InForkedChild()) return client::RoundAccess::Refused(client::ForkedStatus());
   return impl_->Broadcast(values, root);
+}
+
+Handle Broadcast(const Key& key, Elements values, std::uint32_t root, std::uint32_t sequence) {
+  if (client::InForkedChild()) return client::RoundAccess::Refused(client::ForkedStatus());
+  const std::shared_ptr<client::KeyImpl>& slot = client::RoundAccess::KeyOf(key);
+  const std::string place = fmt::format("key {} of job {}", key.name(), slot->job->name());
+  Status status = client::CheckBroadcastRound(place, slot->definition, values, root);
+  if (!status.ok()) return client::RoundAccess::Refused(std::move(status));
+  const bool sends = slot->job->rank() == root;
+  const Result<std::uint64_t> ticket =
+      slot->Start({.operation = wire::RoundOperation::kPoolMove,
+                   .root = Rank{root},
+                   .payload_type = client::Numeric(values.type),
+                   .gradients = sends ? values.data : nullptr,
+                   .parameters = sends ? nullptr : values.data,
+                   .pool = {.elements = values.count, .sequence = sequence}});
+  if (!ticket.ok()) return client::RoundAccess::Refused(ticket.status());
+  return client::RoundAccess::Started(slot, *ticket, nullptr);
+}
+
+bool CanBroadcast(const Key& key) {
+  const client::KeyDefinition& definition = client::RoundAccess::KeyOf(key)->definition;
+  return definition.pooled && definition.why_no_broadcasts.empty();
 }
 
 bool Pool::WouldWait(ConstElements values) const {

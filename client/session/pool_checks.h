@@ -1,6 +1,7 @@
 // Checks of what callers give to pools and pooled keys. Pure functions, any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "client/session/key_definition.h"
@@ -17,7 +18,11 @@ Result<numeric::Reduction> CheckPoolOperation(const std::string& place, ConstEle
 Result<wire::PoolRound> CheckPoolRound(const std::string& place, const KeyDefinition& key,
                                        ConstElements gradients, ConstElements parameters,
                                        Operation operation);
-// What a pool broadcasts.
-Status CheckPoolBroadcast(const std::string& place, ConstElements values);
+// What a pool broadcasts, from a rank that uses the key.
+Status CheckPoolBroadcast(const std::string& place, const KeyDefinition& key, ConstElements values,
+                          std::uint32_t root);
+// The same for one round.
+Status CheckBroadcastRound(const std::string& place, const KeyDefinition& key, ConstElements values,
+                           std::uint32_t root);
 
 }  // namespace phub::client

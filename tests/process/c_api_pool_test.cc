@@ -121,7 +121,7 @@ TEST_F(CApiPool, ABroadcastCopiesTheRootsValues) {
   const phub_elements values{values_[0].data(), 2500, PHUB_F32, 0};
   EXPECT_EQ(phub_pool_broadcast(pools_[0].get(), &values, 2, &handle, error_.Out()),
             PHUB_INVALID_ARGUMENT);
-  EXPECT_THAT(error_.message(), HasSubstr("root is 2, but its ranks are 0, 1"));
+  EXPECT_THAT(error_.message(), HasSubstr("root is 2, but its ranks are 0 to 1"));
   EXPECT_EQ(phub_pool_broadcast(pools_[0].get(), nullptr, 0, &handle, error_.Out()),
             PHUB_INVALID_ARGUMENT);
   EXPECT_EQ(phub_pool_broadcast(nullptr, &values, 0, &handle, error_.Out()), PHUB_INVALID_ARGUMENT);

@@ -161,7 +161,7 @@ TEST_P(PoolBroadcast, WrongArgumentsAreRefusedByName) {
     return ToString(pools_[0].Broadcast(elements, root).Wait());
   };
   EXPECT_THAT(refused(std::span(values), 3),
-              HasSubstr("pool pool of job wrong: root is 3, but its ranks are 0, 1, 2"));
+              HasSubstr("pool pool of job wrong: root is 3, but its ranks are 0 to 2"));
   EXPECT_THAT(refused(std::span(values).first(0), 0), HasSubstr("0 elements"));
   EXPECT_THAT(refused({nullptr, 5, f32}, 0), HasSubstr("null"));
   OnRanks({0, 2}, [&](std::uint32_t rank) {

@@ -81,7 +81,7 @@ class Pools(DaemonTest):
                     handle.wait(PATIENCE_S)
                     self.assertIs(handle.results, given)
                     np.testing.assert_array_equal(given, sent)
-                with self.assertRaisesRegex(phub.InvalidArgument, "root is 3.* 0, 1, 2"):
+                with self.assertRaisesRegex(phub.InvalidArgument, "root is 3.* 0 to 2"):
                     pool.broadcast(np.zeros(3), 3)
                 fixed = np.zeros(3)
                 fixed.flags.writeable = False

@@ -35,6 +35,11 @@ PHUB_API phub_result phub_pool_all_reduce(phub_pool* pool, const phub_const_elem
 /* Copies rank root's values to those of all other ranks; phub/pool.h has the rules. */
 PHUB_API phub_result phub_pool_broadcast(phub_pool* pool, const phub_elements* values,
                                          uint32_t root, phub_handle** handle, phub_error** error);
+/* A broadcast as one round of a pooled key; see phub::Broadcast in phub/pool.h. */
+PHUB_API phub_result phub_key_broadcast(phub_key* key, const phub_elements* values, uint32_t root,
+                                        uint32_t sequence, phub_handle** handle,
+                                        phub_error** error);
+PHUB_API int32_t phub_key_can_broadcast(const phub_key* key);
 /* Not 0: an operation with these values would block; NULL: one round. */
 PHUB_API int32_t phub_pool_would_wait(const phub_pool* pool, const phub_const_elements* values);
 

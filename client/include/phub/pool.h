@@ -86,4 +86,11 @@ class PHUB_API Pool {
   std::shared_ptr<client::PoolImpl> impl_;
 };
 
+// For callers that make pools of their own: a broadcast of up to the capacity as a round of a
+// pooled key. Key::AllReduce() says what `sequence` is, Pool::Broadcast() the rest. Not over pooled
+// keys of older daemons: CanBroadcast() is false there.
+[[nodiscard]] PHUB_API Handle Broadcast(const Key& key, Elements values, std::uint32_t root,
+                                        std::uint32_t sequence);
+PHUB_API bool CanBroadcast(const Key& key);
+
 }  // namespace phub

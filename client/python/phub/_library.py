@@ -218,6 +218,11 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         _RESULT,
         [_OBJECT, _VIEW, _VIEW, ctypes.c_int32, _OUT, _ERROR],
     ),
+    "phub_key_broadcast": (
+        _RESULT,
+        [_OBJECT, _VIEW, ctypes.c_uint32, ctypes.c_uint32, _OUT, _ERROR],
+    ),
+    "phub_key_can_broadcast": (ctypes.c_int32, [_OBJECT]),
     "phub_pool_broadcast": (_RESULT, [_OBJECT, _VIEW, ctypes.c_uint32, _OUT, _ERROR]),
     "phub_pool_would_wait": (ctypes.c_int32, [_OBJECT, _VIEW]),
     "phub_job_new_group": (
