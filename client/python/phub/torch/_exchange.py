@@ -127,7 +127,7 @@ class Exchange:
         self.on_mismatch: Callable[[Operation], None] = lambda operation: None
         self.on_failure: Callable[[Operation, _errors.Error], None] = lambda operation, error: None
         self._engine = engine
-        self._pool = Pool(job, bucket_bytes)
+        self._pool = Pool(job, bucket_bytes, pools_moves=ranks is None)
         self._starting: collections.deque[Operation] = collections.deque()
 
     def submit(self, call: Call) -> Operation:

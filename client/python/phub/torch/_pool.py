@@ -5,8 +5,8 @@ ranks) is cut into parts (phub.torch._transfer). Keys are kept by kind and size 
 few for each. A part uses the next key of its ring, whether or not others are free: so the choice
 depends only on the order of collectives, which is the same on all ranks.
 
-The keys of reductions are pooled (phub.torch._transfer): two rings for all types, operations and
-sizes.
+The keys of reductions and of moves are pooled (phub.torch._transfer): two rings for all types,
+operations, roots and sizes.
 
 A transfer whose size has occurred before, as that of a bucket of DistributedDataParallel, is one
 whole part with keys of exactly this size. Over shared memory these keys have phub's memory: the
@@ -60,8 +60,10 @@ class _Own:
 class Pool:
     """The keys of one job, or of a group of it."""
 
-    def __init__(self, job: AnyJob, bucket_bytes: int) -> None:
-        """bucket_bytes: most bytes of all whole sizes; a rank needs four times as much memory."""
+    def __init__(self, job: AnyJob, bucket_bytes: int, pools_moves: bool) -> None:
+        """bucket_bytes: most bytes of all whole sizes; a rank needs four times as much memory.
+        pools_moves: false for a stream of messages, which is one of many, so that it reserves no
+        more than its messages need."""
         self._job: Any = job
         self._rings: dict[Kind, list[Slot]] = {}
         self._next: dict[Kind, int] = {}
@@ -71,21 +73,24 @@ class Pool:
         self._ledger = Ledger(bucket_bytes, job.world_size)
         self._admitted = 0  # bytes of whole kinds whose keys are not added yet
         self._removed: list[Slot] = []  # whose memory is still in use
-        self._pooled: Optional[bool] = None  # None: not known yet
+        # Whether reductions, and whether moves use pools; None: not known yet.
+        self._pooled: Optional[tuple[bool, bool]] = None
+        self._pools_moves = pools_moves
         self.homes = Homes()
 
     def is_pooled(self, transfer: Transfer) -> bool:
-        """Whether the transfer uses pools. The first reduction adds one, on all ranks before the
-        same collective. If the daemon does not know pooled keys, no transfer uses them."""
-        if not transfer.reduces:
+        """Whether the transfer uses pools. The first that may adds one, on all ranks before the
+        same collective. Older daemons do not know pooled keys, or how these move bytes."""
+        if not transfer.reduces and not (transfer.moves and self._pools_moves):
             return False
         if self._pooled is None:
             try:
-                self._add_ring(pool_kind(POOL_SMALL))
-                self._pooled = True
+                ring = self._add_ring(pool_kind(POOL_SMALL))
+                self._pooled = True, bool(lib.phub_key_can_broadcast(ring[0].pointer))
             except FailedPrecondition:
-                self._pooled = False
-        return self._pooled
+                self._pooled = False, False
+        reductions, moves = self._pooled
+        return moves if transfer.moves else reductions
 
     def is_whole(self, transfer: Transfer) -> bool:
         """True if the transfer is one part with keys of its size. Depends only on the transfers

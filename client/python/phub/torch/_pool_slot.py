@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from .._job import Job
 from .._key_spec import MOVEMENTS, OPERATIONS
 from .._library import lib
 from ._slot import PartsSlot, Slot, elements_at, start_round
+from ._subgroup import AnyJob, rank_in_job
 from ._transfer import DTYPES, SIZES, Fingerprint, Kind, Part
 from ._types import U8
 
@@ -18,7 +18,7 @@ class PoolSlot(Slot):
     have memory of their own and come over a network."""
 
     def __init__(
-        self, pointer: int, kind: Kind, job: Job, in_place: bool, memory: Optional[Any]
+        self, pointer: int, kind: Kind, job: AnyJob, in_place: bool, memory: Optional[Any]
     ) -> None:
         super().__init__(pointer, kind, job, in_place, memory)
         self._sent_at = self.gradients.data_ptr()
@@ -40,6 +40,8 @@ class PoolSlot(Slot):
 
     def start(self, part: Part, fingerprint: Fingerprint) -> int:
         transfer = part.transfer
+        if transfer.moves and part.count > 0:
+            return self._start_move(part, fingerprint)
         number, operation, count = transfer.number, transfer.operation, part.count
         sent, received = self._sent_at, self._received_at
         if count == 0:  # only compares the collectives, and asks for wishes
@@ -69,9 +71,37 @@ class PoolSlot(Slot):
             fingerprint.sequence(part.left),
         )
 
+    def _start_move(self, part: Part, fingerprint: Fingerprint) -> int:
+        transfer, count = part.transfer, part.count
+        if transfer.source is not None:
+            piece = transfer.source[part.offset : part.offset + count]
+            at = int(piece.data_ptr())
+            if self._in_place:
+                self.gradients[:count].copy_(piece)
+                at = self._sent_at
+            self._in_own = False
+            _put(piece, part)
+        else:
+            whole = _wanted(part) == (part.offset, part.offset + count)
+            self._in_own = self._in_place or not whole
+            at = self._received_at
+            if not self._in_own:
+                at = int(transfer.target.data_ptr()) + part.offset - transfer.first
+        return start_round(
+            lib.phub_key_broadcast,
+            self.pointer,
+            elements_at(at, count, U8),
+            rank_in_job(self._job, transfer.root),
+            fingerprint.sequence(part.left),
+        )
+
     def finish(self, part: Part, fingerprint: Fingerprint) -> bool:
         """The daemon has compared the ranks' collectives."""
         transfer = part.transfer
+        if transfer.moves and part.count > 0:
+            if self._in_own:
+                _put(self.parameters[: part.count], part)
+            return True
         if part.count == 0:
             if transfer.wish is not None:
                 transfer.wish.agreed = bool(self.parameters[0] != 0)
@@ -81,8 +111,26 @@ class PoolSlot(Slot):
         return True
 
 
+def _wanted(part: Part) -> tuple[int, int]:
+    """Which of the part's bytes belong to the target of a move; an empty range: none."""
+    transfer = part.transfer
+    if transfer.target is None:
+        return part.offset, part.offset
+    begin = max(part.offset, transfer.first)
+    return begin, min(part.offset + part.count, transfer.first + transfer.target.numel())
+
+
+def _put(piece: Any, part: Part) -> None:
+    """Copies the part's bytes to the target, where they are wanted."""
+    first = part.transfer.first
+    begin, end = _wanted(part)
+    if begin < end:
+        target = part.transfer.target[begin - first : end - first]
+        target.copy_(piece[begin - part.offset : end - part.offset])
+
+
 def slot_of(
-    pointer: int, kind: Kind, job: Job, in_place: bool, memory: Optional[Any]
+    pointer: int, kind: Kind, job: AnyJob, in_place: bool, memory: Optional[Any]
 ) -> Slot:
     make = Slot
     if kind.pooled:

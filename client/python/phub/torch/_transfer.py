@@ -1,14 +1,14 @@
 """What collectives consist of: transfers, which are cut into parts, one for each round.
 
-A reduction is cut into rounds of pools (phub/pool.h has the idea): the first one of up to 64 KiB in
-a pool of small rounds, the rest in a pool of large ones. The daemon compares their types,
-operations, lengths and sequence numbers. The number is made from the collective, so ranks that
-called something else are detected in the first round, if it is a reduction of any size.
+A reduction or a move is cut into rounds of pools (phub/pool.h has the idea): the first one of up to
+64 KiB in a pool of small rounds, the rest in a pool of large ones. The daemon compares their types,
+operations, roots, lengths and sequence numbers. The number is made from the collective, so ranks
+that called something else are detected in the first round, if it uses pools, too.
 
-A move is cut into whole pieces of 256 KiB to 4 MiB, and a rest that is padded to a size class. The
-rest carries a fingerprint of the collective, with the same purpose. Its 64 elements are integers of
-one byte, which every operation of phub computes exactly. With daemons that do not know pooled keys,
-reductions are cut in the same way, with pieces of up to 16 MiB.
+With daemons that do not know such rounds, the transfer is cut into whole pieces of 256 KiB to 4 MiB
+(16 MiB for reductions), and a rest that is padded to a size class. The rest carries a fingerprint
+of the collective, with the same purpose. Its 64 elements are integers of one byte, which every
+operation of phub computes exactly.
 
 A transfer of another movement than all-reduce has an equal part for every rank, and is cut like one
 part: each of its rounds moves an equal piece of every part, with a fingerprint in every part.
@@ -37,7 +37,7 @@ PIECE_MIN = 1 << 18  # smaller parts are copied into phub's memory, larger ones 
 _PIECE_MAX = {"reduce": 1 << 24, "move": 1 << 22}
 _CLASS_MIN = 1 << 12
 POOL_SMALL = 1 << 16  # bytes of a round of a pool
-POOL_LARGE = 1 << 22
+POOL_LARGE = 1 << 21
 _SEQUENCE_BITS = 24  # above them: how many rounds of the transfer follow
 SIZES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1}  # bytes of phub's element types
 DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
@@ -130,8 +130,13 @@ class Transfer:
         """All elements of all ranks, for all ranks."""
         return self.operation != "move" and not self.has_parts
 
+    @property
+    def moves(self) -> bool:
+        """The root's elements, for all ranks."""
+        return self.operation == "move" and not self.has_parts
+
     def parts(self, whole: bool, pooled: bool) -> list["Part"]:
-        """whole: it has keys of its size. pooled: it is a reduction that uses pools."""
+        """whole: it has keys of its size. pooled: it uses pools."""
         item = SIZES[self.number]
         if whole:
             self.wish = None if self.has_parts else Wish()
