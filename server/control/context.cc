@@ -8,8 +8,6 @@ namespace {
 
 // Shorter pauses do no harm, as a client sends four heartbeats per liveness timeout.
 constexpr int kForgivenFraction = 8;
-// Another reservation may take what was granted; then the daemon asks again.
-constexpr DurationNs kGrantPatience = 5 * kSecond;
 
 }  // namespace
 

@@ -54,6 +54,9 @@ struct Context {
   // Counts a refusal, logs it within the budget, and returns its status.
   absl::Status Refuse(ControlCounter counter, absl::Status status);
 
+  // How long one reservation waits for a grant. Another one may take what was granted; then the
+  // daemon asks again.
+  static constexpr DurationNs kGrantPatience = 5 * kSecond;
   // Calls `then` when this daemon's grant covers a reservation, at once if it does; or with the
   // reason why it cannot be enlarged. Another reservation may still be faster.
   void Cover(const std::string& tenant, const Usage& more, Grants::Then then);

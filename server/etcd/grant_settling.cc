@@ -46,7 +46,8 @@ std::string Text(std::uint64_t amount, Resource resource) {
   return resource == Resource::kMemory ? HumanBytes(amount) : fmt::format("{}", amount);
 }
 
-// "tenant acme may have 8 jobs in the cluster, and 8 are in use or reserved: node1 5, node2 3".
+// "it needs 1 job, tenant acme may have 8 in the whole cluster, and daemons hold 8: node1 5, node2
+// 3. End another job, or raise the quota".
 absl::Status Refusal(const std::string& tenant, const Quota& quota,
                      const std::vector<Resource>& lacking, const Usage& more,
                      const std::vector<std::pair<std::string, Usage>>& daemons) {

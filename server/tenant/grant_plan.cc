@@ -55,7 +55,9 @@ std::optional<std::uint64_t> LimitOf(const Quota& quota, Resource resource) {
 
 std::string Describe(std::uint64_t amount, Resource resource) {
   if (resource == Resource::kMemory) return HumanBytes(amount) + " memory";
-  return fmt::format("{} {}", amount, ToString(resource));
+  std::string what = ToString(resource);
+  if (amount == 1) what.pop_back();  // "1 job"
+  return fmt::format("{} {}", amount, what);
 }
 
 std::string Describe(const Usage& usage) {

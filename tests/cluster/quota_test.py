@@ -85,7 +85,7 @@ class Sharing(QuotaTest):
         token = self.tenant(daemons, "--jobs", "10", "--workers", "24")
         crowd = self.crowd(token, daemons, jobs=40, workers=2)
         self.assertEqual(crowd.wait(), 10)
-        self.assertIn("needs 1 jobs, tenant acme may have 10 in the whole cluster, and daemons "
+        self.assertIn("needs 1 job, tenant acme may have 10 in the whole cluster, and daemons "
                       "hold 10: ", "".join(crowd.refusals))
         # 4 of the workers are left, but no job.
         alone = self.crowd(token, daemons[:1], jobs=1, prefix="late")

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -11,9 +10,7 @@
 #include <vector>
 
 #include "phub/group.h"
-#include "phub/pool.h"
-#include "tests/process/daemon_process.h"
-#include "tests/process/join_all.h"
+#include "tests/process/pool_fixture.h"
 
 namespace phub::process {
 namespace {
@@ -22,47 +19,19 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr std::uint64_t kRoundBytes = 1 << 17;  // two chunks
-constexpr std::chrono::seconds kWaitTime{30};
-
-class PoolBroadcast : public ::testing::TestWithParam<TransportChoice> {
+class PoolBroadcast : public PoolsOfRanks {
  protected:
   static constexpr std::uint32_t kRanks = 3;
-  static constexpr PoolOptions kOptions = {.name = {}, .capacity_bytes = kRoundBytes, .depth = 3};
 
-  void Join(const std::string& name) {
-    pools_.clear();
-    jobs_ = JoinAll(daemon_.endpoint(), {.job = name,
-                                         .world_size = kRanks,
-                                         .transport = GetParam(),
-                                         .leave_timeout = std::chrono::milliseconds(200)});
-    ASSERT_EQ(jobs_.size(), kRanks);
-    for (Job& job : jobs_) {
-      PoolOptions options = kOptions;
-      options.name = "pool";
-      Result<Pool> pool = Pool::Add(job, options);
-      ASSERT_TRUE(pool.ok()) << ToString(pool.status());
-      pools_.push_back(*std::move(pool));
-    }
-  }
-  // Runs `body` for each of these ranks, in a thread of its own.
-  template <typename Body>
-  static void OnRanks(std::vector<std::uint32_t> ranks, Body body) {
-    std::vector<std::thread> threads;
-    for (const std::uint32_t rank : ranks) threads.emplace_back([&body, rank] { body(rank); });
-    for (std::thread& thread : threads) thread.join();
-  }
-
-  DaemonProcess daemon_{{"--cores", "2", "--pin", "off"}};
-  std::vector<Job> jobs_;
-  std::vector<Pool> pools_;  // one for each rank
+  PoolBroadcast() : PoolsOfRanks(kRanks) {}
 };
 INSTANTIATE_TEST_SUITE_P(Transports, PoolBroadcast,
                          ::testing::Values(TransportChoice::kTcp, TransportChoice::kSharedMemory));
 
 TEST_P(PoolBroadcast, EveryRankGetsTheRootsBytes) {
   Join("lengths");
-  const std::size_t lengths[] = {1, 7, kRoundBytes, kRoundBytes + 1, 7 * kRoundBytes + 5, 3};
+  const std::size_t lengths[] = {
+      1, 7, kPoolRoundBytes, kPoolRoundBytes + 1, 7 * kPoolRoundBytes + 5, 3};
   OnRanks({0, 1, 2}, [&](std::uint32_t rank) {
     std::vector<std::vector<std::uint8_t>> values, expected;
     std::vector<std::vector<double>> sums;
@@ -80,7 +49,7 @@ TEST_P(PoolBroadcast, EveryRankGetsTheRootsBytes) {
       }
     }
     for (const Handle& handle : handles) {
-      const Status status = handle.Wait(kWaitTime);
+      const Status status = handle.Wait(kPoolPatience);
       ASSERT_TRUE(status.ok()) << ToString(status);
     }
     EXPECT_EQ(values, expected);
@@ -102,9 +71,7 @@ TEST_P(PoolBroadcast, GroupsOfTwoRanksPassMessagesInOrder) {
         Result<Group> group =
             jobs_[rank].NewGroup("pair" + std::to_string(low * 10 + high), members);
         ASSERT_TRUE(group.ok()) << ToString(group.status());
-        PoolOptions options = kOptions;
-        options.name = "messages";
-        Result<Pool> pool = Pool::Add(*group, options);
+        Result<Pool> pool = AddPoolTo(*group);
         ASSERT_TRUE(pool.ok()) << ToString(pool.status());
         with[rank == low ? high : low] = *std::move(pool);
       }
@@ -119,11 +86,11 @@ TEST_P(PoolBroadcast, GroupsOfTwoRanksPassMessagesInOrder) {
       received.emplace_back(100 * message + 1, -1);
       handles.push_back(with[next].Broadcast(std::span(sent.back()), rank));
       handles.push_back(with[last].Broadcast(std::span(received.back()), last));
-      ASSERT_TRUE(handles.back().Wait(kWaitTime).ok());
+      ASSERT_TRUE(handles.back().Wait(kPoolPatience).ok());
       EXPECT_THAT(received.back(), Each(other));
     }
     for (const Handle& handle : handles) {
-      const Status status = handle.Wait(kWaitTime);
+      const Status status = handle.Wait(kPoolPatience);
       EXPECT_TRUE(status.ok()) << ToString(status);
     }
   });
@@ -137,11 +104,11 @@ TEST_P(PoolBroadcast, RanksThatDifferAreNamedWithBothOperations) {
     const Handle first = pools_[1].Broadcast(std::span(values[0]), 2);
     const Handle second = pools_[0].Broadcast(std::span(values[1]), root);
     EXPECT_THAT(
-        ToString(first.Wait(kWaitTime)),
+        ToString(first.Wait(kPoolPatience)),
         AllOf(
             HasSubstr("rank 0"), HasSubstr("rank 1"), HasSubstr(text),
             HasSubstr("operation 0 of the pool: broadcast of 5 elements of type f32 from rank 2")));
-    EXPECT_FALSE(second.Wait(kWaitTime).ok());
+    EXPECT_FALSE(second.Wait(kPoolPatience).ok());
   };
   expect("roots", 0, 5, "broadcast of 5 elements of type f32 from rank 0");
   expect("sizes", 2, 6, "broadcast of 6 elements of type f32 from rank 2");
@@ -149,9 +116,9 @@ TEST_P(PoolBroadcast, RanksThatDifferAreNamedWithBothOperations) {
   std::vector<float> values(5);
   const Handle first = pools_[1].Broadcast(std::span(values), 2);
   const Handle second = pools_[2].AllReduce(std::span<const float>(values), std::span(values));
-  EXPECT_THAT(ToString(first.Wait(kWaitTime)),
+  EXPECT_THAT(ToString(first.Wait(kPoolPatience)),
               AllOf(HasSubstr("sum of 5 elements of type f32"), HasSubstr("broadcast of 5")));
-  EXPECT_FALSE(second.Wait(kWaitTime).ok());
+  EXPECT_FALSE(second.Wait(kPoolPatience).ok());
 }
 
 TEST_P(PoolBroadcast, WrongArgumentsAreRefusedByName) {
@@ -168,15 +135,13 @@ TEST_P(PoolBroadcast, WrongArgumentsAreRefusedByName) {
     const std::uint32_t members[] = {0, 2};
     Result<Group> group = jobs_[rank].NewGroup("ends", members);
     ASSERT_TRUE(group.ok()) << ToString(group.status());
-    PoolOptions options = kOptions;
-    options.name = "pool";
-    Result<Pool> pool = Pool::Add(*group, options);
+    Result<Pool> pool = AddPoolTo(*group);
     ASSERT_TRUE(pool.ok()) << ToString(pool.status());
     std::vector<float> own(5, static_cast<float>(rank));
     EXPECT_THAT(ToString(pool->Broadcast(std::span(own), 1).Wait()),
                 HasSubstr("root is 1, but its ranks are 0, 2"));
     // It did not count as an operation.
-    EXPECT_TRUE(pool->Broadcast(std::span(own), 2).Wait(kWaitTime).ok());
+    EXPECT_TRUE(pool->Broadcast(std::span(own), 2).Wait(kPoolPatience).ok());
     EXPECT_THAT(own, Each(2.0f));
   });
 }

@@ -2,16 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "phub/pool.h"
-#include "tests/process/daemon_process.h"
-#include "tests/process/join_all.h"
+#include "tests/process/pool_fixture.h"
 
 namespace phub::process {
 namespace {
@@ -20,42 +17,18 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr std::uint64_t kTwoChunks = 1 << 17;
-constexpr std::uint64_t kRoundElements = kTwoChunks / sizeof(float);
-constexpr std::chrono::seconds kPatienceTime{30};
+constexpr std::uint64_t kRoundElements = kPoolRoundBytes / sizeof(float);
 
-class PoolOperations : public ::testing::TestWithParam<TransportChoice> {
+class PoolOperations : public PoolsOfRanks {
  protected:
   static constexpr std::uint32_t kRanks = 2;
-  static constexpr std::uint32_t kDepth = 3;
+  static constexpr std::uint32_t kDepth = kPoolDepth;
 
-  void Join(const std::string& name) {
-    pools_.clear();
-    jobs_ = JoinAll(daemon_.endpoint(), {.job = name,
-                                         .world_size = kRanks,
-                                         .transport = GetParam(),
-                                         .leave_timeout = std::chrono::milliseconds(200)});
-    ASSERT_EQ(jobs_.size(), kRanks);
-    for (Job& job : jobs_) AddPool(job);
-  }
-  void AddPool(Job& job) {
-    Result<Pool> pool =
-        Pool::Add(job, {.name = "pool", .capacity_bytes = kTwoChunks, .depth = kDepth});
-    ASSERT_TRUE(pool.ok()) << ToString(pool.status());
-    pools_.push_back(*std::move(pool));
-  }
-  // Runs `body` for each rank, in a thread of its own.
+  PoolOperations() : PoolsOfRanks(kRanks) {}
   template <typename Body>
   static void OnEachRank(Body body) {
-    std::vector<std::thread> threads;
-    for (std::uint32_t rank = 0; rank < kRanks; ++rank)
-      threads.emplace_back([&body, rank] { body(rank); });
-    for (std::thread& thread : threads) thread.join();
+    OnRanks({0, 1}, body);
   }
-
-  DaemonProcess daemon_{{"--cores", "2", "--pin", "off"}};
-  std::vector<Job> jobs_;
-  std::vector<Pool> pools_;  // one for each rank
 };
 INSTANTIATE_TEST_SUITE_P(Transports, PoolOperations,
                          ::testing::Values(TransportChoice::kTcp, TransportChoice::kSharedMemory));
@@ -91,7 +64,7 @@ TEST_P(PoolOperations, OperationsOfAnyLengthRunInOrder) {
       }
     }
     for (std::size_t i = 0; i < handles.size(); ++i) {
-      const Status status = handles[i].Wait(kPatienceTime);
+      const Status status = handles[i].Wait(kPoolPatience);
       ASSERT_TRUE(status.ok()) << ToString(status);
       EXPECT_TRUE(handles[i].Test());
       EXPECT_THAT(results[i], Each(expected[i])) << i;
@@ -111,9 +84,9 @@ TEST_P(PoolOperations, RanksThatDifferInLengthFailInTheFirstRound) {
       handles[rank] = pools_[rank].AllReduce({values.data(), lengths[rank], f32},
                                              {results[rank].data(), lengths[rank], f32});
     EXPECT_THAT(
-        ToString(handles[0].Wait(kPatienceTime)),
+        ToString(handles[0].Wait(kPoolPatience)),
         AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"), HasSubstr(text), HasSubstr(other_text)));
-    EXPECT_FALSE(handles[1].Wait(kPatienceTime).ok());
+    EXPECT_FALSE(handles[1].Wait(kPoolPatience).ok());
   };
   // Their first rounds have the same length.
   expect("rounds", kRoundElements, 2 * kRoundElements,
@@ -146,10 +119,10 @@ TEST_P(PoolOperations, OnlyDepthRoundsAreInFlight) {
   for (std::uint32_t i = 0; i <= kDepth; ++i)
     EXPECT_TRUE(pools_[1]
                     .AllReduce(std::span<const float>(values), std::span(others))
-                    .Wait(kPatienceTime)
+                    .Wait(kPoolPatience)
                     .ok());
   waits.join();
-  for (const Handle& handle : handles) EXPECT_TRUE(handle.Wait(kPatienceTime).ok());
+  for (const Handle& handle : handles) EXPECT_TRUE(handle.Wait(kPoolPatience).ok());
   EXPECT_THAT(results, Each(2.0f));
 }
 
@@ -158,7 +131,7 @@ TEST_P(PoolOperations, AWaitEndsWithTheJob) {
   std::vector<float> values(10 * kRoundElements, 1.0f), results(10 * kRoundElements);
   std::thread waits([&] {
     const Handle handle = pools_[0].AllReduce(std::span<const float>(values), std::span(results));
-    EXPECT_EQ(handle.Wait(kPatienceTime).code(), StatusCode::kCancelled);
+    EXPECT_EQ(handle.Wait(kPoolPatience).code(), StatusCode::kCancelled);
   });
   while (!pools_[0].WouldWait()) std::this_thread::yield();
   (void)jobs_[0].Leave();
@@ -172,7 +145,7 @@ TEST_P(PoolOperations, PoolsAreRemovedAndAddedAgain) {
       std::vector<std::int64_t> values(100, 5), results(100);
       EXPECT_TRUE(pools_[rank]
                       .AllReduce(std::span<const std::int64_t>(values), std::span(results))
-                      .Wait(kPatienceTime)
+                      .Wait(kPoolPatience)
                       .ok());
       EXPECT_THAT(results, Each(10));
       const Status status = pools_[rank].Remove(jobs_[rank]);
@@ -204,8 +177,8 @@ TEST_P(PoolOperations, WrongArgumentsAreRefusedByName) {
   // None of them counts as an operation.
   const Handle handle = pools_[0].AllReduce(part, all);
   std::vector<float> others(10);
-  EXPECT_TRUE(pools_[1].AllReduce(part, std::span(others)).Wait(kPatienceTime).ok());
-  EXPECT_TRUE(handle.Wait(kPatienceTime).ok());
+  EXPECT_TRUE(pools_[1].AllReduce(part, std::span(others)).Wait(kPoolPatience).ok());
+  EXPECT_TRUE(handle.Wait(kPoolPatience).ok());
 
   const auto added = [&](const PoolOptions& options) {
     return ToString(Pool::Add(jobs_[0], options).status());

@@ -89,7 +89,7 @@ void CoverImages(Context& context, Job& job,
   context.Cover(job.account.tenant, more,
                 [&job, then = std::move(then)](const absl::Status& status) {
                   --job.long_work;
-                  then(OfJob(job, status));
+                  then(OfJob(job.name(), status));
                 });
 }
 

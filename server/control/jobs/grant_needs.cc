@@ -18,9 +18,9 @@ Usage GrantNeededBy(const ControlOptions& options, const JobSettings& settings) 
   return {.jobs = charges.job ? 1u : 0u, .workers = charges.workers ? settings.world_size : 0};
 }
 
-absl::Status OfJob(const Job& job, const absl::Status& covered) {
+absl::Status OfJob(const std::string& job, const absl::Status& covered) {
   if (covered.ok()) return covered;
-  return absl::Status(covered.code(), fmt::format("job {}: {}", job.name(), MessageOf(covered)));
+  return absl::Status(covered.code(), fmt::format("job {}: {}", job, MessageOf(covered)));
 }
 
 }  // namespace phub::server

@@ -3,6 +3,8 @@
 // daemon of their rack. Memory counts where it is.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "server/control/control_options.h"
 #include "server/control/jobs/job.h"
@@ -16,6 +18,6 @@ Charges ChargesOf(const ControlOptions& options, const JobSettings& settings);
 Usage GrantNeededBy(const ControlOptions& options, const JobSettings& settings);
 
 // Why a grant does not cover what the job needs, with the job's name. OK stays OK.
-absl::Status OfJob(const Job& job, const absl::Status& covered);
+absl::Status OfJob(const std::string& job, const absl::Status& covered);
 
 }  // namespace phub::server

@@ -54,7 +54,7 @@ void Keys::StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Do
         context_.Cover(job.account.tenant, more,
                        [this, &job, units, build, done](const absl::Status& covered) {
                          if (!covered.ok()) build->refusal = ControlCounter::keys_refused_quota;
-                         GoOnBuilding(job, build, units, done, OfJob(job, covered));
+                         GoOnBuilding(job, build, units, done, OfJob(job.name(), covered));
                        });
       });
 }

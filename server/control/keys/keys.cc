@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "server/control/jobs/grant_needs.h"
 #include "server/control/keys/batch_layout.h"
 #include "server/control/keys/group_keys.h"
 #include "server/control/keys/key_specs.h"
@@ -291,9 +292,7 @@ void Keys::ShareBatch(const Adding& adding) {
       Adding again = adding;
       again.covered = true;
       if (covered.ok()) return ShareBatch(again);
-      const absl::Status named(covered.code(),
-                               fmt::format("job {}: {}", name, std::string(covered.message())));
-      adding.answer(context_.Refuse(ControlCounter::keys_refused_quota, named), {});
+      adding.answer(context_.Refuse(ControlCounter::keys_refused_quota, OfJob(name, covered)), {});
     };
     return context_.Cover(job.account.tenant, more, then);
   }

@@ -8,8 +8,6 @@
 namespace phub::server {
 namespace {
 
-// Another job may take what was granted; then the daemon asks again.
-constexpr DurationNs kGrantPatience = 5 * kSecond;
 // A deferred message may be dropped, and then nobody reads the answer.
 constexpr DurationNs kGrantWaitKept = 60 * kSecond;
 
@@ -18,9 +16,10 @@ constexpr DurationNs kGrantWaitKept = 60 * kSecond;
 bool RackOpening::AwaitsGrant(RackIndex from, const v1::PeerMessage& message,
                               const v1::PeerJob& job, const JobSettings& settings,
                               absl::Status& status) {
+  if (context_.grants == nullptr) return false;
   const Usage needed = joins_.GrantNeeded(settings);
   const JobName name(job.tenant(), job.job());
-  if (context_.grants == nullptr || context_.ledger.GrantCovers(job.tenant(), needed)) {
+  if (context_.ledger.GrantCovers(job.tenant(), needed)) {
     grant_waits_.erase(name);
     return false;
   }
@@ -30,7 +29,7 @@ bool RackOpening::AwaitsGrant(RackIndex from, const v1::PeerMessage& message,
   const auto [entry, is_new] = grant_waits_.try_emplace(name, GrantWait{.since = now});
   if (entry->second.answered) {
     const GrantWait& wait = entry->second;
-    if (!wait.status.ok() || now - wait.since >= kGrantPatience) {
+    if (!wait.status.ok() || now - wait.since >= Context::kGrantPatience) {
       status = wait.status;  // if it is OK, the ledger refuses the job
       grant_waits_.erase(entry);
       return false;

@@ -27,13 +27,11 @@ Usage Joins::GrantNeeded(const JobSettings& settings) const {
 bool Joins::WaitsForGrant(TimeNs deadline, const v1::JoinRequest& given,
                           const JobSettings& settings, std::string_view peer_address,
                           const Answer<v1::JoinResponse>& answer) {
+  // After the deadline the ledger refuses the job.
+  if (context_.grants == nullptr || context_.clock.Now() >= deadline) return false;
   const std::string& tenant = TenantOf(given);
   const Usage needed = GrantNeeded(settings);
-  // After the deadline the ledger refuses the job.
-  if (context_.grants == nullptr || context_.ledger.GrantCovers(tenant, needed) ||
-      context_.clock.Now() >= deadline) {
-    return false;
-  }
+  if (context_.ledger.GrantCovers(tenant, needed)) return false;
   if (absl::Status room = CheckRoom(given); !room.ok()) {
     answer(room, {});
     return true;

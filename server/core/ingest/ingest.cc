@@ -70,15 +70,15 @@ bool TypeFits(const MessageHeader& header, const ShardKey& key) {
   return false;
 }
 
-// How many bytes this rank must send for the round that its header describes.
-std::uint32_t PayloadBytesExpected(const MessageHeader& header, Rank rank, const Chunk& chunk) {
+// The bytes of the round in this chunk, which every rank that has a payload sends.
+std::uint32_t RoundBytes(const MessageHeader& header, const Chunk& chunk) {
   switch (header.operation) {
     case RoundOperation::kReduce: return chunk.GradientBytes();
     case RoundOperation::kAssign:
-    case RoundOperation::kMove: return header.root == rank ? chunk.Bytes(header.type) : 0;
+    case RoundOperation::kMove: return chunk.Bytes(header.type);
     case RoundOperation::kLoad: return 0;
-    case RoundOperation::kPool: return chunk.PoolBytes(header);
-    case RoundOperation::kPoolMove: return header.root == rank ? chunk.PoolBytes(header) : 0;
+    case RoundOperation::kPool:
+    case RoundOperation::kPoolMove: return chunk.PoolBytes(header);
   }
   return 0;
 }
@@ -195,8 +195,9 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
   if (!OperationFits(header, chunk)) return Fault(FaultCode::kUnexpectedKind, &chunk);
   if (!TypeFits(header, *chunk.key)) return Fault(FaultCode::kType, &chunk);
   const Rank rank_in_job{shard.config.rank_base + rank.value};
-  const std::uint32_t expected = PayloadBytesExpected(header, rank_in_job, chunk);
-  if (header.payload_bytes != expected || (chunk.is_pooled() && chunk.PoolBytes(header) == 0)) {
+  const std::uint32_t bytes = RoundBytes(header, chunk);
+  const bool sends = !wire::HasRoot(header.operation) || header.root == rank_in_job;
+  if (header.payload_bytes != (sends ? bytes : 0) || (chunk.is_pooled() && bytes == 0)) {
     return Fault(FaultCode::kPayloadSize, &chunk);
   }
   if (!Aligned(message.payload, header.type)) return Fault(FaultCode::kAlignment, &chunk);
