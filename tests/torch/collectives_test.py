@@ -61,7 +61,53 @@ def refused_copies(rank: int, size: int) -> list[int]:
     return counts
 
 
+def collectives_with_teams(rank: int, size: int, transport: str) -> list[str]:
+    """The collectives of large tensors that started a team of threads for torch's operators."""
+    import phub.torch
+    import torch
+
+    torch.set_num_threads(1)
+    dist = initialize(pg_options=phub.torch.Options(transport=transport))
+    count = 1 << 18
+    tensor, others = torch.ones(count), [torch.zeros(count) for _ in range(size)]
+    whole = torch.ones(count * size)
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(tensor),
+        "reduce": lambda: dist.reduce(tensor, 0),
+        "broadcast": lambda: dist.broadcast(tensor, 1),
+        "all_gather": lambda: dist.all_gather(others, tensor),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(whole, tensor),
+        "reduce_scatter": lambda: dist.reduce_scatter(tensor, others),
+        "all_to_all_single": lambda: dist.all_to_all_single(torch.empty(count * size), whole),
+        "gather": lambda: dist.gather(tensor, others if rank == 0 else None, 0),
+        "scatter": lambda: dist.scatter(tensor, others if rank == 0 else None, 0),
+        "send": lambda: dist.send(tensor, 1) if rank == 0 else dist.recv(tensor, 0),
+    }
+
+    team, found = 8, []
+    for name, call in calls.items():
+        for _ in range(3):  # a size that occurs again is exchanged in another way
+            call()
+        before = len(os.listdir("/proc/self/task"))
+        torch.set_num_threads(team)
+        for _ in range(3):
+            call()
+        torch.set_num_threads(1)
+        # gRPC may have started a thread, too.
+        if len(os.listdir("/proc/self/task")) - before >= team - 1:
+            found.append(name)
+    dist.destroy_process_group()
+    return found
+
+
 class Collectives(TorchTest):
+    def test_copies_use_one_thread(self) -> None:
+        """A team of torch spins after each copy, and keeps the daemon and other ranks waiting."""
+        for transport in ("shm", "tcp"):
+            for rank, found in enumerate(self.run_ranks(2, collectives_with_teams, transport)):
+                with self.subTest(rank=rank, transport=transport):
+                    self.assertEqual(found, [])
+
     def check(self, size: int, module: str, transport: str = "auto") -> None:
         for rank, errors in enumerate(self.run_ranks(size, cases, module, transport)):
             self.assertEqual(errors, [], f"rank {rank}")

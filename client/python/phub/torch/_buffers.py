@@ -7,6 +7,7 @@ from typing import Any, Optional
 import torch
 
 from . import _cuda
+from ._copy import join
 from ._receivers import receivers
 from ._types import bytes_of, check
 
@@ -16,7 +17,7 @@ def joined(pieces: list[Any]) -> Any:
     if any(each.dtype != pieces[0].dtype for each in pieces):
         return torch.cat(pieces)
     whole = receivers.take(pieces[0].dtype, sum(len(each) for each in pieces))
-    return torch.cat(pieces, out=whole)
+    return join(pieces, whole)
 
 
 class Buffer:

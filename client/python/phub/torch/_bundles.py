@@ -10,6 +10,7 @@ from .. import _optimizers as server
 from .._job import Job
 from .._key_spec import KeySpec
 from .._rounds import Handle
+from ._copy import copy
 from ._settings import Settings
 from ._types import name_of, raw
 from ._wire import dtype_of, key_dtype, wire_name
@@ -154,7 +155,7 @@ class Bundle:
         dtype = key_dtype(self.slots[0].dtype)
         if self.slots[0].gradient.dtype == dtype:
             for slot in self.slots:
-                slot.gradient.copy_(slot.parameter.detach())
+                copy(slot.gradient, slot.parameter.detach())
             return self.key.gradients
         parts = [slot.parameter.detach().reshape(-1) for slot in self.slots]
         return torch.cat(parts).to(dtype).numpy()

@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 import torch
 
 from ._buffers import Buffer
+from ._copy import copy, join
 from ._operation import Call, Operation
 from ._receivers import receivers
 from ._reductions import Reductions
@@ -111,7 +112,7 @@ class Collectives(Reductions):
             def finish() -> None:
                 value, transfer.target = transfer.target, None
                 for target, part in zip(wanted, value.view(self.size, -1)):
-                    target.copy_(part)
+                    copy(target, part)
 
             call.finishes.append(finish)
         return transfer
@@ -139,7 +140,7 @@ class Collectives(Reductions):
                     raise ValueError(f"{name}: inputs and output need the same size and type")
             source = receivers.take(torch.uint8, size * self.size)
             pieces = [each.bytes for each in call.sources]
-            call.preparations.append(functools.partial(torch.cat, pieces, out=source))
+            call.preparations.append(functools.partial(join, pieces, source))
         if size * self.size > SMALL_BYTES_MAX:
             call.transfers.append(
                 move_parts("scatter", self.rank, self.size, size, source, target.bytes, root)
@@ -206,7 +207,7 @@ class Collectives(Reductions):
                 into = target.bytes[offset : offset + size]
                 offset += size
                 if root == self.rank:
-                    into.copy_(source.bytes[first : first + size])
+                    copy(into, source.bytes[first : first + size])
                 transfers.append(
                     move(
                         root,

@@ -18,6 +18,7 @@ from ._arguments import (
     seconds_of,
 )
 from ._buffers import Buffer, joined, readable
+from ._copy import copy
 from ._errors import NotServed
 from ._membership import Membership
 from ._receivers import receivers
@@ -329,7 +330,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
         def spread() -> None:
             for target, part in zip(targets, received.split(counts)):
-                target.flat().copy_(part)
+                copy(target.flat(), part)
 
         return self._work(
             self._collectives().all_to_all(

@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 from .._key_spec import MOVEMENTS, OPERATIONS
 from .._library import lib
+from ._copy import copy
 from ._slot import PartsSlot, Slot, elements_at, start_round
 from ._subgroup import AnyJob, rank_in_job
 from ._transfer import DTYPES, SIZES, Fingerprint, Kind, Part
@@ -53,7 +54,7 @@ class PoolSlot(Slot):
             source = int(transfer.source.data_ptr()) + begin
             if self._in_place or source % item != 0:
                 piece = transfer.source[part.offset : part.offset + count]
-                self._view(number)[0][:count].copy_(piece)
+                copy(self._view(number)[0][:count], piece)
             else:
                 sent = source
             if not self._in_place and transfer.target is not None:
@@ -77,7 +78,7 @@ class PoolSlot(Slot):
             piece = transfer.source[part.offset : part.offset + count]
             at = int(piece.data_ptr())
             if self._in_place:
-                self.gradients[:count].copy_(piece)
+                copy(self.gradients[:count], piece)
                 at = self._sent_at
             self._in_own = False
             _put(piece, part)
@@ -107,7 +108,7 @@ class PoolSlot(Slot):
                 transfer.wish.agreed = bool(self.parameters[0] != 0)
         elif self._in_own and transfer.target is not None:
             target = transfer.target[part.offset : part.offset + part.count]
-            target.copy_(self._view(transfer.number)[1][: part.count])
+            copy(target, self._view(transfer.number)[1][: part.count])
         return True
 
 
@@ -126,7 +127,7 @@ def _put(piece: Any, part: Part) -> None:
     begin, end = _wanted(part)
     if begin < end:
         target = part.transfer.target[begin - first : end - first]
-        target.copy_(piece[begin - part.offset : end - part.offset])
+        copy(target, piece[begin - part.offset : end - part.offset])
 
 
 def slot_of(

@@ -8,7 +8,8 @@ from typing import Any, Callable, Optional, Sequence
 import torch
 
 from . import _cuda, _sparse
-from ._buffers import Buffer, readable
+from ._buffers import Buffer, joined, readable
+from ._copy import copy
 from ._operation import Call, Operation
 from ._submitter import SMALL_BYTES_MAX, Submitter, sizes_of
 from ._transfer import PIECE_MIN, reduce, reduce_later, reduce_scatter
@@ -60,7 +61,7 @@ class Reductions(Submitter):
         def finish() -> None:
             value, transfer.target = _restored(transfer.target, how, dtype), None
             if in_place:
-                flat.copy_(value)
+                copy(flat, value)
             elif store is not None:
                 store(value)
 
@@ -179,7 +180,7 @@ class Reductions(Submitter):
 
         def finish() -> None:
             value, transfer.target = _restored(transfer.target, how, flat.dtype), None
-            target.flat().copy_(value)
+            copy(target.flat(), value)
 
         call.finishes.append(finish)
 
@@ -214,7 +215,7 @@ class Reductions(Submitter):
             else:
                 self._check_list(name, "input", given, output)
                 pieces = readable([Buffer(each, name) for each in given])
-                flat, begin = torch.cat(pieces), sum(len(each) for each in pieces[: self.rank])
+                flat, begin = joined(pieces), sum(len(each) for each in pieces[: self.rank])
                 equal = all(len(each) == target.count for each in pieces)
             texts.append(flat)
             self._scatter_one(call, flat, how, target, begin, equal)
@@ -230,11 +231,11 @@ def _elements(buffer: Buffer, how: Reduction) -> Any:
 
 
 def _copy_first(flat: Any, result: list[Any]) -> None:
-    flat.copy_(result[0].view(-1))
+    copy(flat, result[0].view(-1))
 
 
 def _part_of(target: Buffer, begin: int) -> Callable[[Any], None]:
     def store(value: Any) -> None:
-        target.flat().copy_(value[begin : begin + target.count])
+        copy(target.flat(), value[begin : begin + target.count])
 
     return store

@@ -10,6 +10,7 @@ from .._errors import OK, error_of
 from .._key_spec import MOVEMENTS, part_count
 from .._library import Elements, lib
 from . import _cuda
+from ._copy import copy, copy_rows
 from ._home import Home, can_house
 from ._lender import Lender
 from ._subgroup import AnyJob, rank_in_job
@@ -137,7 +138,7 @@ class Slot:
         count = part.count
         if count > 0:
             source = part.transfer.source
-            self.gradients[:count].copy_(source[part.offset : part.offset + count])
+            copy(self.gradients[:count], source[part.offset : part.offset + count])
         if part.last:
             pattern = fingerprint.pattern(self.kind.operation, self._job.rank)
             self.gradients[-FINGERPRINT:].copy_(pattern)
@@ -181,7 +182,7 @@ class Slot:
         if not self._in_place or (self.home is not None and not self.home.free):
             return None
         if transfer.source is not None:
-            self.gradients.copy_(transfer.source)
+            copy(self.gradients, transfer.source)
         return self._sent
 
     def _finish_direct(self, transfer: Transfer) -> None:
@@ -190,7 +191,7 @@ class Slot:
         if transfer.target is None:
             transfer.target = self._lender.lend(DTYPES[self.kind.number])
         else:
-            transfer.target.copy_(self.parameters)
+            copy(transfer.target, self.parameters)
 
     def finish(self, part: Part, fingerprint: Fingerprint) -> bool:
         """Copies what was received to the transfer's target. False: the ranks' collectives differ.
@@ -211,9 +212,8 @@ class Slot:
         begin = max(part.offset, transfer.first)
         end = min(part.offset + part.count, transfer.first + transfer.target.numel())
         if begin < end:
-            transfer.target[begin - transfer.first : end - transfer.first].copy_(
-                self.parameters[begin - part.offset : end - part.offset]
-            )
+            target = transfer.target[begin - transfer.first : end - transfer.first]
+            copy(target, self.parameters[begin - part.offset : end - part.offset])
         return True
 
 
@@ -236,7 +236,7 @@ class PartsSlot(Slot):
         count = part.count
         if count > 0:
             source = part.transfer.source.view(self._sent_parts, -1)
-            rows[:, :count].copy_(source[:, part.offset : part.offset + count])
+            copy_rows(rows[:, :count], source[:, part.offset : part.offset + count])
         if part.last:
             pattern = fingerprint.pattern(self.kind.operation, self._job.rank)
             rows[:, -FINGERPRINT:].copy_(pattern)
@@ -253,5 +253,5 @@ class PartsSlot(Slot):
             return False
         if transfer.target is not None and part.count > 0:
             target = transfer.target.view(self._received_parts, -1)
-            target[:, part.offset : part.offset + part.count].copy_(rows[:, : part.count])
+            copy_rows(target[:, part.offset : part.offset + part.count], rows[:, : part.count])
         return True

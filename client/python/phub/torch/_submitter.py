@@ -7,6 +7,7 @@ from typing import Any, Optional, Sequence
 
 import torch
 
+from ._copy import copy
 from ._exchange import Exchange
 from ._operation import Call
 from ._transfer import Transfer, move, reduce
@@ -49,14 +50,14 @@ class Submitter:
             return self._summed_gather(call, sizes, source, targets)
         if targets is not None and _is_overwritten(source, targets, self.rank):
             sent = torch.empty_like(source)
-            call.preparations.append(functools.partial(sent.copy_, source))
+            call.preparations.append(functools.partial(copy, sent, source))
             source = sent
         transfers = []
         for root, size in enumerate(sizes):
             target = None if targets is None else targets[root]
             if root == self.rank:
                 if target is not None and target.data_ptr() != source.data_ptr():
-                    call.preparations.append(functools.partial(target.copy_, source))
+                    call.preparations.append(functools.partial(copy, target, source))
                 target = None
             transfers.append(move(root, size, source if root == self.rank else None, target))
         return transfers
@@ -67,14 +68,14 @@ class Submitter:
         begin = sum(sizes[: self.rank])
         whole = torch.zeros(sum(sizes), dtype=torch.uint8, device="cpu")
         own = whole[begin : begin + len(source)]
-        call.preparations.append(functools.partial(own.copy_, source))
+        call.preparations.append(functools.partial(copy, own, source))
         if targets is None:
             return [reduce("sum", whole, None)]
         wanted = targets
 
         def finish() -> None:
             for target, value in zip(wanted, whole.split(sizes)):
-                target.copy_(value)
+                copy(target, value)
 
         call.finishes.append(finish)
         return [reduce("sum", whole, whole)]

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from ._collectives import Collectives
+from ._copy import copy
 from ._errors import CollectiveError, CollectiveMismatch
 from ._exchange import Exchange
 from ._operation import Call, Operation
@@ -215,7 +216,7 @@ class Receiver:
             text += f"receiver called {receive.text}"
             return operation.complete(self._error(operation, text, CollectiveMismatch))
         try:
-            call.transfers[0].target.copy_(message.values)
+            copy(call.transfers[0].target, message.values)
             arriving = call.finish()
         except Exception as problem:  # for example, the caller has resized the tensor
             return operation.complete(self._error(operation, f"{operation.text}: {problem}"))

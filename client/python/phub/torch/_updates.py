@@ -36,6 +36,7 @@ from ._checks import (
     written_before_arrival,
     wrong_tensors,
 )
+from ._copy import copy
 from ._errors import NotServed, as_optimizer_error
 from ._forward import ForwardWaits
 from ._hooks import add_hooks
@@ -204,7 +205,7 @@ class Updates:
         if self._factor != 1.0:
             torch.mul(gradient.detach(), self._factor, out=slot.gradient)
         else:
-            slot.gradient.copy_(gradient.detach())
+            copy(slot.gradient, gradient.detach())
         slot.seen, slot.seen_version = gradient, gradient._version
         self._taken(slot)
 
