@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <time.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -20,11 +19,6 @@ namespace phub::process {
 namespace {
 
 constexpr DurationNs kPatience = 30 * kSecond;
-
-void Sleep(DurationNs duration) {
-  const timespec time{duration / kSecond, duration % kSecond};
-  nanosleep(&time, nullptr);
-}
 
 std::size_t DescriptorsOf(pid_t process) {
   const std::filesystem::directory_iterator all("/proc/" + std::to_string(process) + "/fd");

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cmath>
@@ -28,11 +27,6 @@ using ::testing::Not;
 using namespace std::chrono_literals;
 
 constexpr DurationNs kPatience = 20 * kSecond;
-
-void Sleep(DurationNs duration) {
-  const timespec time{duration / kSecond, duration % kSecond};
-  nanosleep(&time, nullptr);
-}
 
 // A rank with two keys of several chunks each.
 struct Rank {

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -27,11 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr DurationNs kPatience = 60 * kSecond;  // much longer than any step takes
-
-void Sleep(DurationNs duration) {
-  const timespec time{duration / kSecond, duration % kSecond};
-  nanosleep(&time, nullptr);
-}
 
 // A daemon with metrics. Port 0: its output did not contain the port.
 struct MeasuredDaemon {

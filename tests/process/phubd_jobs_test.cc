@@ -4,12 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <time.h>
-
-#include <algorithm>
 
 #include "phub/client.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/idle.h"
 
 namespace phub::process {
 namespace {
@@ -17,11 +15,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr DurationNs kPatience = 20 * kSecond;  // much longer than any step takes
-
-void Sleep(DurationNs duration) {
-  const timespec time{duration / kSecond, duration % kSecond};
-  nanosleep(&time, nullptr);
-}
 
 // Rank `rank` of 2 of the job "digits", with the key "fc1.weight" of 1000 elements.
 struct Worker {
@@ -90,28 +83,14 @@ TEST(PhubdWithAJob, ShowsItsIterationInTheUsersNumbering) {
               HasSubstr("\"iteration\": \"7\""));
 }
 
-TEST(PhubdWithAJob, UsesUnderTwoPercentOfACoreWhileTheJobIdles) {
+TEST(PhubdWithAJob, IdlesWhileTheJobIdles) {
   DaemonProcess daemon;
   ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
   TwoWorkers workers(daemon);
   ASSERT_TRUE(workers.ready());
   const Status round = workers.Round();
   ASSERT_TRUE(round.ok()) << ToString(round);
-  Sleep(300 * kMillisecond);
-  // The least of several windows: on a busy machine each wake-up costs more.
-  constexpr DurationNs kWindow = 2 * kSecond;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr DurationNs kMost = 3 * kWindow / 50;  // each wake-up costs several times as much
-#else
-  constexpr DurationNs kMost = kWindow / 50;
-#endif
-  DurationNs least = kWindow;
-  for (int i = 0; i < 5 && least >= kMost; ++i) {
-    const DurationNs before = daemon.process().CpuTime();
-    Sleep(kWindow);
-    least = std::min(least, daemon.process().CpuTime() - before);
-  }
-  EXPECT_LT(least, kMost);
+  EXPECT_TRUE(IsIdle(daemon.process()));
 }
 
 TEST(PhubdWithAJob, PhubctlShowsTheJobAndWhomItWaitsFor) {

@@ -5,24 +5,18 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <time.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
 #include "tests/process/daemon_process.h"
+#include "tests/process/idle.h"
 #include "tests/support/temporary_folder.h"
 
 namespace phub::process {
 namespace {
 
 using ::testing::HasSubstr;
-
-void Sleep(DurationNs duration) {
-  const timespec time{duration / kSecond, duration % kSecond};
-  nanosleep(&time, nullptr);
-}
 
 TEST(Phubd, SaysWhereItServesAndLogsOneLineOfFacts) {
   DaemonProcess daemon;
@@ -82,34 +76,12 @@ TEST(Phubd, APortFileThatCannotBeWrittenIsAFailure) {
   EXPECT_THAT(failed.error, HasSubstr("cannot write port_file \"/nonexistent/port\": No such"));
 }
 
-// The share of a core. Sanitizers double it.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kIdleShareMax = 0.06;
-#else
-constexpr double kIdleShareMax = 0.02;
-#endif
-
-// The minimum of several windows, since a machine that was suspended has work to catch up on.
-double LeastShareOfACore(const Process& process) {
-  constexpr DurationNs kWindow = 2 * kSecond;
-  constexpr int kWindows = 3;
-  Sleep(300 * kMillisecond);  // startup does not count as idling
-  double least = 1;
-  for (int i = 0; i < kWindows && least >= kIdleShareMax; ++i) {
-    const DurationNs before = process.CpuTime();
-    Sleep(kWindow);
-    const DurationNs used = process.CpuTime() - before;
-    least = std::min(least, static_cast<double>(used) / kWindow);
-  }
-  return least;
-}
-
-TEST(Phubd, UsesUnderTwoPercentOfACoreWhenIdle) {
+TEST(Phubd, IdlesWithoutAJob) {
   // Four loops are stricter than the default, and test more than one loop.
   for (const char* cores : {"auto", "4"}) {
     DaemonProcess daemon({"--cores", cores});
     ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
-    EXPECT_LT(LeastShareOfACore(daemon.process()), kIdleShareMax) << "cores=" << cores;
+    EXPECT_TRUE(IsIdle(daemon.process())) << "cores=" << cores;
   }
 }
 
@@ -117,7 +89,7 @@ TEST(Phubd, APinnedPollingLoopIdlesTooUnlessToldToPoll) {
   DaemonProcess pinned({"--cores", "1", "--pin", "on"});
   ASSERT_NE(pinned.endpoint(), "") << pinned.process().Outputs();
   EXPECT_EQ(pinned.Logged("wait"), "poll-then-block");
-  EXPECT_LT(LeastShareOfACore(pinned.process()), kIdleShareMax);
+  EXPECT_TRUE(IsIdle(pinned.process()));
 
   DaemonProcess polling({"--wait", "poll"});
   ASSERT_NE(polling.endpoint(), "") << polling.process().Outputs();
