@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -27,9 +26,11 @@ constexpr std::size_t kChangeIdBytes = 16;
 constexpr std::size_t kInstanceBytes = 16;
 // Another daemon may have made a change first; each time this one reads what has changed.
 constexpr int kCommitsMax = 20;
-constexpr std::int64_t kEntriesPerRequest = 500;
-constexpr std::int64_t kVerifiedEntries = 1000;
-constexpr std::uint64_t kBytesPerEntry = 512;
+
+absl::Status Unchanged(const absl::Status& status) {
+  return absl::FailedPreconditionError(
+      fmt::format("nothing was changed: {}. Reads and running jobs go on", MessageOf(status)));
+}
 
 }  // namespace
 
@@ -145,6 +146,7 @@ pb::TxnRequest EtcdStore::MakeTransaction(const Change& change, std::int64_t hea
     tokens.set_key(Full(TokensOfTenant(change.no_tokens)));
     tokens.set_range_end(EndOf(tokens.key()));
   }
+  if (change.removal != nullptr) change.removal->AddTo(request);
   *request.add_success() = Put(Full(AuditKey(entry.sequence)), records_.OfEntry(entry, id));
   *request.add_success() = Put(Full(kHeadKey), records_.OfHead({entry.sequence, entry.chain}));
   // Explain() reads these in this order.
@@ -219,14 +221,21 @@ void EtcdStore::Remember(const Change& change, const AuditEntry& entry, std::int
   mirror_.Put({std::string(kHeadKey), revision, records_.OfHead({entry.sequence, entry.chain})});
 }
 
+// Before a transaction: what a status of etcd means for the caller.
+absl::Status EtcdStore::Refused(const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return status;
+  loop_.NoteUnreachable(status);
+  return Unchanged(status);
+}
+
 absl::StatusOr<std::int64_t> EtcdStore::Commit(const Change& change, const AuditNote& note) {
   // Waiting for etcd once per outage is enough.
-  if (absl::Status status = loop_.reachable(); !status.ok()) {
-    return absl::FailedPreconditionError(
-        fmt::format("nothing was changed: {}. Reads and running jobs go on", MessageOf(status)));
-  }
+  if (absl::Status status = loop_.reachable(); !status.ok()) return Unchanged(status);
   const std::string id = DrawBytes(random_, kChangeIdBytes);
   for (int i = 0; i < kCommitsMax; ++i) {
+    if (change.removal != nullptr) {
+      if (absl::Status status = change.removal->Await(); !status.ok()) return Refused(status);
+    }
     std::int64_t head_revision = 0;
     const auto head = mirror_.Head(head_revision);
     if (!head.ok()) return head.status();
@@ -269,9 +278,14 @@ absl::Status EtcdStore::UpdateTenant(Tenant& tenant, const AuditNote& note) {
 }
 
 absl::Status EtcdStore::DeleteTenant(const Tenant& tenant, const AuditNote& note) {
+  if (absl::Status status = loop_.reachable(); !status.ok()) return Unchanged(status);
+  Removal removal(*client_, records_, prefix_, cluster_revision_,
+                  {tenant.name, DrawBytes(random_, kChangeIdBytes), grants_.daemon_id()});
+  if (absl::Status begun = removal.Begin(); !begun.ok()) return Refused(begun);
   Change change;
   change.writes = {{TenantKey(tenant.name), "", tenant.revision, "tenant " + tenant.name}};
   change.no_tokens = tenant.name;
+  change.removal = &removal;
   return Commit(change, note).status();
 }
 
@@ -303,81 +317,5 @@ absl::Status EtcdStore::RevokeToken(Token& token, const AuditNote& note) {
 }
 
 absl::Status EtcdStore::Audit(const AuditNote& note) { return Commit({}, note).status(); }
-
-absl::StatusOr<std::vector<AuditEntry>> EtcdStore::ReadEntries(std::int64_t after,
-                                                               std::int64_t count) {
-  pb::RangeRequest request;
-  request.set_key(Full(AuditKey(after + 1)));
-  request.set_range_end(EndOf(Full(kAuditKeys)));
-  request.set_limit(count);
-  const auto page = client_->Range(request);
-  if (!page.ok()) return page.status();
-  std::vector<AuditEntry> entries;
-  for (const pb::KeyValue& pair : page->kvs()) {
-    const std::string key = pair.key().substr(prefix_.size());
-    auto entry = records_.ToEntry(key, pair.value());
-    if (!entry.ok()) {
-      return absl::Status(entry.status().code(),
-                          fmt::format("{} {}", key, MessageOf(entry.status())));
-    }
-    entries.push_back(*std::move(entry));
-  }
-  return entries;
-}
-
-absl::StatusOr<std::vector<AuditEntry>> EtcdStore::ReadAudit(std::int64_t after,
-                                                             std::int64_t count) {
-  std::vector<AuditEntry> entries;
-  while (count > 0) {
-    auto page = ReadEntries(after, std::min(count, kEntriesPerRequest));
-    if (!page.ok()) return page.status();
-    if (page->empty()) break;
-    after = page->back().sequence;
-    count -= static_cast<std::int64_t>(page->size());
-    std::move(page->begin(), page->end(), std::back_inserter(entries));
-  }
-  return entries;
-}
-
-absl::StatusOr<std::int64_t> EtcdStore::LastAuditSequence() {
-  std::int64_t revision = 0;
-  const auto head = mirror_.Head(revision);
-  if (!head.ok()) return head.status();
-  return head->sequence;
-}
-
-absl::Status EtcdStore::VerifyAudit() {
-  std::int64_t revision = 0;
-  const auto head = mirror_.Head(revision);
-  if (!head.ok()) return head.status();
-  const std::int64_t first = std::max<std::int64_t>(1, head->sequence - kVerifiedEntries);
-  const auto entries = ReadAudit(first - 1, head->sequence - first + 1);
-  if (!entries.ok()) return entries.status();
-  std::int64_t expected = first;
-  std::string before;
-  for (const AuditEntry& entry : *entries) {
-    // If this is only the end of the log, its first entry only begins the chain.
-    const bool begins = expected == first && first > 1;
-    absl::Status checked = begins && entry.sequence == expected
-                               ? absl::OkStatus()
-                               : CheckEntry(token_key_, entry, expected, before);
-    if (!checked.ok()) return checked;
-    before = entry.chain;
-    ++expected;
-  }
-  if (expected != head->sequence + 1 || before != head->chain) {
-    return absl::DataLossError(fmt::format("audit entry {} is missing", expected));
-  }
-  return absl::OkStatus();
-}
-
-DiskSpace EtcdStore::Space() const {
-  DiskSpace space;
-  std::int64_t revision = 0;
-  if (const auto head = mirror_.Head(revision); head.ok()) {
-    space.used_bytes = static_cast<std::uint64_t>(head->sequence) * kBytesPerEntry;
-  }
-  return space;
-}
 
 }  // namespace phub::server::etcd

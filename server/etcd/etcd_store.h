@@ -7,6 +7,7 @@
 //   /audit/SEQUENCE
 //   /daemons/ID            a running daemon (daemon_place.h)
 //   /grants/TENANT/ID      its part of the tenant's quotas (grant_keeper.h)
+//   /removals/TENANT       a daemon wants to delete the tenant (removal.h)
 //
 // A change is one transaction: if the record and the head have the revisions that are in memory,
 // the record, the next audit entry and the new head are written. So changes of all daemons have one
@@ -25,6 +26,7 @@
 #include "server/etcd/grant_keeper.h"
 #include "server/etcd/mirror.h"
 #include "server/etcd/record.h"
+#include "server/etcd/removal.h"
 #include "server/etcd/watch_loop.h"
 #include "server/tenant/control_store.h"
 
@@ -85,13 +87,15 @@ class EtcdStore final : public ControlStore {
   };
   struct Change {
     std::vector<Write> writes;
-    std::string tenant;     // must exist; empty: none
-    std::string no_tokens;  // a tenant whose tokens are removed
+    std::string tenant;          // must exist; empty: none
+    std::string no_tokens;       // a tenant whose tokens are removed
+    Removal* removal = nullptr;  // of that tenant; null: none
   };
   static PlaceOptions MakePlace(const StoreOptions& options, std::int64_t cluster_revision,
                                 Random& random);
   EtcdStore(const StoreOptions& options, Random& random, std::unique_ptr<Client> client,
             std::string token_key, std::string cluster, std::int64_t cluster_revision);
+  absl::Status Refused(const absl::Status& status);
   // Returns the revision that the records have then.
   absl::StatusOr<std::int64_t> Commit(const Change& change, const AuditNote& note);
   pb::TxnRequest MakeTransaction(const Change& change, std::int64_t head_revision,

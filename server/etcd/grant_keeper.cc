@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <thread>
+
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/status_text.h"
@@ -17,6 +20,9 @@ constexpr DurationNs kWantedMin = kSecond;
 constexpr std::size_t kWaitersMax = 4096;
 constexpr std::size_t kWaitersOfTenantMax = 1024;
 constexpr std::size_t kGrantKeyBytesShown = 200;
+// How long a start waits until the daemon knows what was changed before it took its place.
+constexpr DurationNs kOpenMax = 2 * kSecond;
+constexpr DurationNs kOpenLook = 5 * kMillisecond;
 
 }  // namespace
 
@@ -28,14 +34,20 @@ absl::Status GrantKeeper::Start(WithLedger with_ledger) {
   kept_at_ = clock_.Now();
   with_ledger_([this](Ledger& ledger) {
     ledger.UseGrants(clock_);
-    ledger.SetGrantsEnd(place_.end());
+    ledger.SetGrantsEnd(0);
   });
+  const TimeNs end = clock_.Now() + kOpenMax;
+  for (OpenPlace(); place_.lease() != 0 && !opened_ && clock_.Now() < end; OpenPlace())
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kOpenLook));
   thread_ = std::make_unique<WorkThread>("grants");
   if (!thread_->started().ok()) return thread_->started();
+  std::set<std::string> removals;
   {
     const std::lock_guard lock(mutex_);
     running_ = true;
+    removals = removals_;
   }
+  for (const std::string& tenant : removals) Queue(tenant);
   thread_->RunEvery(kGrantTick, [this] { Tick(); });
   LogInfo("event=daemon_place id={} grace_s={}", place_.self().id,
           (place_.end() - clock_.Now()) / kSecond);
@@ -132,10 +144,23 @@ void GrantKeeper::GrantChanged(const std::string& key, const std::string& value)
 
 void GrantKeeper::QuotaChanged(const std::string& tenant) { Queue(tenant); }
 
+void GrantKeeper::RemovalChanged(const std::string& tenant, bool begins) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (begins) {
+      removals_.insert(tenant);
+    } else {
+      removals_.erase(tenant);
+    }
+  }
+  Queue(tenant);
+}
+
 void GrantKeeper::Tick() {
   const TimeNs now = clock_.Now();
   if (now - kept_at_ >= kKeepPeriod) KeepPlace();
-  std::set<std::string> due;
+  OpenPlace();
+  std::set<std::string> due = leaving_;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [tenant, waiters] : waiting_) due.insert(tenant);
@@ -164,7 +189,7 @@ void GrantKeeper::KeepPlace() {
   if (absl::IsUnavailable(kept)) return loop_.NoteUnreachable(kept);
   std::vector<std::string> above;  // they use memory of ended jobs, or their quotas are new
   with_ledger_([&](Ledger& ledger) {
-    ledger.SetGrantsEnd(place_.end());
+    if (opened_) ledger.SetGrantsEnd(place_.end());
     above = ledger.TenantsAboveGrants();
   });
   for (const std::string& tenant : above) Queue(tenant);
@@ -174,6 +199,7 @@ void GrantKeeper::KeepPlace() {
 // what its jobs use, even if that is above the quota now.
 void GrantKeeper::TakePlace() {
   const absl::Status before = place_fault_;
+  opened_ = false;
   place_fault_ = place_.Take();
   if (!place_fault_.ok()) {
     if (MessageOf(before) != MessageOf(place_fault_)) {
@@ -187,9 +213,25 @@ void GrantKeeper::TakePlace() {
   with_ledger_([&](Ledger& ledger) {
     tenants = ledger.TenantsWithGrants();
     for (const std::string& tenant : tenants) ledger.SetGrant(tenant, {});
-    ledger.SetGrantsEnd(place_.end());
+    ledger.SetGrantsEnd(0);
   });
+  OpenPlace();
   for (const std::string& tenant : tenants) Queue(tenant);
+  std::set<std::string> removals;
+  {
+    const std::lock_guard lock(mutex_);
+    removals = removals_;
+  }
+  for (const std::string& tenant : removals) Queue(tenant);
+}
+
+// While the daemon had no place, other daemons may have deleted tenants without asking it. So it
+// starts jobs once it knows everything that was changed before it took its place; who deletes a
+// tenant after that sees the place, and asks.
+void GrantKeeper::OpenPlace() {
+  if (opened_ || place_.lease() == 0 || !loop_.HasDelivered(place_.revision())) return;
+  opened_ = true;
+  with_ledger_([this](Ledger& ledger) { ledger.SetGrantsEnd(place_.end()); });
 }
 
 }  // namespace phub::server::etcd

@@ -9,6 +9,10 @@
 //                                                  └──> `wanted` in this daemon's record; other
 //                                                       daemons give back what they do not use
 //
+// If a daemon wants to delete a tenant (removal.h), this daemon's grant shrinks to what its jobs
+// use, and its record says what that is. From then on, and until the removal has ended, the tenant
+// has no new jobs here.
+//
 // The ledger's grant is never above the record: it is lowered before the transaction, and raised
 // after it. Its free part ends with the lease (Ledger::SetGrantsEnd).
 //
@@ -54,6 +58,7 @@ class GrantKeeper final : public Grants, public GrantFollower {
 
   void GrantChanged(const std::string& key, const std::string& value) override;
   void QuotaChanged(const std::string& tenant) override;
+  void RemovalChanged(const std::string& tenant, bool begins) override;
 
  private:
   struct Waiter {
@@ -66,6 +71,8 @@ class GrantKeeper final : public Grants, public GrantFollower {
   struct Shares {
     std::int64_t revision = 0;
     std::int64_t tenant_revision = 0;  // 0: there is no such tenant
+    std::string removal;               // its id; empty: nobody wants to delete the tenant
+    std::int64_t removal_revision = 0;
     Quota quota;
     Usage others;
     bool others_want = false;
@@ -77,12 +84,16 @@ class GrantKeeper final : public Grants, public GrantFollower {
   void Tick();
   void KeepPlace();
   void TakePlace();
+  void OpenPlace();
   void Queue(const std::string& tenant);
   void Settle(const std::string& tenant);
   bool NeedsSettling(const std::string& tenant);
   absl::Status CheckReady() const;
   absl::StatusOr<Shares> Read(const std::string& tenant);
-  GrantPlan Plan(const std::string& tenant, const Shares& shares, const Waiters& waiters);
+  absl::Status AddGrant(const pb::KeyValue& pair, const std::string& tenant, Shares& shares) const;
+  // used: what the tenant's jobs use here, if it is being removed.
+  GrantPlan Plan(const std::string& tenant, const Shares& shares, const Waiters& waiters,
+                 Usage& used);
   // False: something has changed since Read.
   absl::StatusOr<bool> Write(const GrantRecord& grant, const Shares& shares);
   void Finish(const std::string& tenant, const Shares& shares, const GrantPlan& plan,
@@ -100,13 +111,16 @@ class GrantKeeper final : public Grants, public GrantFollower {
   DaemonPlace place_;                        // grants thread, and Start and Stop
   absl::Status place_fault_;                 // likewise
   TimeNs kept_at_ = 0;                       // likewise
+  bool opened_ = false;                      // likewise: since the last Take
   std::map<std::string, TimeNs> wanted_at_;  // grants thread: when `wanted` was set
+  std::set<std::string> leaving_;            // grants thread: as the ledger knows it
   WithLedger with_ledger_;
   std::unique_ptr<WorkThread> thread_;
   mutable std::mutex mutex_;
   bool running_ = false;                    // this and the rest: under mutex_
   std::map<std::string, Waiters> waiting_;  // [tenant]
   std::set<std::string> queued_;            // tenants that the thread will settle
+  std::set<std::string> removals_;          // tenants that a daemon wants to delete
   std::map<std::string, std::map<std::string, GrantRecord>> known_;  // [tenant][daemon]
 };
 

@@ -100,7 +100,7 @@ bool GrantKeeper::NeedsSettling(const std::string& tenant) {
   Ledger::GrantUse use;
   with_ledger_([&](Ledger& ledger) { use = ledger.GrantUseOf(tenant); });
   const std::lock_guard lock(mutex_);
-  if (waiting_.contains(tenant)) return true;
+  if (waiting_.contains(tenant) || removals_.contains(tenant) || use.leaving) return true;
   const auto found = known_.find(tenant);
   GrantRecord own;
   Usage sum;
@@ -115,7 +115,7 @@ bool GrantKeeper::NeedsSettling(const std::string& tenant) {
       }
     }
   }
-  if (own.wanted || own.amount != use.grant) return true;
+  if (own.wanted || !own.removal.empty() || own.amount != use.grant) return true;
   if ((others_want || IsAbove(use.quota, sum)) && HasFree(use.grant, use.charged)) return true;
   return std::ranges::any_of(kGrantedResources, [&](Resource resource) {
     if (!LimitOf(use.quota, resource)) return At(use.grant, resource) > 0;
@@ -135,8 +135,10 @@ void GrantKeeper::Settle(const std::string& tenant) {
     const auto shares = Read(tenant);
     absl::Status status = shares.status();
     if (status.ok()) {
-      const GrantPlan plan = Plan(tenant, *shares, waiters);
-      GrantRecord grant{tenant, place_.self().id, plan.grant, plan.is_short};
+      GrantRecord grant{tenant, place_.self().id, {}, false, shares->removal, {}};
+      const GrantPlan plan = Plan(tenant, *shares, waiters, grant.used);
+      grant.amount = plan.grant;
+      grant.wanted = plan.is_short;
       const auto written = Write(grant, *shares);
       status = written.status();
       if (written.ok() && *written) return Finish(tenant, *shares, plan, waiters);
@@ -154,6 +156,7 @@ absl::StatusOr<GrantKeeper::Shares> GrantKeeper::Read(const std::string& tenant)
   grants.set_range_end(EndOf(grants.key()));
   *request.add_success() = Get(Full(TenantKey(tenant)));
   *request.add_success() = Get(Full(DaemonKey(place_.self().id)));
+  *request.add_success() = Get(Full(RemovalKey(tenant)));
   const auto answer = client_.Txn(request);
   if (!answer.ok()) return answer.status();
   const pb::RangeResponse& self = answer->responses(2).response_range();
@@ -164,46 +167,69 @@ absl::StatusOr<GrantKeeper::Shares> GrantKeeper::Read(const std::string& tenant)
   }
   Shares shares;
   shares.revision = answer->header().revision();
+  if (const pb::RangeResponse& found = answer->responses(3).response_range();
+      !found.kvs().empty()) {
+    const auto removal = records_.ToRemoval(RemovalKey(tenant), found.kvs(0).value());
+    if (removal.ok()) shares.removal = removal->id;
+    shares.removal_revision = found.kvs(0).mod_revision();
+  }
   for (const pb::KeyValue& pair : answer->responses(0).response_range().kvs()) {
-    const std::string key = pair.key().substr(place_.prefix().size());
-    const auto grant = records_.ToGrant(key, pair.value());
-    if (!grant.ok()) {
-      return absl::FailedPreconditionError(fmt::format(
-          "nobody gets more of tenant {}'s quotas: {} {}. Remove the record, or restore it", tenant,
-          Printable(key, kDaemonBytesShown + tenant.size() + kGrantKeys.size() + 1),
-          MessageOf(grant.status())));
-    }
-    shares.daemons.emplace_back(grant->daemon, grant->amount);
-    if (grant->daemon == place_.self().id) {
-      shares.own = *grant;
-      shares.has_own = true;
-    } else {
-      AddTo(shares.others, grant->amount);
-      shares.others_want = shares.others_want || grant->wanted;
-    }
+    // A tenant with a damaged record can be deleted.
+    const absl::Status added = AddGrant(pair, tenant, shares);
+    if (!added.ok() && shares.removal.empty()) return added;
   }
   const pb::RangeResponse& record = answer->responses(1).response_range();
   if (record.kvs().empty()) return shares;
   const auto read = records_.ToTenant(TenantKey(tenant), record.kvs(0).value());
-  if (!read.ok()) {
+  if (!read.ok() && shares.removal.empty()) {
     return absl::FailedPreconditionError(
         fmt::format("tenant {}: {}", tenant, MessageOf(read.status())));
   }
   shares.tenant_revision = record.kvs(0).mod_revision();
-  shares.quota = read->quota;
+  if (read.ok()) shares.quota = read->quota;
   return shares;
 }
 
-GrantPlan GrantKeeper::Plan(const std::string& tenant, const Shares& shares,
-                            const Waiters& waiters) {
+absl::Status GrantKeeper::AddGrant(const pb::KeyValue& pair, const std::string& tenant,
+                                   Shares& shares) const {
+  const std::string key = pair.key().substr(place_.prefix().size());
+  const auto grant = records_.ToGrant(key, pair.value());
+  if (!grant.ok()) {
+    return absl::FailedPreconditionError(fmt::format(
+        "nobody gets more of tenant {}'s quotas: {} {}. Remove the record, or restore it", tenant,
+        Printable(key, kDaemonBytesShown + tenant.size() + kGrantKeys.size() + 1),
+        MessageOf(grant.status())));
+  }
+  shares.daemons.emplace_back(grant->daemon, grant->amount);
+  if (grant->daemon == place_.self().id) {
+    shares.own = *grant;
+    shares.has_own = true;
+  } else {
+    AddTo(shares.others, grant->amount);
+    shares.others_want = shares.others_want || grant->wanted;
+  }
+  return absl::OkStatus();
+}
+
+GrantPlan GrantKeeper::Plan(const std::string& tenant, const Shares& shares, const Waiters& waiters,
+                            Usage& used) {
+  const bool leaves = !shares.removal.empty();
   GrantQuestion question;
   question.quota = shares.quota;
   question.others = shares.others;
-  question.others_want = shares.others_want;
+  question.others_want = shares.others_want || leaves;  // keep what the jobs use, and no more
   question.held = shares.own.amount;
   for (const auto& waiter : waiters) question.waiting.push_back(waiter->more);
+  if (leaves) {
+    leaving_.insert(tenant);
+  } else {
+    leaving_.erase(tenant);
+  }
   GrantPlan plan;
   with_ledger_([&](Ledger& ledger) {
+    // If etcd has no tenant any more, the ledger may have it for another moment, without new jobs.
+    if (leaves || shares.tenant_revision != 0) ledger.SetLeaving(tenant, leaves);
+    if (leaves) used = ledger.UsageOf(tenant);
     const Ledger::GrantUse use = ledger.GrantUseOf(tenant);
     question.charged = use.charged;
     plan = PlanGrant(question);
@@ -214,15 +240,15 @@ GrantPlan GrantKeeper::Plan(const std::string& tenant, const Shares& shares,
 }
 
 absl::StatusOr<bool> GrantKeeper::Write(const GrantRecord& grant, const Shares& shares) {
-  const bool is_empty = grant.amount == Usage{} && !grant.wanted;
+  const bool is_empty = grant.amount == Usage{} && !grant.wanted && grant.removal.empty();
   if (is_empty && !shares.has_own) return true;
-  if (shares.has_own && shares.own.amount == grant.amount && shares.own.wanted == grant.wanted)
-    return true;
+  if (shares.has_own && shares.own == grant) return true;
   const std::string key = Full(GrantKey(grant.tenant, grant.daemon));
   pb::TxnRequest request;
   *request.add_compare() = HasRevision(Full(kClusterKey), place_.cluster_revision());
   *request.add_compare() = HasRevision(Full(DaemonKey(grant.daemon)), place_.revision());
   *request.add_compare() = HasRevision(Full(TenantKey(grant.tenant)), shares.tenant_revision);
+  *request.add_compare() = HasRevision(Full(RemovalKey(grant.tenant)), shares.removal_revision);
   pb::Compare& unchanged = *request.add_compare();
   unchanged = HasRevision(Full(GrantsOfTenant(grant.tenant)), shares.revision + 1);
   unchanged.set_range_end(EndOf(unchanged.key()));

@@ -88,6 +88,8 @@ void Mirror::PutLocked(const Item& item) {
     PutToken(item, seen);
   } else if (item.key.starts_with(kGrantKeys) && grant_follower_ != nullptr) {
     grant_follower_->GrantChanged(item.key, item.value);
+  } else if (item.key.starts_with(kRemovalKeys) && grant_follower_ != nullptr) {
+    grant_follower_->RemovalChanged(item.key.substr(kRemovalKeys.size()), true);
   }
 }
 
@@ -147,6 +149,8 @@ void Mirror::RemoveLocked(const std::string& key, std::int64_t revision) {
   tokens_.erase(key);
   if (grant_follower_ != nullptr && key.starts_with(kGrantKeys))
     grant_follower_->GrantChanged(key, "");
+  if (grant_follower_ != nullptr && key.starts_with(kRemovalKeys))
+    grant_follower_->RemovalChanged(key.substr(kRemovalKeys.size()), false);
   if (follower_ == nullptr) return;
   if (key.starts_with(kTenantKeys)) follower_->TenantRemoved(key.substr(kTenantKeys.size()));
   if (key.starts_with(kTokenKeys)) follower_->TokenRemoved(key.substr(key.rfind('/') + 1));

@@ -30,6 +30,8 @@ class GrantFollower {
   // A grant (/grants/TENANT/ID) or a tenant. Empty value: it is removed.
   virtual void GrantChanged(const std::string& key, const std::string& value) = 0;
   virtual void QuotaChanged(const std::string& tenant) = 0;
+  // Whether a daemon wants to delete the tenant.
+  virtual void RemovalChanged(const std::string& tenant, bool begins) = 0;
 };
 
 class Mirror {

@@ -53,6 +53,10 @@ std::string GrantKey(const std::string& tenant, const std::string& daemon) {
   return GrantsOfTenant(tenant) + daemon;
 }
 
+std::string RemovalKey(const std::string& tenant) {
+  return fmt::format("{}{}", kRemovalKeys, tenant);
+}
+
 Records::Records(std::string token_key, std::string cluster)
     : token_key_(std::move(token_key)),
       cluster_(std::move(cluster)),
@@ -202,6 +206,11 @@ std::string Records::OfGrant(const GrantRecord& grant) const {
   message.set_keys(grant.amount.keys);
   message.set_memory_bytes(grant.amount.memory_bytes);
   message.set_wanted(grant.wanted);
+  message.set_removal(grant.removal);
+  message.set_used_jobs(grant.used.jobs);
+  message.set_used_workers(grant.used.workers);
+  message.set_used_keys(grant.used.keys);
+  message.set_used_memory_bytes(grant.used.memory_bytes);
   return Seal(GrantKey(grant.tenant, grant.daemon), message.SerializeAsString());
 }
 
@@ -214,7 +223,27 @@ absl::StatusOr<GrantRecord> Records::ToGrant(std::string_view key, const std::st
                                 .jobs = message->jobs(),
                                 .workers = message->workers(),
                                 .keys = message->keys()},
-                     .wanted = message->wanted()};
+                     .wanted = message->wanted(),
+                     .removal = message->removal(),
+                     .used = {.memory_bytes = message->used_memory_bytes(),
+                              .jobs = message->used_jobs(),
+                              .workers = message->used_workers(),
+                              .keys = message->used_keys()}};
+}
+
+std::string Records::OfRemoval(const RemovalRecord& removal) const {
+  stored::StoredRemoval message;
+  message.set_tenant(removal.tenant);
+  message.set_id(removal.id);
+  message.set_daemon(removal.daemon);
+  return Seal(RemovalKey(removal.tenant), message.SerializeAsString());
+}
+
+absl::StatusOr<RemovalRecord> Records::ToRemoval(std::string_view key,
+                                                 const std::string& value) const {
+  const auto message = Parse<stored::StoredRemoval>(Open(key, value));
+  if (!message.ok()) return message.status();
+  return RemovalRecord{message->tenant(), message->id(), message->daemon()};
 }
 
 std::string Records::OfEntry(const AuditEntry& entry, const std::string& change) const {

@@ -25,6 +25,7 @@ inline constexpr std::string_view kClusterKey = "/cluster";
 inline constexpr std::string_view kDaemonKeys = "/daemons/";
 inline constexpr std::string_view kGrantKeys = "/grants/";
 inline constexpr std::string_view kHeadKey = "/head";
+inline constexpr std::string_view kRemovalKeys = "/removals/";
 inline constexpr std::string_view kTenantKeys = "/tenants/";
 inline constexpr std::string_view kTokenKeys = "/tokens/";
 inline constexpr std::string_view kWatchedEnd = "/tokens0";  // '0' follows '/'
@@ -36,6 +37,7 @@ std::string TokensOfTenant(const std::string& name);
 std::string DaemonKey(const std::string& id);
 std::string GrantsOfTenant(const std::string& name);
 std::string GrantKey(const std::string& tenant, const std::string& daemon);
+std::string RemovalKey(const std::string& tenant);
 
 struct HeadRecord {
   std::int64_t sequence = 0;
@@ -57,6 +59,16 @@ struct GrantRecord {
   std::string daemon;
   Usage amount;
   bool wanted = false;  // the daemon needs more than is left
+  std::string removal;  // its answer to this removal of the tenant; empty: none
+  Usage used;           // with the answer: what its jobs use
+  friend bool operator==(const GrantRecord&, const GrantRecord&) = default;
+};
+
+// A daemon wants to delete a tenant (removal.h).
+struct RemovalRecord {
+  std::string tenant;
+  std::string id;
+  std::string daemon;
 };
 
 // Makes and reads values of one cluster.
@@ -83,6 +95,8 @@ class Records {
   absl::StatusOr<DaemonRecord> ToDaemon(std::string_view key, const std::string& value) const;
   std::string OfGrant(const GrantRecord& grant) const;
   absl::StatusOr<GrantRecord> ToGrant(std::string_view key, const std::string& value) const;
+  std::string OfRemoval(const RemovalRecord& removal) const;
+  absl::StatusOr<RemovalRecord> ToRemoval(std::string_view key, const std::string& value) const;
   std::string OfEntry(const AuditEntry& entry, const std::string& change) const;
   absl::StatusOr<AuditEntry> ToEntry(std::string_view key, const std::string& value,
                                      std::string* change = nullptr) const;

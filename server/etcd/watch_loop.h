@@ -38,6 +38,8 @@ class WatchLoop {
 
   // Why the mirror may be too old for new jobs; empty: it is not. Any thread.
   std::string Fault() const;
+  // Whether the mirror has everything up to this revision. Any thread.
+  bool HasDelivered(std::int64_t revision) const { return mirror_.revision() >= revision; }
   // OK, or why etcd did not answer the last time. Any thread.
   absl::Status reachable() const;
   // A call has failed with this. Until etcd answers again, reachable() returns it. Any thread.

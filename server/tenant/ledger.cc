@@ -94,6 +94,7 @@ absl::Status Ledger::Open(const Account& account, std::uint32_t workers, Charges
   const auto found = tenants_.find(account.tenant);
   PHUB_CHECK(found != tenants_.end(), "tenant={}", account.tenant);
   Holder& holder = found->second;
+  if (absl::Status place = CheckPlace(account, holder); !place.ok()) return place;
   if (holder.quota.jobs && holder.used.jobs >= *holder.quota.jobs) {
     return absl::ResourceExhaustedError(fmt::format(
         "job {} was not created: tenant {} may have {} jobs at once and already has {}: {}. End "
@@ -117,6 +118,25 @@ absl::Status Ledger::Open(const Account& account, std::uint32_t workers, Charges
   holder.charged.jobs += charge.jobs;
   holder.charged.workers += charge.workers;
   return absl::OkStatus();
+}
+
+absl::Status Ledger::CheckPlace(const Account& account, const Holder& holder) const {
+  if (holder.leaving) {
+    return absl::FailedPreconditionError(
+        fmt::format("job {} was not created: tenant {} is being deleted. If that is refused, try "
+                    "again after a few seconds",
+                    account.job, account.tenant));
+  }
+  if (clock_ == nullptr || clock_->Now() < grants_end_) return absl::OkStatus();
+  return absl::UnavailableError(
+      fmt::format("job {} was not created: this daemon has no place in the cluster now, so it "
+                  "cannot know whether tenant {} still exists; try again when etcd answers",
+                  account.job, account.tenant));
+}
+
+void Ledger::SetLeaving(const std::string& tenant, bool leaving) {
+  const auto found = tenants_.find(tenant);
+  if (found != tenants_.end()) found->second.leaving = leaving;
 }
 
 void Ledger::SetGrant(const std::string& tenant, const Usage& grant) {
@@ -155,7 +175,8 @@ bool Ledger::GrantCovers(const std::string& tenant, const Usage& more) const {
 Ledger::GrantUse Ledger::GrantUseOf(const std::string& tenant) const {
   const auto found = tenants_.find(tenant);
   if (found == tenants_.end()) return {};
-  return {found->second.quota, found->second.grant, ChargedTo(tenant, found->second)};
+  const Holder& holder = found->second;
+  return {holder.quota, holder.grant, ChargedTo(tenant, holder), holder.leaving};
 }
 
 std::vector<std::string> Ledger::TenantsWithGrants() const {

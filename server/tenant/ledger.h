@@ -93,15 +93,20 @@ class Ledger {
   // From now on, limited quotas of a cluster are used within grants only.
   void UseGrants(const Clock& clock) { clock_ = &clock; }
   bool uses_grants() const { return clock_ != nullptr; }
+  // While a daemon of the cluster wants to delete the tenant, it has no new jobs. Without effect
+  // for an unknown tenant.
+  void SetLeaving(const std::string& tenant, bool leaving);
   // Without effect for an unknown tenant.
   void SetGrant(const std::string& tenant, const Usage& grant);
-  // After this time, what is free in grants cannot be used any more.
+  // After this time, what is free in grants cannot be used any more, and there are no new jobs:
+  // other daemons may have deleted the tenant.
   void SetGrantsEnd(TimeNs end) { grants_end_ = end; }
   bool GrantCovers(const std::string& tenant, const Usage& more) const;
   struct GrantUse {
     Quota quota;
     Usage grant;
     Usage charged;  // more than the grant: quotas were lowered, or the daemon was cut off from etcd
+    bool leaving = false;
   };
   GrantUse GrantUseOf(const std::string& tenant) const;  // empty if there is no such tenant
   std::vector<std::string> TenantsAboveGrants() const;
@@ -117,6 +122,7 @@ class Ledger {
   struct Holder {
     Quota quota;
     bool suspended = false;
+    bool leaving = false;
     bool encryption_required = false;
     Usage used;
     Usage grant;
@@ -133,6 +139,7 @@ class Ledger {
     std::uint64_t of_daemon = 0;
   };
   Usage ChargedTo(const std::string& tenant, const Holder& holder) const;
+  absl::Status CheckPlace(const Account& account, const Holder& holder) const;
   absl::Status NotGranted(const Account& account, const Usage& more) const;
   std::string DescribeJobs(const std::string& tenant) const;
   std::string DescribeLeft(const std::string& tenant) const;

@@ -268,17 +268,20 @@ absl::Status TenantAdmin::DeleteTenant(const Caller& caller, const std::string& 
 absl::Status TenantAdmin::TryDelete(const Caller& caller, const std::string& name) {
   const absl::StatusOr<Tenant> tenant = Find(name);
   if (!tenant.ok()) return tenant.status();
-  // Remove it from admission first, so that no job starts meanwhile.
-  if (absl::Status status = hooks_.remove_tenant(name); !status.ok()) return status;
+  // Remove it from admission first, so that no job starts meanwhile. A shared store does that at
+  // all daemons.
+  const bool shared = store_->is_shared();
+  if (absl::Status status = shared ? absl::OkStatus() : hooks_.remove_tenant(name); !status.ok())
+    return status;
   const absl::Status status =
       writer_.Write([&, note = Note(caller, "tenant.delete", name, "")](ControlStore& store) {
         return store.DeleteTenant(*tenant, note);
       });
   if (!status.ok()) {
-    if (const auto still = directory_.FindTenant(name)) hooks_.set_tenant(*still);
+    if (const auto still = directory_.FindTenant(name); still && !shared) hooks_.set_tenant(*still);
     return status;
   }
-  if (!store_->is_shared()) directory_.RemoveTenant(name);
+  if (!shared) directory_.RemoveTenant(name);
   return absl::OkStatus();
 }
 

@@ -31,6 +31,8 @@ TEST_F(RecordsTest, AreReadAsTheyWereWritten) {
   EXPECT_EQ(token->revoked_at, 3);
   EXPECT_EQ(token->role, Role::kTenant);
   EXPECT_EQ(records_.ToHead(records_.OfHead({5, "chain"}))->sequence, 5);
+  const GrantRecord grant{"acme", "b", {1, 2, 3, 4}, true, "id", {5, 6, 7, 8}};
+  EXPECT_EQ(*records_.ToGrant(GrantKey("acme", "b"), records_.OfGrant(grant)), grant);
 }
 
 // Each changed byte, each part and each addition is noticed: protobuf alone would read most of

@@ -88,9 +88,28 @@ TEST_F(LedgerGrants, AGrantEndsWithItsLease) {
   EXPECT_TRUE(ledger_.Open(Job("acme", 1), 1).ok());
   clock_.now = 10 * kSecond;
   EXPECT_FALSE(ledger_.Open(Job("acme", 2), 1).ok());
-  EXPECT_TRUE(ledger_.Open(Job("free", 1), 1).ok());
+  // Other daemons may have deleted a tenant without limits, too.
+  EXPECT_THAT(std::string(ledger_.Open(Job("free", 1), 1).message()),
+              HasSubstr("this daemon has no place in the cluster now"));
   ledger_.SetGrantsEnd(20 * kSecond);
   EXPECT_TRUE(ledger_.Open(Job("acme", 2), 1).ok());
+  EXPECT_TRUE(ledger_.Open(Job("free", 1), 1).ok());
+}
+
+TEST_F(LedgerGrants, ATenantThatIsBeingDeletedHasNoNewJobs) {
+  EXPECT_TRUE(ledger_.Open(Job("free", 1), 1).ok());
+  ledger_.SetLeaving("free", true);
+  ledger_.SetLeaving("unknown", true);
+  EXPECT_THAT(std::string(ledger_.Open(Job("free", 2), 1).message()),
+              HasSubstr("tenant free is being deleted"));
+  // The jobs that it has go on, whatever else is changed.
+  EXPECT_TRUE(ledger_.AddKeys(Job("free", 1), 1).ok());
+  EXPECT_TRUE(ledger_.Reserve(Job("free", 1), 10).ok());
+  ledger_.SetTenant({.name = "free", .quota = {.keys = 5}});
+  EXPECT_TRUE(ledger_.GrantUseOf("free").leaving);
+  EXPECT_FALSE(ledger_.Open(Job("free", 2), 1).ok());
+  ledger_.SetLeaving("free", false);
+  EXPECT_TRUE(ledger_.Open(Job("free", 2), 1).ok());
 }
 
 TEST_F(LedgerGrants, ALowerQuotaTakesWhatIsFreeAtOnce) {
