@@ -107,17 +107,22 @@ struct Engine::Held {
   std::uint32_t* ValuesOf(std::uint32_t slot) {
     return values.data() + std::size_t{slot} * request.lease.count_max;
   }
-  const std::uint32_t* ValuesOf(std::uint32_t slot) const {
-    return values.data() + std::size_t{slot} * request.lease.count_max;
-  }
 };
 
-Engine::Engine(const Limits& limits, const phub_endpoint& own, Send send)
-    : limits_(limits), own_(own), send_(std::move(send)) {}
+Engine::Engine(const Limits& limits, const phub_endpoint& own, Send send, KernelSlots* kernel)
+    : limits_(limits), own_(own), send_(std::move(send)), kernel_(kernel) {}
 Engine::~Engine() = default;
 
-std::uint64_t Engine::BytesOf(const phub_lease& lease) {
-  const std::uint64_t slot = sizeof(phub_slot) + sizeof(std::uint32_t) * lease.count_max;
+Counters Engine::counters() const {
+  Counters counters = counters_;
+  if (kernel_ != nullptr) kernel_->AddTo(counters);
+  return counters;
+}
+
+std::uint64_t Engine::BytesOf(const phub_lease& lease) const {
+  const std::uint64_t slot = kernel_ != nullptr
+                                 ? kernel_->slot_bytes()
+                                 : sizeof(phub_slot) + sizeof(std::uint32_t) * lease.count_max;
   return kLeaseBytes + lease.slot_count * slot;
 }
 
@@ -144,15 +149,18 @@ absl::Status Engine::Grant(LeaseRequest request, TimeNs now) {
   if (status.ok()) status = CheckRoom(request);
   if (status.ok() && (request.lease.number == 0 || leases_.contains(request.lease.number)))
     status = absl::AlreadyExistsError(fmt::format("lease {} is in use", request.lease.number));
+  request.lease.aggregator = own_;
+  if (status.ok() && kernel_ != nullptr) status = kernel_->Grant(request.lease);
   if (!status.ok()) {
     ++counters_.leases_refused;
     return status;
   }
   auto held = std::make_unique<Held>();
-  request.lease.aggregator = own_;
   const std::uint64_t bytes = BytesOf(request.lease);
-  held->slots.resize(request.lease.slot_count);  // zeros
-  held->values.resize(std::size_t{request.lease.slot_count} * request.lease.count_max);
+  if (kernel_ == nullptr) {
+    held->slots.resize(request.lease.slot_count);  // zeros
+    held->values.resize(std::size_t{request.lease.slot_count} * request.lease.count_max);
+  }
   held->renewed = now;
   tenant_bytes_[request.tenant] += bytes;
   bytes_used_ += bytes;
@@ -172,6 +180,7 @@ bool Engine::Renew(std::uint32_t number, TimeNs now) {
 
 Engine::Leases_::iterator Engine::Release(Leases_::iterator lease) {
   const LeaseRequest& request = lease->second->request;
+  if (kernel_ != nullptr) kernel_->End(request.lease.number);
   const std::uint64_t bytes = BytesOf(request.lease);
   const auto tenant = tenant_bytes_.find(request.tenant);
   tenant->second -= bytes;
@@ -213,13 +222,20 @@ std::vector<Engine::Info> Engine::Leases() const {
                      .workers = request.lease.worker_count,
                      .slots = request.lease.slot_count,
                      .bytes = BytesOf(request.lease),
-                     .sums = held->sums});
+                     .sums = kernel_ != nullptr ? kernel_->Sums(number) : held->sums});
   }
   return infos;
 }
 
 void Engine::Receive(std::span<const std::uint8_t> datagram, const phub_endpoint& source) {
   Held* held = nullptr;
+  const bool from_core_loop =
+      datagram.size() >= PHUB_PACKET_BYTES && datagram[3] < 32 &&
+      (PHUB_KIND_BIT(std::uint32_t{datagram[3]}) & PHUB_KINDS_FROM_CORE_LOOP) != 0;
+  if (kernel_ != nullptr && !from_core_loop) {
+    kernel_->HandIn(datagram, source);
+    return;
+  }
   if (datagram.size() >= PHUB_PACKET_BYTES) {
     const auto found = leases_.find(phub_load32(datagram.data() + 4));
     if (found != leases_.end()) held = found->second.get();
@@ -250,10 +266,14 @@ void Engine::Contribute(Held& held, const phub_packet& packet,
                     verdict == PHUB_VERDICT_STORE || verdict == PHUB_VERDICT_STORE_LAST);
       if (slot.state != PHUB_SLOT_SUMMED) return;
       ++held.sums;
-      return SendSum(held, packet);
-    case PHUB_VERDICT_SEND_SUM: return SendSum(held, packet);
-    default: break;
+      return SendSum(held, packet, slot, held.ValuesOf(packet.slot));
+    case PHUB_VERDICT_SEND_SUM: return SendSum(held, packet, slot, held.ValuesOf(packet.slot));
+    default: return Answer(held, packet, verdict, slot);
   }
+}
+
+void Engine::Answer(const Held& held, const phub_packet& packet, phub_verdict verdict,
+                    const phub_slot& slot) {
   phub_packet answer{};
   if (phub_slot_answer(&slot, verdict, &packet, &answer) == 0) return;
   std::array<std::uint8_t, PHUB_PACKET_BYTES> header{};
@@ -262,20 +282,58 @@ void Engine::Contribute(Held& held, const phub_packet& packet,
   send_(held.request.lease.workers[packet.worker], header, {});
 }
 
-void Engine::SendSum(const Held& held, const phub_packet& packet) {
+void Engine::SendSum(const Held& held, const phub_packet& packet, const phub_slot& slot,
+                     const std::uint32_t* values) {
   phub_packet sum{};
-  phub_slot_sum(&held.slots[packet.slot], &packet, &sum);
+  phub_slot_sum(&slot, &packet, &sum);
   std::array<std::uint8_t, PHUB_PACKET_BYTES> header{};
   phub_packet_encode(&sum, &held.request.lease.key, header.data());
   ++counters_.sums;
-  const auto* const values = reinterpret_cast<const std::uint8_t*>(held.ValuesOf(packet.slot));
-  send_(held.request.lease.core_loop, header, {values, sizeof(std::uint32_t) * sum.count});
+  send_(held.request.lease.core_loop, header,
+        {reinterpret_cast<const std::uint8_t*>(values), sizeof(std::uint32_t) * sum.count});
+}
+
+void Engine::TakeKernelEvents() {
+  if (kernel_ == nullptr) return;
+  kernel_->TakeEvents([this](const KernelEvent& event) { Perform(event); });
+}
+
+void Engine::Perform(const KernelEvent& event) {
+  const auto found = leases_.find(event.packet.lease);
+  if (found == leases_.end()) return;
+  const Held& held = *found->second;
+  switch (event.verdict) {
+    case PHUB_VERDICT_STORE_LAST:
+    case PHUB_VERDICT_ADD_LAST:
+    case PHUB_VERDICT_SEND_SUM: break;
+    default: return Answer(held, event.packet, event.verdict, event.slot);
+  }
+  phub_slot slot{};
+  std::array<std::uint32_t, PHUB_PACKET_COUNT_MAX> values{};
+  // A slot that has gone on to a later phase has had its sum taken.
+  if (!kernel_->Read(event.packet.lease, event.packet.slot, slot, values) ||
+      slot.phase != event.packet.phase || slot.state != PHUB_SLOT_SUMMED)
+    return;
+  SendSum(held, event.packet, slot, values.data());
+}
+
+bool Engine::ReadSlot(std::uint32_t lease, std::uint32_t slot, phub_slot& state,
+                      std::span<std::uint32_t> values) const {
+  if (kernel_ != nullptr) return kernel_->Read(lease, slot, state, values);
+  const auto found = leases_.find(lease);
+  if (found == leases_.end()) return false;
+  Held& held = *found->second;
+  state = held.slots[slot];
+  std::copy_n(held.ValuesOf(slot),
+              std::min<std::size_t>(values.size(), held.request.lease.count_max), values.begin());
+  return true;
 }
 
 void Engine::ForwardTaken(const Held& held, const phub_packet& packet,
                           std::span<const std::uint8_t> datagram) {
-  const phub_slot& slot = held.slots[packet.slot];
-  if (slot.phase != packet.phase || slot.state != PHUB_SLOT_SUMMED) {
+  phub_slot slot{};
+  if (!ReadSlot(packet.lease, packet.slot, slot, {}) || slot.phase != packet.phase ||
+      slot.state != PHUB_SLOT_SUMMED) {
     ++counters_.taken_dropped;
     return;
   }

@@ -1,6 +1,6 @@
 // The aggregator: leases, their slots, and what it does with each datagram. It decides with
-// phub_packet_check() and slot.h, as a program in the kernel would. No clock, no sockets: the
-// caller passes times and a sink for what is to be sent. One thread at a time.
+// phub_packet_check() and slot.h. No clock, no sockets: the caller passes times and a sink for what
+// is to be sent. One thread at a time.
 //
 //   from            kind             it
 //   a worker        PAYLOAD, PROBE   asks the slot; sends the sum to the core loop, or an answer
@@ -11,6 +11,10 @@
 // a stranger repeats does not become a datagram to every worker for long. PARAMETERS have no such
 // limit: a stranger who can send from the core loop's address and repeats a recorded one makes it
 // go to every worker, which ignores it.
+//
+// With KernelSlots, a program in the kernel does the first line of the table. The engine then keeps
+// leases and shares, hands in what the program has not seen, and sends what the program leaves to
+// it.
 //
 // Memory: each lease has its slots and their integers, allocated and zeroed when it is granted. All
 // leases together have at most pool_bytes, and those of one tenant at most tenant_bytes.
@@ -26,6 +30,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "aggregator/kernel_slots.h"
 #include "common/aggregation/packet.h"
 #include "common/aggregation/slot.h"
 #include "common/base/clock.h"
@@ -53,6 +58,9 @@ struct Counters {
   std::uint64_t taken_forwarded = 0;  // datagrams
   std::uint64_t taken_dropped = 0;    // from a core loop, and not about the slot's present phase
   std::uint64_t parameters_forwarded = 0;  // datagrams
+  std::uint64_t kernel_sums = 0;           // the part of `sums` that never left the kernel
+  std::uint64_t kernel_passed = 0;         // left to the process, see aggregate.bpf.c
+  std::uint64_t kernel_events_lost = 0;    // the process was too slow; as if a datagram was lost
   std::uint64_t leases_granted = 0;
   std::uint64_t leases_refused = 0;
   std::uint64_t leases_ended = 0;
@@ -67,7 +75,8 @@ class Engine {
   using Send = std::function<void(const phub_endpoint& to, std::span<const std::uint8_t> header,
                                   std::span<const std::uint8_t> payload)>;
 
-  Engine(const Limits& limits, const phub_endpoint& own, Send send);
+  // `kernel`: slots in the kernel instead of slots in this process. Must outlive the engine.
+  Engine(const Limits& limits, const phub_endpoint& own, Send send, KernelSlots* kernel = nullptr);
   ~Engine();
 
   // kInvalidArgument: the request is not valid. kResourceExhausted: the pool or the tenant's share.
@@ -79,6 +88,11 @@ class Engine {
   std::vector<std::uint32_t> Expire(TimeNs now);
 
   void Receive(std::span<const std::uint8_t> datagram, const phub_endpoint& source);
+  // Does what the program in the kernel has left to do.
+  void TakeKernelEvents();
+  // State and integers of a slot, wherever it is; see KernelSlots::Read().
+  bool ReadSlot(std::uint32_t lease, std::uint32_t slot, phub_slot& state,
+                std::span<std::uint32_t> values) const;
 
   struct Info {
     std::uint32_t number = 0;
@@ -93,18 +107,21 @@ class Engine {
   std::uint64_t bytes_used() const { return bytes_used_; }
   std::uint64_t slots() const { return slots_; }
   const Limits& limits() const { return limits_; }
-  const Counters& counters() const { return counters_; }
-
-  static std::uint64_t BytesOf(const phub_lease& lease);
+  Counters counters() const;
 
  private:
   struct Held;
   using Leases_ = std::map<std::uint32_t, std::unique_ptr<Held>>;
 
+  std::uint64_t BytesOf(const phub_lease& lease) const;
   absl::Status CheckRoom(const LeaseRequest& request) const;
   Leases_::iterator Release(Leases_::iterator lease);
   void Contribute(Held& held, const phub_packet& packet, std::span<const std::uint8_t> payload);
-  void SendSum(const Held& held, const phub_packet& packet);
+  void Perform(const KernelEvent& event);
+  void Answer(const Held& held, const phub_packet& packet, phub_verdict verdict,
+              const phub_slot& slot);
+  void SendSum(const Held& held, const phub_packet& packet, const phub_slot& slot,
+               const std::uint32_t* values);
   void ForwardTaken(const Held& held, const phub_packet& packet,
                     std::span<const std::uint8_t> datagram);
   void ForwardParameters(const Held& held, const phub_packet& packet,
@@ -113,6 +130,7 @@ class Engine {
   const Limits limits_;
   const phub_endpoint own_;
   const Send send_;
+  KernelSlots* const kernel_;
   Leases_ leases_;
   std::map<std::string, std::uint64_t> tenant_bytes_;
   std::uint64_t bytes_used_ = 0;

@@ -23,6 +23,9 @@ void ForEachCounter(const Counters& counters, const Visit& visit) {
   visit("taken_forwarded_total", "", counters.taken_forwarded);
   visit("taken_dropped_total", "", counters.taken_dropped);
   visit("parameters_forwarded_total", "", counters.parameters_forwarded);
+  visit("kernel_sums_sent_total", "", counters.kernel_sums);
+  visit("kernel_passed_total", "", counters.kernel_passed);
+  visit("kernel_events_lost_total", "", counters.kernel_events_lost);
   visit("leases_total", "granted", counters.leases_granted);
   visit("leases_total", "refused", counters.leases_refused);
   visit("leases_total", "ended", counters.leases_ended);

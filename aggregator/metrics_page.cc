@@ -34,6 +34,14 @@ const std::map<std::string_view, Family>& Families() {
       {"taken_forwarded_total", {"", "Datagrams to workers that forward a core loop's TAKEN."}},
       {"taken_dropped_total", {"", "TAKEN of core loops that were not about a slot's phase."}},
       {"parameters_forwarded_total", {"", "Datagrams to workers that forward new parameters."}},
+      {"kernel_sums_sent_total",
+       {"", "Sums that the program in the kernel sent itself (--xdp); part of sums_sent_total."}},
+      {"kernel_passed_total",
+       {"",
+        "Packets that the program in the kernel left to the process: those of core loops, and "
+        "datagrams that the network stack had joined."}},
+      {"kernel_events_lost_total",
+       {"", "Answers and sums that were not sent because the process was too slow."}},
       {"leases_total", {"event", "Leases granted, refused, ended and expired."}},
   };
   return families;

@@ -140,6 +140,15 @@ enum phub_check {
    PHUB_KIND_BIT(PHUB_PACKET_REFUSED) | PHUB_KINDS_FROM_CORE_LOOP)
 #define PHUB_KINDS_TO_CORE_LOOP PHUB_KIND_BIT(PHUB_PACKET_SUM)
 
+#ifdef __bpf__
+// Programs in the kernel are little-endian here. clang does not join loads of bytes for them.
+#define PHUB_DEFINE_ACCESS(bits)                                                                  \
+  static inline __u##bits phub_load##bits(const __u8* bytes) { return *(const __u##bits*)bytes; } \
+  static inline void phub_store##bits(__u8* bytes, __u##bits value) { *(__u##bits*)bytes = value; }
+PHUB_DEFINE_ACCESS(16)
+PHUB_DEFINE_ACCESS(32)
+PHUB_DEFINE_ACCESS(64)
+#else
 static inline __u16 phub_load16(const __u8* bytes) {
   return PHUB_CAST(__u16, bytes[0] | (bytes[1] << 8));
 }
@@ -166,6 +175,7 @@ static inline void phub_store64(__u8* bytes, __u64 value) {
   phub_store32(bytes, PHUB_CAST(__u32, value & 0xffffffffu));
   phub_store32(bytes + 4, PHUB_CAST(__u32, value >> 32));
 }
+#endif
 
 static inline __u64 phub_rotate(__u64 value, int bits) {
   return (value << bits) | (value >> (64 - bits));
@@ -290,10 +300,9 @@ static inline enum phub_check phub_packet_check_sender(const struct phub_lease* 
   return PHUB_CHECK_WRONG_SOURCE;
 }
 
-// Whether length and payload are what the header says.
-static inline enum phub_check phub_packet_check_payload(const struct phub_lease* lease,
-                                                        const __u8* bytes, __u32 length,
-                                                        const struct phub_packet* packet) {
+// Whether the slot exists, and the length is what the header says.
+static inline enum phub_check phub_packet_check_length(const struct phub_lease* lease, __u32 length,
+                                                       const struct phub_packet* packet) {
   if (packet->slot >= lease->slot_count) return PHUB_CHECK_WRONG_SLOT;
   if (packet->count > lease->count_max || packet->count > PHUB_PACKET_COUNT_MAX)
     return PHUB_CHECK_OVERSIZED;
@@ -301,9 +310,31 @@ static inline enum phub_check phub_packet_check_payload(const struct phub_lease*
     return PHUB_CHECK_OVERSIZED;
   if (length < PHUB_PACKET_BYTES + 4u * packet->count) return PHUB_CHECK_TRUNCATED;
   if (length > PHUB_PACKET_BYTES + 4u * packet->count) return PHUB_CHECK_OVERSIZED;
-  if (phub_payload_sum(bytes + PHUB_PACKET_BYTES, packet->count) != packet->payload_sum)
-    return PHUB_CHECK_CORRUPT;
   return PHUB_CHECK_GOOD;
+}
+
+// Whether the datagram may be a packet at all. Fills `packet` if so.
+static inline enum phub_check phub_packet_check_form(__u32 kinds, const __u8* bytes, __u32 length,
+                                                     struct phub_packet* packet) {
+  if (length < PHUB_PACKET_BYTES) return PHUB_CHECK_TRUNCATED;
+  if (phub_load16(bytes) != PHUB_PACKET_MAGIC || bytes[2] != PHUB_PACKET_VERSION || bytes[19] != 0)
+    return PHUB_CHECK_FOREIGN;
+  phub_packet_decode(bytes, packet);
+  if (packet->kind >= 32 || (kinds & PHUB_KIND_BIT(packet->kind)) == 0)
+    return PHUB_CHECK_WRONG_KIND;
+  return PHUB_CHECK_GOOD;
+}
+
+// Everything about a packet whose form is good, except the payload sum.
+static inline enum phub_check phub_packet_check_header(const struct phub_lease* lease,
+                                                       const __u8* bytes, __u32 length,
+                                                       const struct phub_endpoint* source,
+                                                       const struct phub_packet* packet) {
+  if (lease->number == 0 || packet->lease != lease->number) return PHUB_CHECK_WRONG_LEASE;
+  const enum phub_check sender = phub_packet_check_sender(lease, source, packet);
+  if (sender != PHUB_CHECK_GOOD) return sender;
+  if (phub_load64(bytes + 24) != phub_packet_tag(&lease->key, bytes)) return PHUB_CHECK_FORGED;
+  return phub_packet_check_length(lease, length, packet);
 }
 
 // Checks a datagram of `length` bytes from `source`, the cheapest checks first. `kinds`: the kinds
@@ -313,15 +344,11 @@ static inline enum phub_check phub_packet_check(const struct phub_lease* lease, 
                                                 const __u8* bytes, __u32 length,
                                                 const struct phub_endpoint* source,
                                                 struct phub_packet* packet) {
-  if (length < PHUB_PACKET_BYTES) return PHUB_CHECK_TRUNCATED;
-  if (phub_load16(bytes) != PHUB_PACKET_MAGIC || bytes[2] != PHUB_PACKET_VERSION || bytes[19] != 0)
-    return PHUB_CHECK_FOREIGN;
-  phub_packet_decode(bytes, packet);
-  if (packet->kind >= 32 || (kinds & PHUB_KIND_BIT(packet->kind)) == 0)
-    return PHUB_CHECK_WRONG_KIND;
-  if (lease->number == 0 || packet->lease != lease->number) return PHUB_CHECK_WRONG_LEASE;
-  const enum phub_check sender = phub_packet_check_sender(lease, source, packet);
-  if (sender != PHUB_CHECK_GOOD) return sender;
-  if (phub_load64(bytes + 24) != phub_packet_tag(&lease->key, bytes)) return PHUB_CHECK_FORGED;
-  return phub_packet_check_payload(lease, bytes, length, packet);
+  enum phub_check check = phub_packet_check_form(kinds, bytes, length, packet);
+  if (check == PHUB_CHECK_GOOD)
+    check = phub_packet_check_header(lease, bytes, length, source, packet);
+  if (check == PHUB_CHECK_GOOD &&
+      phub_payload_sum(bytes + PHUB_PACKET_BYTES, packet->count) != packet->payload_sum)
+    return PHUB_CHECK_CORRUPT;
+  return check;
 }
