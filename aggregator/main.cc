@@ -27,6 +27,9 @@
 #include "common/http/metrics_server.h"
 #include "common/net/address.h"
 #include "common/net/host_port.h"
+#ifdef PHUB_HAS_XDP
+#include "aggregator/xdp/start.h"
+#endif
 
 namespace phub::aggregator {
 namespace {
@@ -43,6 +46,7 @@ struct Options {
   std::string metrics;
   std::string pool = "64MiB";
   std::string tenant_pool;
+  std::vector<std::string> xdp;
   std::string log_level = "info";
 };
 
@@ -79,6 +83,11 @@ void AddOptions(CLI::App& app, Options& options) {
   app.add_option("--tenant-pool", options.tenant_pool,
                  "Memory for the slots of one tenant's leases (default: the whole pool)")
       ->type_name("<size>");
+  app.add_option(
+         "--xdp", options.xdp,
+         "Add in the kernel, where packets arrive on this interface (XDP). May be repeated. "
+         "Needs IPv4, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (default: add in this process)")
+      ->type_name("<interface>");
   app.add_option("--log-level", options.log_level, "debug, info, warning or error (default: info)")
       ->type_name("<level>");
 }
@@ -115,16 +124,36 @@ absl::StatusOr<Settings> Check(const Options& options) {
   return settings;
 }
 
-// The thread of the datagrams: returns at a signal.
-void Serve(aggregation::DatagramSocket& socket, int signals, Engine& engine, std::mutex& mutex,
-           const Clock& clock) {
+// Slots in the kernel, if there are interfaces. Null: none.
+absl::StatusOr<std::unique_ptr<KernelSlots>> StartKernelSlots(
+    const std::vector<std::string>& interfaces, const phub_endpoint& own,
+    std::uint64_t pool_bytes) {
+  if (interfaces.empty()) return nullptr;
+#ifdef PHUB_HAS_XDP
+  return StartXdp(interfaces, own, pool_bytes);
+#else
+  static_cast<void>(own);
+  static_cast<void>(pool_bytes);
+  return absl::InvalidArgumentError(
+      "this phub-aggregator was built without the aggregator in the kernel (PHUB_XDP)");
+#endif
+}
+
+int CodeOf(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailure;
+}
+
+// The thread of the datagrams: returns at a signal. `kernel_events`: -1 for none.
+void Serve(aggregation::DatagramSocket& socket, int signals, int kernel_events, Engine& engine,
+           std::mutex& mutex, const Clock& clock) {
   const Descriptor events(epoll_create1(EPOLL_CLOEXEC));
-  for (const int each : {socket.descriptor(), signals}) {
+  for (const int each : {socket.descriptor(), signals, kernel_events}) {
+    if (each < 0) continue;
     epoll_event event{.events = EPOLLIN, .data = {.fd = each}};
     epoll_ctl(events.get(), EPOLL_CTL_ADD, each, &event);
   }
   for (;;) {
-    std::array<epoll_event, 2> ready{};
+    std::array<epoll_event, 3> ready{};
     const int count = epoll_wait(events.get(), ready.data(), ready.size(), kExpireMs);
     for (int i = 0; i < count; ++i) {
       if (ready[static_cast<std::size_t>(i)].data.fd == signals) return;
@@ -135,6 +164,7 @@ void Serve(aggregation::DatagramSocket& socket, int signals, Engine& engine, std
       engine.Receive(datagram, source);
       if (socket.queued_bytes() > kQueuedBytesMax) socket.Flush();
     });
+    engine.TakeKernelEvents();
     socket.Flush();
     for (const std::uint32_t number : engine.Expire(clock.Now()))
       LogWarning("event=lease_expired lease={} reason=\"no daemon renewed it\"", number);
@@ -154,20 +184,22 @@ int Run(const Options& options) {
   const SystemClock clock;
   auto socket = aggregation::DatagramSocket::Bind(settings->listen.storage, settings->listen.bytes);
   if (!socket.ok()) {
-    const bool usage = absl::IsInvalidArgument(socket.status());
     return Fail(fmt::format("--listen {}: {}", options.listen, MessageOf(socket.status())),
-                usage ? kExitUsage : kExitFailure);
+                CodeOf(socket.status()));
   }
+  const auto kernel =
+      StartKernelSlots(options.xdp, socket->endpoint(), settings->limits.pool_bytes);
+  if (!kernel.ok())
+    return Fail(fmt::format("--xdp: {}", MessageOf(kernel.status())), CodeOf(kernel.status()));
   std::mutex mutex;
-  Engine engine(settings->limits, socket->endpoint(),
-                [&](const phub_endpoint& to, std::span<const std::uint8_t> header,
-                    std::span<const std::uint8_t> payload) { socket->Queue(to, header, payload); });
+  Engine engine(
+      settings->limits, socket->endpoint(),
+      [&](const phub_endpoint& to, std::span<const std::uint8_t> header,
+          std::span<const std::uint8_t> payload) { socket->Queue(to, header, payload); },
+      kernel->get());
   const std::string address = aggregation::TextOf(socket->endpoint());
   auto control = ControlServer::Create(options.control, address, engine, mutex, clock);
-  if (!control.ok()) {
-    const bool usage = absl::IsInvalidArgument(control.status());
-    return Fail(MessageOf(control.status()), usage ? kExitUsage : kExitFailure);
-  }
+  if (!control.ok()) return Fail(MessageOf(control.status()), CodeOf(control.status()));
   std::string metrics_address = "off";
   std::unique_ptr<http::MetricsServer> metrics;
   if (!options.metrics.empty()) {
@@ -188,10 +220,11 @@ int Run(const Options& options) {
     metrics = *std::move(server);
     metrics_address = net::ListText(metrics->addresses());
   }
-  LogInfo("event=serving listen={} control={} metrics={} pool={} gro={} gso={}", address,
+  LogInfo("event=serving listen={} control={} metrics={} pool={} gro={} gso={} slots={}", address,
           options.control, metrics_address, ExactBytes(settings->limits.pool_bytes),
-          socket->joins(), socket->cuts());
-  Serve(*socket, signals.get(), engine, mutex, clock);
+          socket->joins(), socket->cuts(), *kernel != nullptr ? "kernel" : "process");
+  Serve(*socket, signals.get(), *kernel != nullptr ? (*kernel)->event_descriptor() : -1, engine,
+        mutex, clock);
   LogInfo("event=stopped leases={}", engine.Leases().size());
   return 0;
 }

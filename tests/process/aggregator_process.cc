@@ -32,15 +32,22 @@ grpc::Status Do(const Call& call) {
 const char* const kAggregator = PHUB_TEST_AGGREGATOR;
 
 AggregatorProcess::AggregatorProcess(std::vector<std::string> arguments)
-    : arguments_(std::move(arguments)) {
-  Start("127.0.0.1:0");
+    : AggregatorProcess("127.0.0.1:0", std::move(arguments),
+                        [](const std::string& program, const std::vector<std::string>& all) {
+                          return Process::Start(program, all);
+                        }) {}
+
+AggregatorProcess::AggregatorProcess(const std::string& listen, std::vector<std::string> arguments,
+                                     Starter start)
+    : arguments_(std::move(arguments)), start_(std::move(start)) {
+  Start(listen);
 }
 
 void AggregatorProcess::Start(const std::string& listen) {
   std::vector<std::string> all{"--listen", listen,      "--control",
                                control(),  "--metrics", "127.0.0.1:0"};
   all.insert(all.end(), arguments_.begin(), arguments_.end());
-  process_ = std::make_unique<Process>(Process::Start(kAggregator, all));
+  process_ = std::make_unique<Process>(start_(kAggregator, all));
   PHUB_CHECK(process_->WaitForOutput("event=serving", kStartPatience), "{}", process_->Outputs());
   const std::string log = process_->StandardError();
   listen_ = Field(log, "listen");

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,8 +21,12 @@ extern const char* const kAggregator;
 
 class AggregatorProcess {
  public:
+  using Starter =
+      std::function<Process(const std::string& program, const std::vector<std::string>&)>;
   // Waits until it serves. With a metrics port.
   explicit AggregatorProcess(std::vector<std::string> arguments = {});
+  // Started in another way, such as in another network namespace.
+  AggregatorProcess(const std::string& listen, std::vector<std::string> arguments, Starter start);
   // Kills it and starts another on the same port.
   void Restart();
 
@@ -42,6 +47,7 @@ class AggregatorProcess {
 
   TemporaryFolder folder_;
   std::vector<std::string> arguments_;
+  Starter start_;
   std::unique_ptr<Process> process_;
   std::string listen_;
   phub_endpoint endpoint_{};

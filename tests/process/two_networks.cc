@@ -50,6 +50,7 @@ TwoNetworks::TwoNetworks() {
     Sleep(10 * kMillisecond);
   }
   Run(kIp, {"link", "set", "lo", "up"});
+  RunInOther({kIp, "link", "set", "lo", "up"});
   for (const char* net : {"1", "2"}) {
     const std::string ours = fmt::format("a{}", net);
     const std::string theirs = fmt::format("b{}", net);
