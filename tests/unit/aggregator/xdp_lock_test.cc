@@ -16,6 +16,9 @@ namespace {
 
 using XdpLock = XdpTest;
 
+// Without the lock, one of the first 13 sums was wrong in each of eight runs.
+constexpr std::uint32_t kPhases = 500;
+
 // Two threads meet here again and again. They do not sleep, so both go on at the same time, and
 // each has a core of its own, also on a busy machine.
 class MeetingPoint {
@@ -65,6 +68,12 @@ std::uint32_t FirstWrongPhase(XdpProgram& program, std::uint32_t phases) {
     CPU_SET(core, &set);
     sched_setaffinity(0, sizeof set, &set);
   };
+  std::vector<std::vector<std::uint8_t>> datagrams(kWorkers);
+  for (std::uint32_t worker = 0; worker < kWorkers; ++worker) {
+    datagrams[worker].resize(PHUB_PACKET_BYTES + 4 * PHUB_PACKET_COUNT_MAX);
+    for (std::size_t at = PHUB_PACKET_BYTES; at < datagrams[worker].size(); at += 4)
+      phub_store32(datagrams[worker].data() + at, 1u << worker);
+  }
   const auto contribute = [&](std::uint32_t first) {
     for (std::uint32_t worker = first; worker < kWorkers; worker += 2) {
       phub_packet packet{};
@@ -73,12 +82,9 @@ std::uint32_t FirstWrongPhase(XdpProgram& program, std::uint32_t phases) {
       packet.worker = static_cast<__u8>(worker);
       packet.phase = phase;
       packet.count = PHUB_PACKET_COUNT_MAX;
-      std::vector<std::uint8_t> bytes(PHUB_PACKET_BYTES + 4 * PHUB_PACKET_COUNT_MAX);
-      for (std::size_t i = 0; i < PHUB_PACKET_COUNT_MAX; ++i)
-        phub_store32(bytes.data() + PHUB_PACKET_BYTES + 4 * i, 1u << worker);
       packet.payload_sum = PHUB_PACKET_COUNT_MAX << worker;
-      phub_packet_encode(&packet, &request.lease.key, bytes.data());
-      program.Run(XdpProgram::Entry::kHandIn, bytes, request.lease.workers[worker]);
+      phub_packet_encode(&packet, &request.lease.key, datagrams[worker].data());
+      program.Run(XdpProgram::Entry::kHandIn, datagrams[worker], request.lease.workers[worker]);
     }
   };
   const auto is_wrong = [&] {
@@ -117,14 +123,14 @@ std::uint32_t FirstWrongPhase(XdpProgram& program, std::uint32_t phases) {
 
 TEST_F(XdpLock, TwoCoresAddToOneSlotWithoutLosingAnything) {
   LOAD_OR_SKIP(EmbeddedProgram());
-  EXPECT_EQ(FirstWrongPhase(*program, 3000), 3000u);
+  EXPECT_EQ(FirstWrongPhase(*program, kPhases), kPhases);
 }
 
 TEST_F(XdpLock, NoticesAProgramWithoutALock) {
   if (Cores().size() < 2) GTEST_SKIP() << "this process has one core";
   LOAD_OR_SKIP(ReadObject(PHUB_TEST_NO_LOCK));
-  constexpr std::uint32_t kPhases = 300'000;
-  EXPECT_LT(FirstWrongPhase(*program, kPhases), kPhases);
+  constexpr std::uint32_t kMany = 100 * kPhases;
+  EXPECT_LT(FirstWrongPhase(*program, kMany), kMany);
 }
 
 }  // namespace
