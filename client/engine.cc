@@ -95,7 +95,9 @@ bool Engine::RunOnce() {
 void Engine::AwaitReplies() {
   constexpr std::uint32_t kAwaitedMax = 64;
   const auto waits = [](const Lane& lane, SendWay way) {
-    return !lane.ready[static_cast<std::size_t>(way)].empty();
+    return std::ranges::any_of(lane.ready, [way](const auto& heaps) {
+      return !heaps[static_cast<std::size_t>(way)].empty();
+    });
   };
   for (const Lane& lane : impl_->lanes) {
     if (lane.state != Lane::State::kOpen) continue;

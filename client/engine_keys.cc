@@ -19,6 +19,7 @@ LaneKey LaneKeyFor(const KeyPlan& plan, const ChunkPlace& place, std::uint32_t p
   return {.key = position,
           .first = place.chunk.value,
           .priority = plan.priority,
+          .level = plan.level,
           .sends = place.sender == kEveryRank || place.sender == plan.rank,
           .receives = place.receiver == kEveryRank || place.receiver == plan.rank};
 }
@@ -93,7 +94,8 @@ void Engine::Impl::AddKeys(const KeyBatch& batch) {
 
 void Engine::Impl::GrowLane(Lane& lane, std::size_t chunk_end, std::size_t keys_added) {
   lane.keys.reserve(lane.keys.size() + keys_added);
-  for (std::vector<ReadyKey>& heap : lane.ready) heap.reserve(lane.keys.capacity());
+  for (auto& heaps : lane.ready)
+    for (std::vector<ReadyKey>& heap : heaps) heap.reserve(lane.keys.capacity());
   if (chunk_end <= lane.chunks.size()) return;
   lane.chunks.resize(chunk_end);
   ResizeLanding(lane);

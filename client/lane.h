@@ -135,11 +135,12 @@ struct LaneKey {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
   std::int32_t priority = 0;  // the key's
+  std::uint8_t level = 0;     // its priority class's
   std::uint32_t cursor = 0;   // chunks before it are not kReady
   bool sends = true;          // this rank sends its chunks' payload
   bool receives = true;       // this rank receives its chunks' payload
   SendWay way{};              // for this round on the lane's present connection
-  bool queued = false;        // in Lane::ready[way]
+  bool queued = false;        // in Lane::ready[level][way]
   HyperVersion announced{1};  // newest version sent on the lane's present connection
 
   std::uint32_t end() const { return first + count; }
@@ -248,7 +249,8 @@ struct Lane {
   std::uint32_t chunks_sent = 0;      // chunks in phase kSent
   std::uint32_t pulls_under_way = 0;
   // Heaps of lane keys; see push/ready_queue.h.
-  std::array<std::vector<ReadyKey>, kSendWays> ready;
+  std::array<std::array<std::vector<ReadyKey>, kSendWays>, kPriorityLevels> ready;
+  std::uint32_t overtakes = 0;  // chunks sent since one of the lowest class that waits
   // For apply_iteration: decisions for this lane, and whether the last one must still be sent on
   // the present connection.
   std::uint64_t decisions = 0;

@@ -1,4 +1,5 @@
 // phub_group_* and phub_job_new_group.
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -8,14 +9,32 @@
 using namespace phub::c_api;  // NOLINT: this file has functions of phub.h only
 using phub::Status;
 
+void phub_group_options_init(phub_group_options* options, size_t struct_size) {
+  Initialize(options, struct_size, phub_group_options{});
+}
+
 phub_result phub_job_new_group(phub_job* job, const char* name, const uint32_t* ranks, size_t count,
                                phub_group** group, phub_error** error) {
+  return phub_job_new_group_with(job, name, ranks, count, nullptr, group, error);
+}
+
+phub_result phub_job_new_group_with(phub_job* job, const char* name, const uint32_t* ranks,
+                                    size_t count, const phub_group_options* options,
+                                    phub_group** group, phub_error** error) {
   return Run(job, error, [&] {
     if (job == nullptr) return NullArgument("phub_job_new_group", "job");
     if (name == nullptr) return NullArgument("phub_job_new_group", "name");
     if (ranks == nullptr && count > 0) return NullArgument("phub_job_new_group", "ranks");
     if (group == nullptr) return NullArgument("phub_job_new_group", "group");
-    phub::Result<phub::Group> made = job->job.NewGroup(name, {ranks, count});
+    std::optional<phub::PriorityClass> priority_class;
+    if (options != nullptr) {
+      phub_group_options values{};
+      Status status = Read(options, "phub_group_options", sizeof(phub_group_options), values);
+      if (status.ok()) status = ReadPriorityClass(values.priority_class, priority_class);
+      if (!status.ok()) return status;
+    }
+    phub::Result<phub::Group> made = job->job.NewGroup(
+        name, {ranks, count}, priority_class.value_or(phub::PriorityClass::kData));
     if (!made.ok()) return made.status();
     *group = new phub_group{*std::move(made), job->job.name(), job->job.rank()};
     return Status();

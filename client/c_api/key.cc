@@ -71,6 +71,9 @@ Status ReadKeySpec(const void* given, const Membership& members, KeySpec& spec) 
   if (values.gradient_type != 0) options.gradient_type = TypeOf(values.gradient_type);
   if (values.parameter_type != 0) options.parameter_type = TypeOf(values.parameter_type);
   if (values.has_priority != 0) options.priority = values.priority;
+  if (Status status = ReadPriorityClass(values.priority_class, options.priority_class);
+      !status.ok())
+    return Invalid(fmt::format("key {}: {}", spec.name, status.message()));
   options.copy = values.copy != 0;
   options.movement = static_cast<Movement>(values.movement);
   options.root = values.root;

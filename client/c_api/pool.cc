@@ -22,7 +22,7 @@ Status ReadPoolOptions(const char* function, const phub_pool_options* given, Poo
     return status;
   if (values.name == nullptr) return NullArgument(function, "name");
   options = {.name = values.name, .capacity_bytes = values.capacity_bytes, .depth = values.depth};
-  return Status();
+  return ReadPriorityClass(values.priority_class, options.priority_class);
 }
 
 }  // namespace phub::c_api

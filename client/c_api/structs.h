@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -49,6 +50,12 @@ Status Read(const void* given, const char* name, std::size_t first_size, Struct&
 inline Status CheckChoice(const char* name, std::int32_t value, std::int32_t max) {
   if (value >= 0 && value <= max) return Status();
   return Invalid(fmt::format("{} is {}; it must be 0 to {}", name, value, max));
+}
+
+// PHUB_PRIORITY_DEFAULT: none.
+inline Status ReadPriorityClass(std::int32_t given, std::optional<PriorityClass>& priority_class) {
+  if (given != PHUB_PRIORITY_DEFAULT) priority_class = static_cast<PriorityClass>(given);
+  return CheckChoice("priority_class", given, PHUB_PRIORITY_TENSOR);
 }
 
 // A type that does not exist is refused later.

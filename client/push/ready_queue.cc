@@ -7,8 +7,11 @@
 namespace phub::client {
 namespace {
 
+constexpr std::uint32_t kOvertakesMax = 19;
+
 std::vector<ReadyKey>& Heap(Lane& lane, std::uint32_t lane_key) {
-  return lane.ready[static_cast<std::size_t>(lane.keys[lane_key].way)];
+  const LaneKey& queued = lane.keys[lane_key];
+  return lane.ready[queued.level][static_cast<std::size_t>(queued.way)];
 }
 
 bool IsOpen(const Lane& lane, SendWay way) {
@@ -18,6 +21,25 @@ bool IsOpen(const Lane& lane, SendWay way) {
     case SendWay::kPull: return lane.pulls_under_way < kPullsPerLaneMax;
   }
   return false;
+}
+
+// The first key of a class that can be sent now, or null.
+const ReadyKey* FirstOf(const Lane& lane, std::size_t level) {
+  const ReadyKey* first = nullptr;
+  for (std::size_t way = 0; way < kSendWays; ++way) {
+    const std::vector<ReadyKey>& heap = lane.ready[level][way];
+    if (heap.empty() || !IsOpen(lane, static_cast<SendWay>(way))) continue;
+    if (first == nullptr || *first < heap.front()) first = &heap.front();
+  }
+  return first;
+}
+
+// The same of the lowest class that has one.
+const ReadyKey* Lowest(const Lane& lane) {
+  const ReadyKey* lowest = nullptr;
+  for (std::size_t level = 0; level < kPriorityLevels && lowest == nullptr; ++level)
+    lowest = FirstOf(lane, level);
+  return lowest;
 }
 
 }  // namespace
@@ -34,13 +56,18 @@ void QueueLaneKey(Lane& lane, std::uint32_t lane_key) {
 
 bool FirstLaneKey(const Lane& lane, std::uint32_t& lane_key) {
   const ReadyKey* first = nullptr;
-  for (std::size_t way = 0; way < kSendWays; ++way) {
-    const std::vector<ReadyKey>& heap = lane.ready[way];
-    if (heap.empty() || !IsOpen(lane, static_cast<SendWay>(way))) continue;
-    if (first == nullptr || *first < heap.front()) first = &heap.front();
-  }
+  if (lane.overtakes >= kOvertakesMax) first = Lowest(lane);
+  for (std::size_t level = kPriorityLevels; level > 0 && first == nullptr; --level)
+    first = FirstOf(lane, level - 1);
   if (first != nullptr) lane_key = first->lane_key;
   return first != nullptr;
+}
+
+void NoteChoice(Lane& lane, std::uint32_t lane_key) {
+  const ReadyKey* const lowest = Lowest(lane);
+  const bool overtakes =
+      lowest != nullptr && lane.keys[lowest->lane_key].level < lane.keys[lane_key].level;
+  lane.overtakes = overtakes ? lane.overtakes + 1 : 0;
 }
 
 void PopLaneKey(Lane& lane, std::uint32_t lane_key) {

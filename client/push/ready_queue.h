@@ -1,6 +1,11 @@
-// Chooses the next key to send on a lane: one heap, ordered by (priority, order of addition), for
-// every SendWay, since each way waits for another resource. Within a key, chunks are sent in order
-// of offset. The heaps are preallocated with the lane's keys; nothing here allocates.
+// Chooses the next key to send on a lane. Keys of a higher priority class come first, and within a
+// class those of a higher priority, then those that were added first. There is a heap for each
+// class and SendWay, since each way waits for another resource. Within a key, chunks are sent in
+// order of offset. The heaps are preallocated with the lane's keys; nothing here allocates.
+//
+// While a lower class can send, the lowest gets one of 20 chunks: it always proceeds. No class
+// keeps slots free for another: the daemon folds what a lane holds only when all its slots are in
+// use (server/core/aggregate/aggregate.h), so rounds would wait for each other.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +18,8 @@ namespace phub::client {
 void QueueLaneKey(Lane& lane, std::uint32_t lane_key);
 // Finds the first lane key that can be sent now (a free slot, or a pull). False if no key can.
 [[nodiscard]] bool FirstLaneKey(const Lane& lane, std::uint32_t& lane_key);
+// Call before a chunk of the lane key that FirstLaneKey() returned is sent.
+void NoteChoice(Lane& lane, std::uint32_t lane_key);
 // Removes the lane key that FirstLaneKey() returned.
 void PopLaneKey(Lane& lane, std::uint32_t lane_key);
 // Removes any lane key, in linear time. For withdrawals.

@@ -111,7 +111,9 @@ void ResetLane(Lane& lane, std::uint32_t slot_count) {
     if (chunk.phase == LaneChunk::Phase::kSent) chunk.phase = LaneChunk::Phase::kReady;
   }
   for (transport::LandingSlot& slot : lane.landing) slot = {};
-  for (std::vector<ReadyKey>& heap : lane.ready) heap.clear();
+  for (auto& heaps : lane.ready)
+    for (std::vector<ReadyKey>& heap : heaps) heap.clear();
+  lane.overtakes = 0;
   for (LaneKey& lane_key : lane.keys) {
     lane_key.announced = HyperVersion{1};
     lane_key.queued = false;
@@ -156,6 +158,7 @@ std::size_t Sender::Gather(Lane& lane, std::span<EngineKey* const> keys,
       GatherHyperParameters(lane, key, index, count++);
       continue;
     }
+    NoteChoice(lane, index);
     GatherChunk(lane, key, index, count++, transport);
     if (lane_key.cursor == lane_key.end()) PopLaneKey(lane, index);
   }

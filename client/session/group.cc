@@ -47,9 +47,10 @@ Result<Key> Group::AddKey(std::string_view key, ElementType type, std::uint64_t 
 
 Status Group::Remove() { return InForkedChild() ? ForkedStatus() : job_->groups().Remove(impl_); }
 
-Result<Group> Job::NewGroup(std::string_view name, std::span<const std::uint32_t> ranks) {
+Result<Group> Job::NewGroup(std::string_view name, std::span<const std::uint32_t> ranks,
+                            PriorityClass priority_class) {
   if (InForkedChild()) return ForkedStatus();
-  auto group = impl_->groups().New(name, ranks);
+  auto group = impl_->groups().New(name, ranks, priority_class);
   if (!group.ok()) return group.status();
   return Group(impl_, *std::move(group));
 }

@@ -14,12 +14,17 @@
 namespace phub::client {
 
 struct GroupImpl {
-  GroupImpl(std::string name_in, std::vector<std::uint32_t> ranks_in, std::uint32_t index_in)
-      : name(std::move(name_in)), ranks(std::move(ranks_in)), index(index_in) {}
+  GroupImpl(std::string name_in, std::vector<std::uint32_t> ranks_in, std::uint32_t index_in,
+            PriorityClass priority_class_in)
+      : name(std::move(name_in)),
+        ranks(std::move(ranks_in)),
+        index(index_in),
+        priority_class(priority_class_in) {}
 
   const std::string name;
   const std::vector<std::uint32_t> ranks;  // ranks in the job, ascending
   const std::uint32_t index;               // this rank's place in `ranks`
+  const PriorityClass priority_class;      // of keys that state none
 
   std::mutex calls_mutex;  // held during calls that change the keys; before JobImpl's mutexes
   std::uint64_t id = 0;    // the daemon's, once the group has keys; 0: it has none

@@ -56,12 +56,14 @@ Status JobGroups::CheckSupported(const std::string& group) const {
 }
 
 Result<std::shared_ptr<GroupImpl>> JobGroups::New(std::string_view group_name,
-                                                  std::span<const std::uint32_t> ranks) {
+                                                  std::span<const std::uint32_t> ranks,
+                                                  PriorityClass priority_class) {
   const std::string group(group_name);
   const std::string place = GroupPlace(job_.name(), job_.rank(), group);
   if (Status verdict = job_.status(); !verdict.ok()) return verdict;
   if (Status status = CheckSupported(group); !status.ok()) return status;
   if (group.empty()) return InvalidGroup(fmt::format("{}: a group needs a name", place));
+  if (Status status = CheckPriorityClass(place, priority_class); !status.ok()) return status;
   std::vector<std::uint32_t> members(ranks.begin(), ranks.end());
   std::ranges::sort(members);
   const auto twice = std::ranges::adjacent_find(members);
@@ -75,7 +77,7 @@ Result<std::shared_ptr<GroupImpl>> JobGroups::New(std::string_view group_name,
     return InvalidGroup(fmt::format("{}: this rank is not a member; the group has ranks {}", place,
                                     fmt::join(members, ", ")));
   const auto index = static_cast<std::uint32_t>(own - members.begin());
-  const auto made = std::make_shared<GroupImpl>(group, std::move(members), index);
+  const auto made = std::make_shared<GroupImpl>(group, std::move(members), index, priority_class);
   const std::lock_guard lock(job_.mutex_);
   for (const std::shared_ptr<GroupImpl>& other : groups_) {
     if (other->name == group)
@@ -102,6 +104,7 @@ Result<std::vector<KeyDefinition>> JobGroups::CheckSpecs(const GroupImpl& group,
     KeySpec spec = given;
     spec.name = fmt::format("{} of group {}", given.name, group.name);
     spec.options.collective = true;
+    if (!spec.options.priority_class) spec.options.priority_class = group.priority_class;
     const Movement movement = spec.options.movement;
     if (movement == Movement::kScatter || movement == Movement::kGatherToOne) {
       const auto root = std::ranges::find(group.ranks, spec.options.root);

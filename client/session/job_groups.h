@@ -26,7 +26,8 @@ class JobGroups {
   explicit JobGroups(JobImpl& job) : job_(job) {}
 
   Result<std::shared_ptr<GroupImpl>> New(std::string_view name,
-                                         std::span<const std::uint32_t> ranks);
+                                         std::span<const std::uint32_t> ranks,
+                                         PriorityClass priority_class);
   Result<std::vector<std::shared_ptr<KeyImpl>>> AddKeys(GroupImpl& group,
                                                         std::span<const KeySpec> specs);
   Status Remove(const std::shared_ptr<GroupImpl>& group);

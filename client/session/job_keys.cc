@@ -266,6 +266,7 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::MakeKeys(
                           .rank = Rank{rank()},
                           .first_iteration = definition.first_iteration,
                           .priority = definition.priority,
+                          .level = LevelOf(definition.priority_class),
                           .collective = definition.collective,
                           .pooled = definition.pooled,
                           .hyper_parameters = definition.hyper_parameters});

@@ -235,6 +235,18 @@ Status CheckOperation(const std::string& place, Operation operation, numeric::El
                              ToString(ReductionOf(operation)), ToString(type)));
 }
 
+Status CheckPriorityClass(const std::string& place, PriorityClass priority_class) {
+  switch (priority_class) {
+    case PriorityClass::kData:
+    case PriorityClass::kPipeline:
+    case PriorityClass::kTensor: return Status();
+  }
+  return Invalid(
+      fmt::format("{}: priority class {} is not a valid value (1 data, 2 pipeline, 3 "
+                  "tensor)",
+                  place, static_cast<int>(priority_class)));
+}
+
 Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
                                const Membership& member) {
   if (!IsName(spec.name))
@@ -260,6 +272,10 @@ Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
   if (Status status = CheckCompression(spec, member, key); !status.ok()) return status;
   if (Status status = CheckPooled(spec, key); !status.ok()) return status;
   key.priority = spec.options.priority.value_or(0);
+  key.priority_class = spec.options.priority_class.value_or(PriorityClass::kData);
+  if (Status status = CheckPriorityClass(fmt::format("key {}", spec.name), key.priority_class);
+      !status.ok())
+    return status;
   key.copy = spec.options.copy;
   key.tensors = spec.tensors;
   if (key.tensors.empty()) key.tensors.push_back(*count);

@@ -24,6 +24,7 @@ struct Membership {
 // that the job's lanes can number.
 Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max,
                                const Membership& member = {});
+Status CheckPriorityClass(const std::string& place, PriorityClass priority_class);
 Status CheckOperation(const std::string& place, Operation operation, numeric::ElementType type);
 v1::KeySpec ToProto(const KeyDefinition& key);
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "client/commands.h"
 #include "common/base/chunk_map.h"
 #include "common/base/element_type.h"
 #include "common/base/encoding.h"
@@ -43,6 +44,13 @@ static_assert(Internal(Movement::kGatherToOne) == KeyMovement::kGatherToOne);
 
 inline constexpr std::uint64_t kNowhere = UINT64_MAX;  // not an offset
 
+// The engine's level of a priority class.
+constexpr std::uint8_t LevelOf(PriorityClass priority_class) {
+  return static_cast<std::uint8_t>(static_cast<std::uint8_t>(priority_class) -
+                                   static_cast<std::uint8_t>(PriorityClass::kData));
+}
+static_assert(LevelOf(PriorityClass::kTensor) + 1 == kPriorityLevels);
+
 struct KeyDefinition {
   std::string name;
   std::uint64_t element_count = 0;  // parts.largest() parts
@@ -56,6 +64,7 @@ struct KeyDefinition {
   Optimizer optimizer;
   wire::HyperParameters hyper_parameters{};
   std::int32_t priority = 0;
+  PriorityClass priority_class = PriorityClass::kData;
   bool copy = false;
   bool collective = false;             // outside iterations and checkpoints
   bool pooled = false;                 // a slot of a pool: u8, one element for each byte

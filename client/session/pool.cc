@@ -219,6 +219,7 @@ Result<PoolParts> Prepare(const PoolOptions& options) {
          .options = {.collective = true,
                      .pooled = true,
                      .priority = 0,  // rounds are sent in the order of operations
+                     .priority_class = options.priority_class,
                      .gradients = {parts.values.data(), options.capacity_bytes, u8},
                      .parameters = {parts.results.data(), options.capacity_bytes, u8}}});
   return parts;

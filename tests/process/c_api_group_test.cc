@@ -37,7 +37,12 @@ class CApiGroup : public CApi {
     const std::uint32_t ranks[2] = {2, 0};
     for (std::size_t member = 0; member < 2; ++member) {
       phub_group* group = nullptr;
-      ASSERT_EQ(phub_job_new_group(JobOf(member), "pair", ranks, 2, &group, error_.Out()), PHUB_OK)
+      phub_group_options options;
+      phub_group_options_init(&options, sizeof(options));
+      options.priority_class = PHUB_PRIORITY_PIPELINE;
+      ASSERT_EQ(
+          phub_job_new_group_with(JobOf(member), "pair", ranks, 2, &options, &group, error_.Out()),
+          PHUB_OK)
           << error_.message();
       groups_[member] = GroupPointer(group);
     }
@@ -176,6 +181,14 @@ TEST_F(CApiGroup, WrongArgumentsAreRefusedByName) {
   EXPECT_EQ(phub_job_new_group(nullptr, "pair", ranks, 2, &group, nullptr), PHUB_INVALID_ARGUMENT);
   EXPECT_EQ(phub_job_new_group(all_[0].get(), "pair", ranks, 2, nullptr, nullptr),
             PHUB_INVALID_ARGUMENT);
+  EXPECT_EQ(group, nullptr);
+  phub_group_options group_options;
+  phub_group_options_init(&group_options, sizeof(group_options));
+  group_options.priority_class = PHUB_PRIORITY_TENSOR + 1;
+  EXPECT_EQ(
+      phub_job_new_group_with(JobOf(0), "pair", ranks, 2, &group_options, &group, error_.Out()),
+      PHUB_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message(), HasSubstr("priority_class is 4; it must be 0 to 3"));
   EXPECT_EQ(group, nullptr);
   MakeGroups();
   EXPECT_EQ(make(0, "pair", ranks, 2), PHUB_ALREADY_EXISTS);

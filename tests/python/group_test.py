@@ -17,14 +17,16 @@ class Groups(DaemonTest):
         def rank(number: int) -> None:
             with self.join(number, 3) as job:
                 mine = [
-                    job.new_group(name, reversed(ranks))
+                    job.new_group(name, reversed(ranks), "tensor" if name == "even" else None)
                     for name, ranks in groups.items()
                     if number in ranks
                 ]
                 if number == 1:
                     mine.reverse()  # groups are independent of each other
                 keys = [group.add_key("sum", (2, 50)) for group in mine]
-                pools = [group.add_pool("pool", 800, 4) for group in mine]
+                pools = [
+                    group.add_pool("pool", 800, 4, priority_class="pipeline") for group in mine
+                ]
                 flying = []
                 for group, key, pool in zip(mine, keys, pools):
                     self.assertEqual(group.ranks, groups[group.name])
@@ -117,6 +119,13 @@ class Groups(DaemonTest):
             self.assertIn(f"group pair of job {self.id()}, rank 1", str(raised.exception))
             self.assertEqual(raised.exception.job, self.id())
             self.assertEqual(raised.exception.own_rank, 1)
+        for call in (
+            lambda: job.new_group("pair", [1, 2], "fast"),
+            lambda: job.add_key("w", 4, priority_class="fast"),
+            lambda: job.add_pool("p", priority_class="fast"),
+        ):
+            with self.assertRaisesRegex(phub.InvalidArgument, "'fast'; it must be 'tensor', 'pip"):
+                call()
         pair = job.new_group("pair", [1, 2])
         with self.assertRaises(phub.AlreadyExists):
             job.new_group("pair", [1, 0])

@@ -77,6 +77,7 @@ void SimWorker::OnGroupAdded() {
   batch->keys.push_back({.layout = std::move(layouts->front()),
                          .rank = Rank{rank_},
                          .priority = static_cast<std::int32_t>(random_.Below(3)),
+                         .level = static_cast<std::uint8_t>(random_.Below(client::kPriorityLevels)),
                          .collective = true,
                          .pooled = key.pooled,
                          .listener = keys_.back().get()});

@@ -58,7 +58,11 @@ def crossed(rank: int, size: int, own_jobs: bool) -> int:
     dist.isend(torch.tensor([float(rank)]), (rank + 1) % size).wait()
     work.wait()
     assert received[0] == (rank - 1) % size
-    pair = dist.new_group([0, 2])  # its messages and those of the default group are independent
+    import phub.torch
+
+    options = phub.torch.Options(priority_class="pipeline")
+    # Its messages and those of the default group are independent.
+    pair = dist.new_group([0, 2], pg_options=options)
     tags = [0, 16, 99] if own_jobs else list(range(20))
     _exchange(dist, list(range(size)), tags, None, rank == 1)
     if rank != 1:
@@ -68,6 +72,19 @@ def crossed(rank: int, size: int, own_jobs: bool) -> int:
     dist.barrier()
     dist.destroy_process_group()
     return jobs
+
+
+def wrong_priority_classes(rank: int, size: int) -> list[str]:
+    """The errors of an unknown class, and of one for the default group."""
+    import phub.torch
+
+    errors = []
+    for name in ("fast", "tensor"):
+        try:
+            initialize(pg_options=phub.torch.Options(priority_class=name))
+        except ValueError as error:
+            errors.append(str(error))
+    return errors
 
 
 def unanswered(rank: int, size: int) -> tuple[str, str]:

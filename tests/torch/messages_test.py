@@ -19,6 +19,11 @@ class Messages(TorchTest):
         jobs = self.run_ranks(3, messages_cases.crossed, True)[0]
         self.assertEqual(jobs, 1 + 2 * 2 * 4)
 
+    def test_wrong_priority_classes(self) -> None:
+        ((unknown, of_default),) = self.run_ranks(1, messages_cases.wrong_priority_classes)
+        self.assertIn("priority_class is 'fast'; it must be 'tensor'", unknown)
+        self.assertIn("for groups of new_group()", of_default)
+
     def test_a_message_that_nobody_receives_ends_at_the_timeout(self) -> None:
         results = self.run_ranks(3, messages_cases.unanswered)
         name, text = results[2]

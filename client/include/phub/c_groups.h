@@ -18,7 +18,7 @@ typedef struct phub_pool_options {
   const char* name;        /* required; the keys are name/0 to name/<depth - 1> */
   uint64_t capacity_bytes; /* of one round; default: 4 MiB */
   uint32_t depth;          /* rounds in flight; default: 4 */
-  uint32_t reserved;       /* 0 */
+  int32_t priority_class;  /* PHUB_PRIORITY_* */
 } phub_pool_options;
 PHUB_API void phub_pool_options_init(phub_pool_options* options, size_t struct_size);
 /* Every rank makes the same calls of this and of phub_job_add_keys() in the same order. */
@@ -52,6 +52,16 @@ PHUB_API int32_t phub_pool_would_wait(const phub_pool* pool, const phub_const_el
  * daemon: only members call it, and they meet when they add the first keys. */
 PHUB_API phub_result phub_job_new_group(phub_job* job, const char* name, const uint32_t* ranks,
                                         size_t count, phub_group** group, phub_error** error);
+typedef struct phub_group_options {
+  size_t struct_size;
+  int32_t priority_class; /* PHUB_PRIORITY_*, of keys and pools that state none */
+  int32_t reserved;       /* 0 */
+} phub_group_options;
+PHUB_API void phub_group_options_init(phub_group_options* options, size_t struct_size);
+/* Like phub_job_new_group(). options: NULL for the defaults. */
+PHUB_API phub_result phub_job_new_group_with(phub_job* job, const char* name, const uint32_t* ranks,
+                                             size_t count, const phub_group_options* options,
+                                             phub_group** group, phub_error** error);
 /* A group can be freed before its keys and pools. Freeing it does not remove it from the job. */
 PHUB_API void phub_group_free(phub_group* group);
 

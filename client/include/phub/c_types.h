@@ -43,6 +43,13 @@ enum {
   PHUB_SCATTER = 4,        /* the root pushes all elements; rank r receives part r */
   PHUB_GATHER_TO_ONE = 5   /* rank r pushes part r; the root receives all parts */
 };
+/* In which order a rank sends; PriorityClass in phub/types.h has the rules. */
+enum {
+  PHUB_PRIORITY_DEFAULT = 0, /* that of the key's group; otherwise PHUB_PRIORITY_DATA */
+  PHUB_PRIORITY_DATA = 1,
+  PHUB_PRIORITY_PIPELINE = 2,
+  PHUB_PRIORITY_TENSOR = 3
+};
 /* How gradients are encoded on the wire; phub/compression.h explains each. */
 enum {
   PHUB_COMPRESSION_NONE = 0,

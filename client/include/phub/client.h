@@ -103,6 +103,8 @@ struct KeyOptions {
   // Among waiting keys, those with a higher priority are sent first. Unset: keys added earlier have
   // a higher priority, since the next forward pass needs them earlier.
   std::optional<std::int32_t> priority = {};
+  // Before `priority`. Unset: that of the key's group, or kData.
+  std::optional<PriorityClass> priority_class = {};
   // true: parameters() is private memory, which this worker may write between rounds. false: it may
   // be one region that all workers of the host map read-only, except without an optimizer.
   bool copy = false;
@@ -294,7 +296,9 @@ class PHUB_API Job {
   // until the last copy of the Key is destroyed.
   Status RemoveKeys(std::span<const Key> keys);
   // A group of ranks with keys of its own (phub/group.h). On every member; calls no daemon.
-  Result<Group> NewGroup(std::string_view name, std::span<const std::uint32_t> ranks);
+  // priority_class: of its keys and pools that state none.
+  Result<Group> NewGroup(std::string_view name, std::span<const std::uint32_t> ranks,
+                         PriorityClass priority_class = PriorityClass::kData);
 
   // Sets parameters() on every rank to rank 0's values, in one round; blocks until they arrive.
   // values: element_count elements of the key's type on rank 0; ignored on other ranks and may be

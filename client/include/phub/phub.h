@@ -254,7 +254,7 @@ typedef struct phub_key_spec {
   int32_t error_feedback; /* PHUB_FEEDBACK_* */
   double kept;            /* PHUB_COMPRESSION_TOPK and PHUB_COMPRESSION_RANDOMK: up to 0.5 */
   int32_t pooled;         /* not 0: rounds have types of their own; phub/client.h has the rules */
-  int32_t reserved3;      /* 0 */
+  int32_t priority_class; /* PHUB_PRIORITY_*; before `priority` */
 } phub_key_spec;
 PHUB_API void phub_key_spec_init(phub_key_spec* spec, size_t struct_size);
 

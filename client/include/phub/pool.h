@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "phub/client.h"
@@ -32,6 +33,7 @@ struct PoolOptions {
   // Most bytes of one round. Longer operations take several rounds.
   std::uint64_t capacity_bytes = 4 << 20;
   std::uint32_t depth = 4;  // rounds that may be in flight: 1 to 64
+  std::optional<PriorityClass> priority_class = {};  // see KeyOptions
 };
 
 // A cheap reference: copies refer to the same pool. Any thread may call any function, but ranks

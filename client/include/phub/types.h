@@ -116,6 +116,17 @@ enum class Operation : std::uint8_t {
   kBitwiseXor = 8,
 };
 
+// In which order a rank sends: chunks of a higher class first, whenever their rounds were started.
+// While others wait, one of 20 chunks is of the lowest class that has some. The names are those of
+// forms of parallel training: a step waits for exchanges of tensor parallelism at once, and for
+// those of data parallelism at its end. Ranks may state different classes, as results do not depend
+// on them.
+enum class PriorityClass : std::uint8_t {
+  kData = 1,      // the default
+  kPipeline = 2,  // before kData
+  kTensor = 3,    // before both
+};
+
 // Which elements of a key travel in a round. Except with kAllReduce, the key consists of world_size
 // equal parts, one after the other. All but the two reductions move elements as bytes: NaNs and
 // denormal numbers of any type arrive unchanged.

@@ -6,11 +6,11 @@ import ctypes
 import types
 from typing import Any, Iterable, Optional
 
-from . import _types
+from . import _library, _types
 from ._blocking import run_interruptibly
 from ._errors import InvalidArgument, check
 from ._key import Key
-from ._key_spec import KeySpec, add_keys, layout_of
+from ._key_spec import KeySpec, add_keys, layout_of, priority_number
 from ._library import lib
 from ._pool import Pool
 
@@ -32,7 +32,9 @@ class Group:
     uses a group. At its end, a context manager removes the group, unless an exception ends it.
     """
 
-    def __init__(self, job: Any, name: str, ranks: Iterable[int]) -> None:
+    def __init__(
+        self, job: Any, name: str, ranks: Iterable[int], priority_class: Optional[str] = None
+    ) -> None:
         given = [int(rank) for rank in ranks]
         for rank in given:
             if not 0 <= rank < job.world_size:
@@ -43,14 +45,18 @@ class Group:
                     rank=job.rank,
                     own_rank=job.rank,
                 )
+        options = _library.GroupOptions()
+        lib.phub_group_options_init(ctypes.byref(options), ctypes.sizeof(options))
+        options.priority_class = priority_number(priority_class, f"group {name}")
         pointer = ctypes.c_void_p()
         self._pointer: Optional[int] = None
         check(
-            lib.phub_job_new_group,
+            lib.phub_job_new_group_with,
             job._pointer,
             name.encode(),
             (ctypes.c_uint32 * len(given))(*given),
             len(given),
+            ctypes.byref(options),
             ctypes.byref(pointer),
         )
         self._pointer = pointer.value
@@ -101,10 +107,18 @@ class Group:
         self._names += (key.name for key in keys)
         return keys
 
-    def add_pool(self, name: str, capacity: int = 1 << 22, depth: int = 4) -> Pool:
+    def add_pool(
+        self,
+        name: str,
+        capacity: int = 1 << 22,
+        depth: int = 4,
+        priority_class: Optional[str] = None,
+    ) -> Pool:
         """Like :meth:`phub.Job.add_pool`, for the members. It is removed with the group."""
         shown = f"{name} of group {self.name}"
-        pool = Pool(lib.phub_group_add_pool, self, self._job, name, shown, capacity, depth)
+        pool = Pool(
+            lib.phub_group_add_pool, self, self._job, name, shown, capacity, depth, priority_class
+        )
         self._names.append(f"pool {pool.name}")
         return pool
 

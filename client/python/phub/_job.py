@@ -119,6 +119,7 @@ class Job:
         gradient_dtype: Any = None,
         parameter_dtype: Any = None,
         priority: Optional[int] = None,
+        priority_class: Optional[str] = None,
         copy: bool = False,
         movement: Optional[str] = None,
         root: int = 0,
@@ -133,6 +134,7 @@ class Job:
         gradient_dtype, parameter_dtype: types in memory and on the wire; a float32 key may use
         float16 or phub.bfloat16.
         priority: among waiting keys, those with a higher priority are sent first.
+        priority_class: see :meth:`new_group`; before `priority`.
         copy: the parameters are private memory, which this worker may write between rounds.
         movement: which parts of the key travel: "all_reduce" (the default), or one of these. They
         need a key without an optimizer, whose first extent is a multiple of the world size: it has
@@ -167,6 +169,7 @@ class Job:
             root=root,
             collective=collective,
             compression=compression,
+            priority_class=priority_class,
         )
         return self.add_keys([spec])[0]
 
@@ -188,16 +191,28 @@ class Job:
         layouts = [layout_of(spec, ranks, self.rank) for spec in given]
         return add_keys(lib.phub_job_add_keys, self, self, given, layouts)
 
-    def add_pool(self, name: str, capacity: int = 1 << 22, depth: int = 4) -> Pool:
+    def add_pool(
+        self,
+        name: str,
+        capacity: int = 1 << 22,
+        depth: int = 4,
+        priority_class: Optional[str] = None,
+    ) -> Pool:
         """Adds a :class:`phub.Pool`: `depth` rounds of up to `capacity` bytes may be in flight."""
-        return Pool(lib.phub_job_add_pool, self, self, name, name, capacity, depth)
+        return Pool(lib.phub_job_add_pool, self, self, name, name, capacity, depth, priority_class)
 
-    def new_group(self, name: str, ranks: Iterable[int]) -> Group:
+    def new_group(
+        self, name: str, ranks: Iterable[int], priority_class: Optional[str] = None
+    ) -> Group:
         """A :class:`phub.Group` of some ranks of the job; this rank must be one of them.
 
         Calls no daemon: only the members call it, and they meet when they add the first keys.
+
+        priority_class: "tensor", "pipeline" or "data" (the default), of keys and pools that state
+        none. This rank sends the rounds of higher classes first, whenever they were started. While
+        others wait, one of 20 chunks is of the lowest class that has some.
         """
-        return Group(self, name, ranks)
+        return Group(self, name, ranks, priority_class)
 
     def remove_keys(self, keys: Iterable[Key]) -> None:
         """Gives back all that the job holds for collective keys; every rank calls it alike.

@@ -74,6 +74,20 @@ class KeySpec:
     root: int = 0
     collective: bool = False
     compression: Optional[Compression] = None
+    priority_class: Optional[str] = None
+
+
+PRIORITY_CLASSES = {None: 0, "data": 1, "pipeline": 2, "tensor": 3}
+
+
+def priority_number(priority_class: Optional[str], place: str) -> int:
+    """Of a class for the C library. place: what states it, for the error."""
+    if priority_class not in PRIORITY_CLASSES:
+        raise InvalidArgument(
+            f"{place}: priority_class is {priority_class!r}; it must be 'tensor', 'pipeline' or "
+            "'data'"
+        )
+    return PRIORITY_CLASSES[priority_class]
 
 
 def layout_of(
@@ -160,6 +174,7 @@ def fill(values: _library.KeySpec, spec: KeySpec, layout: Layout) -> tuple[Any, 
         values.compression = spec.compression.number
         values.kept = spec.compression.kept
         values.error_feedback = feedback_number(spec.compression)
+    values.priority_class = priority_number(spec.priority_class, f"key {spec.name}")
     if spec.priority is not None:
         values.has_priority = 1
         values.priority = spec.priority

@@ -119,7 +119,7 @@ class KeySpec(ctypes.Structure):
         ("error_feedback", ctypes.c_int32),
         ("kept", ctypes.c_double),
         ("pooled", ctypes.c_int32),
-        ("reserved3", ctypes.c_int32),
+        ("priority_class", ctypes.c_int32),
     ]
 
 
@@ -129,7 +129,15 @@ class PoolOptions(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("capacity_bytes", ctypes.c_uint64),
         ("depth", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("priority_class", ctypes.c_int32),
+    ]
+
+
+class GroupOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("priority_class", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
     ]
 
 
@@ -225,9 +233,18 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "phub_key_can_broadcast": (ctypes.c_int32, [_OBJECT]),
     "phub_pool_broadcast": (_RESULT, [_OBJECT, _VIEW, ctypes.c_uint32, _OUT, _ERROR]),
     "phub_pool_would_wait": (ctypes.c_int32, [_OBJECT, _VIEW]),
-    "phub_job_new_group": (
+    "phub_group_options_init": (None, [ctypes.POINTER(GroupOptions), ctypes.c_size_t]),
+    "phub_job_new_group_with": (
         _RESULT,
-        [_OBJECT, _TEXT, ctypes.POINTER(ctypes.c_uint32), ctypes.c_size_t, _OUT, _ERROR],
+        [
+            _OBJECT,
+            _TEXT,
+            ctypes.POINTER(ctypes.c_uint32),
+            ctypes.c_size_t,
+            ctypes.POINTER(GroupOptions),
+            _OUT,
+            _ERROR,
+        ],
     ),
     "phub_group_free": (None, [_OBJECT]),
     "phub_group_size": (ctypes.c_size_t, [_OBJECT]),

@@ -11,7 +11,7 @@ import numpy as np
 from . import _library, _types
 from ._blocking import run_interruptibly
 from ._errors import InvalidArgument, check
-from ._key_spec import OPERATIONS
+from ._key_spec import OPERATIONS, priority_number
 from ._library import lib
 from ._rounds import Handle
 from ._types import Array
@@ -45,7 +45,15 @@ class Pool:
     """
 
     def __init__(
-        self, add: Any, owner: Any, job: Any, name: str, shown: str, capacity: int, depth: int
+        self,
+        add: Any,
+        owner: Any,
+        job: Any,
+        name: str,
+        shown: str,
+        capacity: int,
+        depth: int,
+        priority_class: Optional[str],
     ) -> None:
         """add: the C function that adds it to `owner`, the job or a group. shown: its name in
         errors."""
@@ -53,6 +61,7 @@ class Pool:
         lib.phub_pool_options_init(ctypes.byref(options), ctypes.sizeof(options))
         options.name = name.encode()
         options.capacity_bytes, options.depth = capacity, depth
+        options.priority_class = priority_number(priority_class, f"pool {shown}")
         pointer = ctypes.c_void_p()
         self._pointer: Optional[int] = None
         run_interruptibly(lambda: check(add, owner._pointer, options, ctypes.byref(pointer)))

@@ -17,7 +17,8 @@ using ::testing::HasSubstr;
 class EngineGroupsTest : public EngineTest {
  protected:
   // A key of a group, on one lane: its first chunk there has that number.
-  TestKey& AddToGroup(std::uint32_t number, std::uint32_t first_chunk, std::size_t chunks = 1) {
+  TestKey& AddToGroup(std::uint32_t number, std::uint32_t first_chunk, std::size_t chunks = 1,
+                      std::uint8_t level = 0) {
     auto key = std::make_unique<TestKey>();
     key->index = KeyIndex{kGroupKeysFirst + number};
     key->gradients.assign(chunks * kChunkElements, static_cast<float>(number));
@@ -32,7 +33,7 @@ class EngineGroupsTest : public EngineTest {
     EXPECT_TRUE(layouts.ok()) << layouts.status();
     of_groups_.push_back(std::make_unique<KeyBatch>());
     of_groups_.back()->keys.push_back(
-        {.layout = layouts->front(), .collective = true, .listener = &key->rounds});
+        {.layout = layouts->front(), .level = level, .collective = true, .listener = &key->rounds});
     Submit({.kind = Command::Kind::kAddKeys, .batch = of_groups_.back().get()});
     group_keys_.push_back(std::move(key));
     return *group_keys_.back();
@@ -112,6 +113,41 @@ TEST_F(EngineGroupsTest, ALaneThatReturnsSendsTheKeysOfGroupsAgain) {
   Run();
   Attach(0);
   EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(1));
+}
+
+TEST_F(EngineGroupsTest, AHigherClassIsSentBeforeALowerOneThatWaits) {
+  Start(1, 2);
+  TestKey& low = AddToGroup(0, 0, 4);
+  TestKey& middle = AddToGroup(1, 4, 1, 1);
+  TestKey& high = AddToGroup(2, 5, 1, 2);
+  Push(low);
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(0, 1));
+  Push(middle);
+  Push(high);
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre());
+  Reply(0, 0, 1, 1.0f);
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(5));
+  Reply(0, 1, 1, 1.0f);
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(4));
+  Reply(0, 5, 1, 1.0f);
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(2));
+}
+
+TEST_F(EngineGroupsTest, OneOfTwentyChunksIsOfTheLowestClassThatWaits) {
+  Start(1, 1);
+  TestKey& low = AddToGroup(0, 0, 3);
+  TestKey& high = AddToGroup(1, 3, 45, 2);
+  Push(low);
+  std::vector<std::size_t> of_low;  // places in the order of sending
+  std::vector<std::uint32_t> sent = Chunks(RunAndTake());
+  Push(high);
+  for (std::size_t place = 0; !sent.empty(); ++place) {
+    ASSERT_EQ(sent.size(), 1u);
+    if (sent[0] < 3) of_low.push_back(place);
+    Reply(0, sent[0], 1, 1.0f);
+    sent = Chunks(RunAndTake());
+  }
+  EXPECT_THAT(of_low, ElementsAre(0, 20, 40));
 }
 
 TEST(GroupLayout, TheDaemonMustNumberEveryLane) {

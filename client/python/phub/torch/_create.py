@@ -35,7 +35,11 @@ def create(given: Any, pg_options: Any = None) -> ProcessGroup:
     if not isinstance(options, Options):
         raise TypeError(f"pg_options must be phub.torch.Options, not {type(options).__name__}")
     if is_default:
+        if options.priority_class is not None:
+            raise ValueError("priority_class is for groups of new_group(), not the default group")
         _of_default = options
+    elif pg_options is not None:
+        options = options.for_group(_of_default)
     group = DEFAULT if is_default else str(given.group_id)
     known = process()
     generation = known.world_generation() if is_default else known.subgroup_generation(group)

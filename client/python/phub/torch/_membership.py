@@ -186,10 +186,10 @@ class Membership:
         None; the default group makes it.
         """
         self.rank, self.size = rank, size
-        self._options = options
+        self._options = options.shared()
         self._store = store
         self._process = process()
-        self._session = self._process.session(options)
+        self._session = self._process.session(self._options)
         self._prefix = f"phub/{generation}"
         self._lock = threading.Lock()
         self._left = False
@@ -206,14 +206,14 @@ class Membership:
             self.board, ranks = Board(store, rank, self._prefix), range(size)
         if host is not None and rank == 0:
             label = f"{group}.{secrets.token_hex(4)}"
-            self._inside = begin(host.exchange.job, label, ranks)
+            self._inside = begin(host.exchange.job, label, ranks, options.priority_class)
             if self._inside is not None:
                 _agreed_inside(store, size, generation, label)
         if self._inside is None:
             name, self._bucket_bytes = agreed(options, store, rank, size, group, generation)
             if name.startswith(_INSIDE):
                 job = None if host is None else host.exchange.job
-                self._inside = follow(job, name[len(_INSIDE) :], ranks)
+                self._inside = follow(job, name[len(_INSIDE) :], ranks, options.priority_class)
         self._seat: Optional[Seat] = None
         if self.board is not None:
             label = group if self._inside is None else self._inside.label
@@ -258,7 +258,7 @@ class Membership:
 
     def hosts(self, options: Options) -> bool:
         """Whether groups with these options may be in this group's job."""
-        return self._options == options and not self._left
+        return self._options == options.shared() and not self._left
 
     def add_guest(self, guest: "Membership") -> None:
         with self._lock:

@@ -7,6 +7,9 @@ import os
 import urllib.parse
 from typing import Optional
 
+from .._errors import InvalidArgument
+from .._key_spec import priority_number
+
 DEFAULT_PORT = 7700
 _FLAGS = {"plaintext_token"}
 
@@ -21,6 +24,9 @@ class Options:
     transport: "auto", "tcp", "shm" or "verbs".
     bucket_bytes: reductions of a repeated size get keys of their own, up to this sum of sizes in a
     group; 0: none do. Rank 0's value counts.
+    priority_class: only of groups that new_group() makes: "tensor", "pipeline" or "data" (the
+    default). This rank sends what groups of a higher class exchange first. If it is the only
+    option that is set, the others are those of the default group.
     The others are those of :func:`phub.connect`.
     """
 
@@ -35,6 +41,23 @@ class Options:
     server_name: Optional[str] = None
     plaintext_token: bool = False
     bucket_bytes: int = 1 << 27
+    priority_class: Optional[str] = None
+
+    def __post_init__(self) -> None:
+        try:
+            priority_number(self.priority_class, "pg_options")
+        except InvalidArgument as error:
+            raise ValueError(str(error)) from None
+
+    def shared(self) -> "Options":
+        """What the groups of one job have in common."""
+        return dataclasses.replace(self, priority_class=None)
+
+    def for_group(self, of_default: "Options") -> "Options":
+        """The options of a group whose default group has `of_default`."""
+        if self.shared() == Options():
+            return dataclasses.replace(of_default, priority_class=self.priority_class)
+        return self
 
     @staticmethod
     def of_url(url: str) -> "Options":
@@ -43,7 +66,8 @@ class Options:
         if parsed.scheme != "phub":
             raise ValueError(f"{url!r} is not a phub:// URL")
         values: dict[str, object] = {}
-        names = {field.name for field in dataclasses.fields(Options)} - {"endpoint", "job"}
+        names = {field.name for field in dataclasses.fields(Options)}
+        names -= {"endpoint", "job", "priority_class"}
         for name, value in urllib.parse.parse_qsl(parsed.query, keep_blank_values=True):
             if name in ("rank", "world_size"):  # torch adds these to the URL
                 continue

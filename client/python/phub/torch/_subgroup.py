@@ -20,11 +20,14 @@ from ._errors import CollectiveError
 class Subgroup:
     """Has what an exchange needs of a job."""
 
-    def __init__(self, job: Job, label: str, ranks: Sequence[int]) -> None:
+    def __init__(
+        self, job: Job, label: str, ranks: Sequence[int], priority_class: Optional[str]
+    ) -> None:
         """ranks: the members in the job, ascending."""
         self.job = job
         self.label = label
-        self.group: Group = job.new_group(label, ranks)
+        self.group: Group = job.new_group(label, ranks, priority_class)
+        self.priority_class = priority_class
         self.name = f"{job.name}, group {label}"
         self.rank = self.group.index
         self.world_size = len(self.group.ranks)
@@ -41,7 +44,9 @@ class Subgroup:
 AnyJob = Union[Job, Subgroup]
 
 
-def begin(job: AnyJob, label: str, ranks: Sequence[int]) -> Optional[Subgroup]:
+def begin(
+    job: AnyJob, label: str, ranks: Sequence[int], priority_class: Optional[str]
+) -> Optional[Subgroup]:
     """A group in the job. None: the job cannot have groups that come and go. Over RDMA they would
     stay."""
     if not isinstance(job, Job) or "verbs" in job.transports:
@@ -49,27 +54,29 @@ def begin(job: AnyJob, label: str, ranks: Sequence[int]) -> Optional[Subgroup]:
     try:
         check(lib.phub_job_status, job._pointer)
         check(lib.phub_job_remove_keys, job._pointer, None, 0)
-        return Subgroup(job, label, ranks)
+        return Subgroup(job, label, ranks, priority_class)
     except Error:
         return None
 
 
-def follow(job: Optional[AnyJob], label: str, ranks: Sequence[int]) -> Subgroup:
+def follow(
+    job: Optional[AnyJob], label: str, ranks: Sequence[int], priority_class: Optional[str]
+) -> Subgroup:
     """The group that rank 0 has begun."""
     if not isinstance(job, Job):
         raise CollectiveError(
             "rank 0 of the group made it in the job of the default group, where this rank has "
             "other options; pass the same pg_options on all ranks"
         )
-    return Subgroup(job, label, ranks)
+    return Subgroup(job, label, ranks, priority_class)
 
 
 def of_messages(job: AnyJob, stream: str, ranks: Sequence[int]) -> Optional[Subgroup]:
     """The group of a stream between two ranks of `job`, ascending. None: the job cannot have
     groups, which is the same on all ranks."""
-    label = f"send.{stream}"
+    label, priority_class = f"send.{stream}", None
     if isinstance(job, Subgroup):
-        label = f"{job.label}.{label}"
+        label, priority_class = f"{job.label}.{label}", job.priority_class
         ranks = [job.group.ranks[rank] for rank in ranks]
         job = job.job
     try:
@@ -78,7 +85,7 @@ def of_messages(job: AnyJob, stream: str, ranks: Sequence[int]) -> Optional[Subg
         text = f"rank {job.rank} of job {job.name}: {error}"
         raise CollectiveError(text, job=job.name, rank=error.rank, own_rank=job.rank) from error
     try:
-        return Subgroup(job, label, ranks)
+        return Subgroup(job, label, ranks, priority_class)
     except FailedPrecondition:
         return None
 

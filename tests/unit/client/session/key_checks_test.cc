@@ -29,6 +29,16 @@ void ExpectRefused(const KeySpec& spec, const std::string& says) {
   EXPECT_THAT(std::string(key.status().message()), HasSubstr(says));
 }
 
+TEST(CheckKey, APriorityClassIsOneOfThree) {
+  for (const int number : {0, 4, 255})
+    ExpectRefused(Spec(f32, None{}, {.priority_class = static_cast<PriorityClass>(number)}),
+                  fmt::format("priority class {} is not a valid value", number));
+  const auto key =
+      CheckKey(Spec(f32, None{}, {.priority_class = PriorityClass::kTensor}), kBytesMax);
+  ASSERT_TRUE(key.ok());
+  EXPECT_EQ(LevelOf(key->priority_class), 2);
+}
+
 // A name must be safe to show, to send (protobuf takes UTF-8 only) and to save.
 TEST(CheckKey, ANameThatCannotBeShownSentOrSavedIsRefused) {
   for (const char* name : {"", "line\nbreak", "\xff\xfe", "\xc0\xaf", "\u202eevil", "\xc2\x9b",
