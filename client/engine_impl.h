@@ -89,6 +89,7 @@ struct Engine::Impl {
   std::vector<std::vector<std::uint32_t>> lane_of_connection;
   std::vector<std::unique_ptr<LaneSums>> sums;  // [lane]; empty: none
   EngineCounters counters;
+  std::uint32_t collective_rounds = 0;  // started; see EngineKey::order
   transport::LookTimer timer;
   const std::unique_ptr<std::atomic<DurationNs>[]> silences;  // [lane]
   Sender sender;

@@ -87,6 +87,7 @@ void Engine::Impl::Resume(const Command& command) {
 }
 
 void Engine::Impl::StartRound(EngineKey& started) {
+  if (started.collective) started.order = ++collective_rounds;
   for (const EngineKey::Part& part : started.parts) {
     Lane& lane = lanes[part.lane];
     StartLaneKey(lane, started, part.lane_key);

@@ -70,6 +70,9 @@ struct EngineKey {
   std::uint64_t reductions = 0;
   std::uint64_t job_iteration() const { return first_iteration + reductions; }
 
+  // Counts the rounds of collective keys that this rank has started, and wraps; 0 for other keys.
+  std::uint32_t order = 0;
+
   bool active = false;
   bool held = false;               // waits for other keys; see push/iteration_gate.h
   bool pulling = false;            // the round pulls version `iteration` and pushes nothing
@@ -120,11 +123,13 @@ inline constexpr std::uint32_t kPullsPerLaneMax = 64;
 // keys and looking at each costs a cache miss.
 struct ReadyKey {
   std::int32_t priority = 0;
+  std::uint32_t order = 0;     // EngineKey::order
   std::uint32_t lane_key = 0;  // in the order in which keys were added
 
   // Whether `left` is sent later: std:: heaps have the greatest element first.
   friend bool operator<(const ReadyKey& left, const ReadyKey& right) {
     if (left.priority != right.priority) return left.priority < right.priority;
+    if (left.order != right.order) return left.order > right.order;
     return left.lane_key > right.lane_key;
   }
 };
@@ -135,6 +140,7 @@ struct LaneKey {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
   std::int32_t priority = 0;  // the key's
+  std::uint32_t order = 0;    // EngineKey::order of its key
   std::uint8_t level = 0;     // its priority class's
   std::uint32_t cursor = 0;   // chunks before it are not kReady
   bool sends = true;          // this rank sends its chunks' payload

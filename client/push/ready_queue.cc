@@ -50,7 +50,7 @@ void QueueLaneKey(Lane& lane, std::uint32_t lane_key) {
   std::vector<ReadyKey>& heap = Heap(lane, lane_key);
   PHUB_CHECK(heap.size() < heap.capacity(), "ready={}", heap.size());
   queued.queued = true;
-  heap.push_back({.priority = queued.priority, .lane_key = lane_key});
+  heap.push_back({.priority = queued.priority, .order = queued.order, .lane_key = lane_key});
   std::push_heap(heap.begin(), heap.end());
 }
 

@@ -1,7 +1,8 @@
-// Chooses the next key to send on a lane. Keys of a higher priority class come first, and within a
-// class those of a higher priority, then those that were added first. There is a heap for each
-// class and SendWay, since each way waits for another resource. Within a key, chunks are sent in
-// order of offset. The heaps are preallocated with the lane's keys; nothing here allocates.
+// Chooses the next key to send on a lane: by priority class, then by priority. Among equals, keys
+// of iterations come in the order in which they were added, then collective keys in the order in
+// which their rounds were started. There is a heap for each class and SendWay, since each way waits
+// for another resource. Within a key, chunks are sent in order of offset. The heaps are
+// preallocated with the lane's keys; nothing here allocates.
 //
 // While a lower class can send, the lowest gets one of 20 chunks: it always proceeds. No class
 // keeps slots free for another: the daemon folds what a lane holds only when all its slots are in

@@ -92,6 +92,7 @@ SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
 
 void StartLaneKey(Lane& lane, const EngineKey& key, std::uint32_t index) {
   LaneKey& lane_key = lane.keys[index];
+  lane_key.order = key.order;
   for (std::uint32_t c = lane_key.first; c < lane_key.end(); ++c) {
     if (key.pooled && PooledBytes(key, lane.chunks[c]) == 0) break;  // in order of offset
     PHUB_CHECK(lane.chunks[c].phase == LaneChunk::Phase::kIdle, "chunk={}", c);

@@ -100,8 +100,8 @@ struct KeyOptions {
   std::optional<ElementType> gradient_type = {};
   std::optional<ElementType> parameter_type = {};
   Compression compression = {};  // of gradients on the wire
-  // Among waiting keys, those with a higher priority are sent first. Unset: keys added earlier have
-  // a higher priority, since the next forward pass needs them earlier.
+  // Among waiting keys, those with a higher priority are sent first. Equal or unset: keys added
+  // earlier, since the next forward pass needs them earlier; of collective keys, rounds in order.
   std::optional<std::int32_t> priority = {};
   // Before `priority`. Unset: that of the key's group, or kData.
   std::optional<PriorityClass> priority_class = {};

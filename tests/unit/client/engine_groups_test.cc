@@ -133,6 +133,24 @@ TEST_F(EngineGroupsTest, AHigherClassIsSentBeforeALowerOneThatWaits) {
   EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(2));
 }
 
+TEST_F(EngineGroupsTest, RoundsOfEqualKeysAreSentInTheOrderInWhichTheyWereStarted) {
+  Start(1, 1);
+  TestKey& of_iteration = AddKey({0});
+  TestKey& first_added = AddToGroup(0, 1, 2);
+  TestKey& second_added = AddToGroup(1, 3, 2);
+  Push(second_added);
+  std::vector<std::uint32_t> order = Chunks(RunAndTake());
+  Push(first_added);
+  Push(of_iteration);
+  while (order.size() < 5) {
+    Reply(0, order.back(), 1, 1.0f);
+    const std::vector<std::uint32_t> sent = Chunks(RunAndTake());
+    ASSERT_EQ(sent.size(), 1u);
+    order.push_back(sent[0]);
+  }
+  EXPECT_THAT(order, ElementsAre(3, 0, 4, 1, 2));
+}
+
 TEST_F(EngineGroupsTest, OneOfTwentyChunksIsOfTheLowestClassThatWaits) {
   Start(1, 1);
   TestKey& low = AddToGroup(0, 0, 3);
