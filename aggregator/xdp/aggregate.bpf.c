@@ -4,10 +4,10 @@
 //   datagram                     the program
 //   not IPv4 and UDP, not for    passes it on
 //     this aggregator, fragment
-//   PAYLOAD or PROBE, good       asks the slot under its lock; adds. The sum becomes the packet,
-//   and
-//                                goes to the core loop; if the way there is not known yet, and for
-//                                all answers and repetitions, an event makes the process send it
+//   PAYLOAD or PROBE, good       asks the slot under its lock, and adds. The last contribution
+//                                becomes the sum, which goes to the core loop. An event makes the
+//                                process send it if the way there is not known yet, and all
+//                                answers and repetitions
 //   TAKEN or PARAMETERS, good    learns the way to the core loop, and passes it on to the process
 //   longer than its header says  passes it on: the network stack may have joined datagrams, and the
 //                                process receives them cut again
