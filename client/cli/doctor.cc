@@ -1,5 +1,5 @@
-// phubctl doctor: checks whether lanes over RDMA work on this host, and how its kernel shares
-// cores, and suggests fixes.
+// phubctl doctor: checks whether lanes over RDMA work on this host, how its kernel shares cores,
+// and whether an aggregator can run in it, and suggests fixes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/cli/cli.h"
+#include "client/cli/kernel_aggregator.h"
 #include "client/cli/output.h"
 #include "client/cli/scheduling.h"
 #include "common/base/printable.h"
@@ -23,6 +24,7 @@ using Findings = std::vector<LaneFinding>;
 struct DoctorArguments {
   std::string pinned_text = "1GiB";
   std::string peer;
+  std::string xdp;  // an interface; empty: not asked for
   bool daemon = false;
   bool required = false;
 };
@@ -64,6 +66,10 @@ int Doctor(const DoctorArguments& arguments, const Options& options) {
   }
   const Findings scheduling = SchedulingFindings();
   findings.insert(findings.end(), scheduling.begin(), scheduling.end());
+  if (!arguments.xdp.empty()) {
+    const Findings kernel = KernelAggregatorFindings(arguments.xdp);
+    findings.insert(findings.end(), kernel.begin(), kernel.end());
+  }
   fmt::print("{}", options.output == Output::kJson ? FindingsJson(findings, usable)
                                                    : FindingsText(findings));
   const bool bad = std::any_of(findings.begin(), findings.end(), [](const LaneFinding& finding) {
@@ -99,6 +105,9 @@ void AddDoctor(Subcommand parent, const Options& options, Command& command) {
                                     : fmt::format("\"{}\" is not an IP address", text);
       });
   doctor.AddFlag("--daemon", arguments->daemon, "Check for phubd, which needs memory windows");
+  doctor
+      .AddOption("--xdp", arguments->xdp, "Also check for phub-aggregator --xdp on this interface")
+      .TypeName("INTERFACE");
   doctor.AddFlag("--required", arguments->required, "Fail only if no device is usable");
   doctor.SetFooter(
       "Checks devices and their files, ports, addresses (GIDs), MTU, the limit of pinned memory\n"
@@ -110,6 +119,7 @@ void AddDoctor(Subcommand parent, const Options& options, Command& command) {
       "\nExamples:\n"
       "  phubctl doctor --pin 8GiB\n"
       "  sudo -u phub phubctl doctor --daemon --required\n"
+      "  phubctl doctor --xdp eth1\n"
       "  phubctl doctor -o json | jq '.findings[] | select(.state == \"BAD\")'");
   doctor.OnNamed(
       [&, arguments] { command = [&, arguments] { return Doctor(*arguments, options); }; });
