@@ -29,6 +29,7 @@
 #include "server/front/packet.h"
 #include "server/service_manager.h"
 #include "server/start_check.h"
+#include "server/store_command.h"
 
 namespace phub::server {
 namespace {
@@ -260,6 +261,12 @@ int main(int argument_count, char** arguments) {
   // phubd starts itself this way as the front of its control port.
   if (argument_count == 2 && std::string_view(arguments[1]) == phub::server::kFrontArgument)
     return phub::server::RunFront();
+  // `phubctl store` starts phubd this way.
+  if (argument_count >= 2 && std::string_view(arguments[1]) == phub::server::kStoreArgument) {
+    return phub::RunWithOutput("phubd", [&] {
+      return phub::server::RunStoreCommand({arguments + 2, arguments + argument_count});
+    });
+  }
   return phub::RunWithOutput(
       "phubd", [&] { return phub::server::Main(argument_count, arguments, environ); });
 }

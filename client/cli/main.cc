@@ -109,6 +109,7 @@ void AddCommands(Subcommand app, Options& options, Command& command) {
   AddWhoAmI(app, options, command);
   AddContext(app, options, command);
   AddPki(app, command);
+  AddStore(app, command);
   AddTop(app, options, command);
   AddPlan(app, options, command);
   AddDoctor(app, options, command);
@@ -155,8 +156,8 @@ int Main(int argument_count, char** arguments) {
   Subcommand noun = named;
   for (auto parent = noun.Parent(); parent && parent->Parent(); parent = noun.Parent())
     noun = *parent;
-  constexpr std::array<std::string_view, 5> kWithoutDaemon = {"context", "pki", "plan", "doctor",
-                                                              "completion"};
+  constexpr std::array<std::string_view, 6> kWithoutDaemon = {"context", "pki",   "plan",
+                                                              "doctor",  "store", "completion"};
   if (std::find(kWithoutDaemon.begin(), kWithoutDaemon.end(), noun.Name()) ==
       kWithoutDaemon.end()) {
     if (absl::Status status = ChooseDaemon(options); !status.ok()) {

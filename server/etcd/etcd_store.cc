@@ -16,6 +16,7 @@
 #include "server/tenant/audit_chain.h"
 #include "server/tenant/certificate.h"
 #include "server/tenant/token.h"
+#include "server/tenant/token_key.h"
 
 namespace phub::server::etcd {
 namespace {
@@ -39,6 +40,7 @@ EtcdStore::EtcdStore(const StoreOptions& options, Random& random, std::unique_pt
     : prefix_(options.prefix),
       random_(random),
       token_key_(std::move(token_key)),
+      token_key_path_(options.token_key_path),
       records_(token_key_, std::move(cluster)),
       cluster_revision_(cluster_revision),
       client_(std::move(client)),
@@ -112,6 +114,10 @@ absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(const StoreOptions& o
   }
 }
 
+absl::StatusOr<std::string> EtcdStore::ReadOtherKey(const std::string& key_id) const {
+  return ReadOtherTokenKey(token_key_path_, key_id);
+}
+
 absl::Status EtcdStore::Follow(StoreFollower& follower) {
   mirror_.SetFollower(&follower);
   return loop_.Start();
@@ -127,6 +133,7 @@ pb::TxnRequest EtcdStore::MakeTransaction(const Change& change, std::int64_t hea
                                           const AuditEntry& entry, const std::string& id) const {
   pb::TxnRequest request;
   *request.add_compare() = HasRevision(Full(kClusterKey), cluster_revision_);
+  *request.add_compare() = HasRevision(Full(kFrozenKey), 0);
   *request.add_compare() = HasRevision(Full(kHeadKey), head_revision);
   for (const Write& write : change.writes) {
     *request.add_compare() = HasRevision(Full(write.key), write.revision);
@@ -152,6 +159,7 @@ pb::TxnRequest EtcdStore::MakeTransaction(const Change& change, std::int64_t hea
   // Explain() reads these in this order.
   *request.add_failure() = Get(Full(AuditKey(entry.sequence)));
   *request.add_failure() = Get(Full(kClusterKey));
+  *request.add_failure() = Get(Full(kFrozenKey));
   *request.add_failure() = Get(Full(kHeadKey));
   if (!change.tenant.empty()) *request.add_failure() = Get(Full(TenantKey(change.tenant)));
   for (const Write& write : change.writes) *request.add_failure() = Get(Full(write.key));
@@ -179,6 +187,14 @@ absl::Status EtcdStore::Explain(const Change& change, const pb::TxnResponse& res
     return absl::FailedPreconditionError(fmt::format(
         "etcd has another cluster below {} than when phubd started; restart phubd", prefix_));
   }
+  if (const pb::KeyValue* const frozen = found(2); frozen != nullptr) {
+    const auto freeze = records_.ToFreeze(frozen->value());
+    return absl::FailedPreconditionError(
+        fmt::format("nothing was changed: the control store is frozen{}",
+                    freeze.ok() ? fmt::format(", because {} (process {} on host {})", freeze->why,
+                                              freeze->process, freeze->host)
+                                : ": " + std::string(MessageOf(freeze.status()))));
+  }
   // What another daemon has changed is known from now on.
   const std::int64_t now = response.header().revision();
   const auto learn = [&](const std::string& key, const pb::KeyValue* pair) {
@@ -188,7 +204,7 @@ absl::Status EtcdStore::Explain(const Change& change, const pb::TxnResponse& res
       mirror_.Remove(key, now);
     }
   };
-  int place = 2;
+  int place = 3;
   learn(std::string(kHeadKey), found(place++));
   if (!change.tenant.empty()) {
     const pb::KeyValue* const tenant = found(place++);

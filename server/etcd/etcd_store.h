@@ -5,6 +5,8 @@
 //   /tenants/NAME
 //   /tokens/TENANT/ID      '@' instead of TENANT: a token of another role
 //   /audit/SEQUENCE
+//   /chains/ID/SEQUENCE    audit logs of other stores, which were copied (store_copy.h)
+//   /frozen                while it exists, nothing is changed
 //   /daemons/ID            a running daemon (daemon_place.h)
 //   /grants/TENANT/ID      its part of the tenant's quotas (grant_keeper.h)
 //   /removals/TENANT       a daemon wants to delete the tenant (removal.h)
@@ -71,6 +73,7 @@ class EtcdStore final : public ControlStore {
   // used_bytes: an estimate, of the audit log.
   DiskSpace Space() const override;
   const std::string& hash_key() const override { return token_key_; }
+  absl::StatusOr<std::string> ReadOtherKey(const std::string& key_id) const override;
   bool is_shared() const override { return true; }
   absl::Status Follow(StoreFollower& follower) override;
   void StopFollowing() override;
@@ -111,6 +114,7 @@ class EtcdStore final : public ControlStore {
   const std::string prefix_;
   Random& random_;
   const std::string token_key_;
+  const std::string token_key_path_;
   const Records records_;
   const std::int64_t cluster_revision_;
   const std::unique_ptr<Client> client_;

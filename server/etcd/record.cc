@@ -4,6 +4,7 @@
 
 #include "common/base/printable.h"
 #include "phub/store/records.pb.h"
+#include "server/etcd/record_parse.h"
 #include "server/tenant/token.h"
 
 namespace phub::server::etcd {
@@ -11,32 +12,16 @@ namespace {
 
 namespace stored = ::phub::store::v1;
 
-constexpr std::size_t kKeyIdDigits = 8;
-
-std::string KeyIdOf(const std::string& token_key) {
-  std::string text;
-  for (const char byte : KeyedHash(token_key, "phub token key id").substr(0, kKeyIdDigits / 2)) {
-    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  }
-  return text;
-}
-
-absl::Status Damaged() {
-  return absl::DataLossError("in etcd was not written by phub, or is damaged");
-}
-
-template <typename Message>
-absl::StatusOr<Message> Parse(const absl::StatusOr<std::string>& body) {
-  if (!body.ok()) return body.status();
-  Message message;
-  if (!message.ParseFromString(*body)) return Damaged();
-  return message;
-}
+constexpr std::size_t kKeyIdBytesShown = 8;
 
 }  // namespace
 
 std::string AuditKey(std::int64_t sequence) {
   return fmt::format("{}{:019}", kAuditKeys, sequence);
+}
+std::string LogKey(const std::string& id) { return fmt::format("{}{}", kLogKeys, id); }
+std::string LogEntryKey(const std::string& id, std::int64_t sequence) {
+  return fmt::format("{}{}/{:019}", kLogKeys, id, sequence);
 }
 std::string TenantKey(const std::string& name) { return fmt::format("{}{}", kTenantKeys, name); }
 // '@' is in no name of a tenant.
@@ -60,7 +45,7 @@ std::string RemovalKey(const std::string& tenant) {
 Records::Records(std::string token_key, std::string cluster)
     : token_key_(std::move(token_key)),
       cluster_(std::move(cluster)),
-      key_id_(KeyIdOf(token_key_)) {}
+      key_id_(TokenKeyId(token_key_)) {}
 
 std::string Records::TagOf(std::uint32_t version, std::string_view key,
                            const std::string& body) const {
@@ -91,7 +76,8 @@ absl::StatusOr<std::string> Records::Open(std::string_view key, const std::strin
     return absl::FailedPreconditionError(fmt::format(
         "in etcd was written with token key {}, but this daemon's token_key is {}; "
         "copy the file from a daemon of this cluster, or set another etcd_prefix",
-        record.key_id().empty() ? "(none)" : Printable(record.key_id(), kKeyIdDigits), key_id_));
+        record.key_id().empty() ? "(none)" : Printable(record.key_id(), kKeyIdBytesShown),
+        key_id_));
   }
   if (!EqualHashes(record.tag(), TagOf(record.version(), key, record.body()))) return Damaged();
   return record.body();
@@ -141,6 +127,7 @@ std::string Records::OfToken(const Token& token) const {
   message.set_expires_at_ns(token.expires_at);
   message.set_revoked_at_ns(token.revoked_at);
   message.set_created_by(token.created_by);
+  message.set_key_id(token.key_id);
   return Seal(TokenKey(token), message.SerializeAsString());
 }
 
@@ -160,7 +147,8 @@ absl::StatusOr<Token> Records::ToToken(std::string_view key, const std::string& 
                .created_at = message->created_at_ns(),
                .expires_at = message->expires_at_ns(),
                .revoked_at = message->revoked_at_ns(),
-               .created_by = message->created_by()};
+               .created_by = message->created_by(),
+               .key_id = message->key_id()};
 }
 
 std::string Records::OfHead(const HeadRecord& head) const {
@@ -176,77 +164,12 @@ absl::StatusOr<HeadRecord> Records::ToHead(const std::string& value) const {
   return HeadRecord{message->sequence(), message->chain()};
 }
 
-std::string Records::OfDaemon(const DaemonRecord& daemon) const {
-  stored::StoredDaemon message;
-  message.set_id(daemon.id);
-  message.set_instance(daemon.instance);
-  message.set_host(daemon.host);
-  message.set_endpoint(daemon.endpoint);
-  message.set_started_at_ns(daemon.started_at);
-  return Seal(DaemonKey(daemon.id), message.SerializeAsString());
-}
-
-absl::StatusOr<DaemonRecord> Records::ToDaemon(std::string_view key,
-                                               const std::string& value) const {
-  const auto message = Parse<stored::StoredDaemon>(Open(key, value));
-  if (!message.ok()) return message.status();
-  return DaemonRecord{.id = message->id(),
-                      .instance = message->instance(),
-                      .host = message->host(),
-                      .endpoint = message->endpoint(),
-                      .started_at = message->started_at_ns()};
-}
-
-std::string Records::OfGrant(const GrantRecord& grant) const {
-  stored::StoredGrant message;
-  message.set_tenant(grant.tenant);
-  message.set_daemon(grant.daemon);
-  message.set_jobs(grant.amount.jobs);
-  message.set_workers(grant.amount.workers);
-  message.set_keys(grant.amount.keys);
-  message.set_memory_bytes(grant.amount.memory_bytes);
-  message.set_wanted(grant.wanted);
-  message.set_removal(grant.removal);
-  message.set_used_jobs(grant.used.jobs);
-  message.set_used_workers(grant.used.workers);
-  message.set_used_keys(grant.used.keys);
-  message.set_used_memory_bytes(grant.used.memory_bytes);
-  return Seal(GrantKey(grant.tenant, grant.daemon), message.SerializeAsString());
-}
-
-absl::StatusOr<GrantRecord> Records::ToGrant(std::string_view key, const std::string& value) const {
-  const auto message = Parse<stored::StoredGrant>(Open(key, value));
-  if (!message.ok()) return message.status();
-  return GrantRecord{.tenant = message->tenant(),
-                     .daemon = message->daemon(),
-                     .amount = {.memory_bytes = message->memory_bytes(),
-                                .jobs = message->jobs(),
-                                .workers = message->workers(),
-                                .keys = message->keys()},
-                     .wanted = message->wanted(),
-                     .removal = message->removal(),
-                     .used = {.memory_bytes = message->used_memory_bytes(),
-                              .jobs = message->used_jobs(),
-                              .workers = message->used_workers(),
-                              .keys = message->used_keys()}};
-}
-
-std::string Records::OfRemoval(const RemovalRecord& removal) const {
-  stored::StoredRemoval message;
-  message.set_tenant(removal.tenant);
-  message.set_id(removal.id);
-  message.set_daemon(removal.daemon);
-  return Seal(RemovalKey(removal.tenant), message.SerializeAsString());
-}
-
-absl::StatusOr<RemovalRecord> Records::ToRemoval(std::string_view key,
-                                                 const std::string& value) const {
-  const auto message = Parse<stored::StoredRemoval>(Open(key, value));
-  if (!message.ok()) return message.status();
-  return RemovalRecord{message->tenant(), message->id(), message->daemon()};
-}
-
 std::string Records::OfEntry(const AuditEntry& entry, const std::string& change) const {
+  return OfEntryAt(AuditKey(entry.sequence), entry, change);
+}
+
+std::string Records::OfEntryAt(std::string_view key, const AuditEntry& entry,
+                               const std::string& change) const {
   stored::StoredAuditEntry message;
   message.set_sequence(entry.sequence);
   message.set_at_ns(entry.at);
@@ -258,7 +181,7 @@ std::string Records::OfEntry(const AuditEntry& entry, const std::string& change)
   message.set_outcome(entry.outcome);
   message.set_chain(entry.chain);
   message.set_change(change);
-  return Seal(AuditKey(entry.sequence), message.SerializeAsString());
+  return Seal(key, message.SerializeAsString());
 }
 
 absl::StatusOr<AuditEntry> Records::ToEntry(std::string_view key, const std::string& value,

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/tenant/grant_plan.h"
+#include "server/tenant/store_image.h"
 #include "server/tenant/tenant.h"
 
 namespace phub::server::etcd {
@@ -20,9 +21,11 @@ inline constexpr std::uint32_t kRecordVersion = 1;
 // Keys after the prefix. In their order, the audit log is first, and everything that daemons keep
 // in memory is in one range.
 inline constexpr std::string_view kAuditKeys = "/audit/";
+inline constexpr std::string_view kLogKeys = "/chains/";  // copied audit logs
 inline constexpr std::string_view kWatchedBegin = "/cluster";
 inline constexpr std::string_view kClusterKey = "/cluster";
 inline constexpr std::string_view kDaemonKeys = "/daemons/";
+inline constexpr std::string_view kFrozenKey = "/frozen";
 inline constexpr std::string_view kGrantKeys = "/grants/";
 inline constexpr std::string_view kHeadKey = "/head";
 inline constexpr std::string_view kRemovalKeys = "/removals/";
@@ -30,6 +33,8 @@ inline constexpr std::string_view kTenantKeys = "/tenants/";
 inline constexpr std::string_view kTokenKeys = "/tokens/";
 inline constexpr std::string_view kWatchedEnd = "/tokens0";  // '0' follows '/'
 std::string AuditKey(std::int64_t sequence);
+std::string LogKey(const std::string& id);
+std::string LogEntryKey(const std::string& id, std::int64_t sequence);
 std::string TenantKey(const std::string& name);
 // Tokens of a tenant have a common prefix.
 std::string TokenKey(const Token& token);
@@ -62,6 +67,14 @@ struct GrantRecord {
   std::string removal;  // its answer to this removal of the tenant; empty: none
   Usage used;           // with the answer: what its jobs use
   friend bool operator==(const GrantRecord&, const GrantRecord&) = default;
+};
+
+// Why nothing can be changed (store_copy.h), and which process has decided that.
+struct FreezeRecord {
+  std::string why;
+  std::string host;
+  std::int64_t process = 0;
+  WallTimeNs at = 0;
 };
 
 // A daemon wants to delete a tenant (removal.h).
@@ -97,6 +110,14 @@ class Records {
   absl::StatusOr<GrantRecord> ToGrant(std::string_view key, const std::string& value) const;
   std::string OfRemoval(const RemovalRecord& removal) const;
   absl::StatusOr<RemovalRecord> ToRemoval(std::string_view key, const std::string& value) const;
+  // Without its entries; their number.
+  std::string OfLog(const AuditLog& log, std::int64_t entries) const;
+  absl::StatusOr<AuditLog> ToLog(std::string_view key, const std::string& value,
+                                 std::int64_t& entries) const;
+  std::string OfFreeze(const FreezeRecord& freeze) const;
+  absl::StatusOr<FreezeRecord> ToFreeze(const std::string& value) const;
+  std::string OfEntryAt(std::string_view key, const AuditEntry& entry,
+                        const std::string& change) const;
   std::string OfEntry(const AuditEntry& entry, const std::string& change) const;
   absl::StatusOr<AuditEntry> ToEntry(std::string_view key, const std::string& value,
                                      std::string* change = nullptr) const;

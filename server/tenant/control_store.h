@@ -84,6 +84,8 @@ class ControlStore {
   virtual DiskSpace Space() const = 0;
   // The key of the tokens' hashes.
   virtual const std::string& hash_key() const = 0;
+  // The key of tokens that were copied from another store (Token::key_id). Any thread.
+  virtual absl::StatusOr<std::string> ReadOtherKey(const std::string& key_id) const = 0;
 
   // Whether other daemons change it, too. Then the follower hears of all changes, also of this
   // daemon's own, before they return; and a change of a record cannot wait for better times.

@@ -31,6 +31,8 @@ void Directory::RemoveTenant(const std::string& name) {
 void Directory::SetToken(const Token& token) {
   const std::lock_guard lock(mutex_);
   tokens_[token.id] = token;
+  if (!token.key_id.empty() && !other_keys_.contains(token.key_id))
+    missing_keys_.insert(token.key_id);
 }
 
 void Directory::RemoveToken(const std::string& id) {
@@ -41,6 +43,17 @@ void Directory::RemoveToken(const std::string& id) {
 void Directory::SetHashKey(std::string key) {
   const std::lock_guard lock(mutex_);
   hash_key_ = std::move(key);
+}
+
+void Directory::AddKey(const std::string& key_id, std::string key) {
+  const std::lock_guard lock(mutex_);
+  other_keys_[key_id] = std::move(key);
+  missing_keys_.erase(key_id);
+}
+
+std::set<std::string> Directory::MissingKeys() const {
+  const std::lock_guard lock(mutex_);
+  return missing_keys_;
 }
 
 std::optional<Tenant> Directory::FindTenant(const std::string& name) const {
@@ -103,7 +116,18 @@ absl::StatusOr<Caller> Directory::IdentifyToken(std::string_view text, WallTimeN
   }
   const std::lock_guard lock(mutex_);
   const auto found = tokens_.find(given->id);
-  const std::string hash = KeyedHash(hash_key_, given->secret);
+  const std::string* key = &hash_key_;
+  if (found != tokens_.end() && !found->second.key_id.empty()) {
+    const auto other = other_keys_.find(found->second.key_id);
+    if (other == other_keys_.end()) {
+      return Refuse(fault, IdentityFault::kForged,
+                    fmt::format("token {} cannot be checked on this daemon, because the file of "
+                                "token key {} is missing; ask the administrator",
+                                given->id, found->second.key_id));
+    }
+    key = &other->second;
+  }
+  const std::string hash = KeyedHash(*key, given->secret);
   if (found == tokens_.end() || !EqualHashes(hash, found->second.hash)) {
     return Refuse(fault, IdentityFault::kForged,
                   fmt::format("token {} is not valid on this daemon; ask the administrator for a "

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,10 @@ class Directory {
   std::size_t tenant_count() const;
   std::size_t token_count() const;
   void SetHashKey(std::string key);  // once, before the first call
+  // The key of tokens that were copied from another store.
+  void AddKey(const std::string& key_id, std::string key);
+  // Tokens need these, and are refused.
+  std::set<std::string> MissingKeys() const;
 
   // The caller with this token. The message never contains more of the token than its id.
   absl::StatusOr<Caller> IdentifyToken(std::string_view text, WallTimeNs now,
@@ -66,6 +71,8 @@ class Directory {
  private:
   mutable std::mutex mutex_;
   std::string hash_key_;
+  std::map<std::string, std::string> other_keys_;  // [key id]
+  std::set<std::string> missing_keys_;
   std::map<std::string, Tenant> tenants_;
   std::map<std::string, Token, std::less<>> tokens_;
 };

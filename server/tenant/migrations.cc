@@ -51,6 +51,30 @@ ALTER TABLE tenants ADD COLUMN bandwidth_bytes INTEGER;
     R"(
 ALTER TABLE tenants ADD COLUMN revision INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE tokens ADD COLUMN revision INTEGER NOT NULL DEFAULT 1;
+)",
+    // 5. What was copied from other stores: tokens with another key (empty: the store's own), and
+    // audit logs, which stay as they were written.
+    R"(
+ALTER TABLE tokens ADD COLUMN key_id TEXT NOT NULL DEFAULT '';
+CREATE TABLE old_logs (
+  id TEXT PRIMARY KEY,
+  key_id TEXT NOT NULL,
+  source TEXT NOT NULL,
+  closed_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE old_audit (
+  sequence INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  actor TEXT NOT NULL, peer TEXT NOT NULL, action TEXT NOT NULL,
+  subject TEXT NOT NULL, detail TEXT NOT NULL, outcome TEXT NOT NULL,
+  chain BLOB NOT NULL,
+  log TEXT NOT NULL REFERENCES old_logs (id),
+  PRIMARY KEY (log, sequence)
+) STRICT;
+CREATE TRIGGER old_audit_is_not_changed BEFORE UPDATE ON old_audit
+BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER old_audit_is_not_deleted BEFORE DELETE ON old_audit
+BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 )"};
 
 absl::StatusOr<std::int64_t> VersionOf(Database& database) {

@@ -10,7 +10,6 @@
 #include <limits>
 
 #include "common/base/status_text.h"
-#include "server/tenant/audit_chain.h"
 #include "server/tenant/migrations.h"
 #include "server/tenant/token.h"
 #include "server/tenant/token_key.h"
@@ -22,8 +21,6 @@ constexpr mode_t kStateDirMode = 0700;
 constexpr std::string_view kTenantColumns =
     "name, suspended, memory_bytes, jobs, workers, keys, weight, bandwidth_bytes, created_at, "
     "encryption_required, revision";
-constexpr std::string_view kAuditColumns =
-    "sequence, at, actor, peer, action, subject, detail, outcome, chain";
 
 absl::Status PrepareFolder(const std::string& path) {
   if (mkdir(path.c_str(), kStateDirMode) != 0 && errno != EEXIST) {
@@ -59,18 +56,6 @@ Statement& BindQuota(Statement& statement, const Quota& quota) {
   return statement;
 }
 
-AuditEntry ReadEntry(const Statement& row) {
-  return {.sequence = row.GetInt(0),
-          .at = row.GetInt(1),
-          .actor = row.GetText(2),
-          .peer = row.GetText(3),
-          .action = row.GetText(4),
-          .subject = row.GetText(5),
-          .detail = row.GetText(6),
-          .outcome = row.GetText(7),
-          .chain = row.GetText(8)};
-}
-
 }  // namespace
 
 absl::Status CheckStateDir(const std::string& path) {
@@ -95,7 +80,7 @@ absl::Status CheckStateDir(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& state_dir,
-                                                               Random& random) {
+                                                               Random& random, Frozen frozen) {
   std::string key;
   std::string path;
   if (state_dir.empty()) {
@@ -115,7 +100,15 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
     key = *std::move(read);
   }
   if (absl::Status status = CheckTokenKey(**database, key); !status.ok()) return status;
-  return std::unique_ptr<SqliteStore>(new SqliteStore(*std::move(database), std::move(key), path));
+  std::unique_ptr<SqliteStore> store(new SqliteStore(*std::move(database), std::move(key), path));
+  if (frozen == Frozen::kAccepted) return store;
+  const auto why = store->FrozenBecause();
+  if (!why.ok()) return why.status();
+  if (why->empty()) return store;
+  return absl::FailedPreconditionError(
+      fmt::format("{} is frozen, because {}. Set control_store to that store. If {} is to be used "
+                  "again, run: phubctl store thaw sqlite:{}",
+                  path, *why, state_dir, state_dir));
 }
 
 absl::StatusOr<std::vector<Tenant>> SqliteStore::Tenants() {
@@ -144,7 +137,7 @@ absl::StatusOr<std::vector<Token>> SqliteStore::Tokens() {
   std::vector<Token> tokens;
   Statement row(*database_,
                 "SELECT id, role, tenant, label, hash, created_at, expires_at, revoked_at, "
-                "created_by, revision FROM tokens ORDER BY created_at, id");
+                "created_by, revision, key_id FROM tokens ORDER BY created_at, id");
   while (row.Next()) {
     const std::optional<Role> role = ParseRole(row.GetText(1));
     if (!role.has_value()) {
@@ -162,14 +155,15 @@ absl::StatusOr<std::vector<Token>> SqliteStore::Tokens() {
                       .expires_at = row.GetInt(6),
                       .revoked_at = row.GetInt(7),
                       .created_by = row.GetText(8),
-                      .revision = row.GetInt(9)});
+                      .revision = row.GetInt(9),
+                      .key_id = row.GetText(10)});
   }
   if (!row.status().ok()) return row.status();
   return tokens;
 }
 
-template <typename Change>
-absl::Status SqliteStore::Apply(const AuditNote& note, Change change) {
+absl::Status SqliteStore::Apply(const AuditNote& note,
+                                const std::function<absl::Status()>& change) {
   auto transaction = Database::Transaction::Begin(*database_);
   if (!transaction.ok()) return transaction.status();
   if (absl::Status status = change(); !status.ok()) return status;
@@ -183,18 +177,20 @@ absl::Status SqliteStore::CheckChanged(const std::string& what) const {
 }
 
 absl::Status SqliteStore::CreateTenant(Tenant& tenant, const AuditNote& note) {
-  const absl::Status status = Apply(note, [&] {
-    Statement insert(*database_, fmt::format("INSERT INTO tenants ({}) "
-                                             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
-                                             kTenantColumns));
-    insert.Text(tenant.name).Int(tenant.suspended ? 1 : 0);
-    return BindQuota(insert, tenant.quota)
-        .Int(tenant.created_at)
-        .Int(tenant.encryption_required ? 1 : 0)
-        .Run();
-  });
+  const absl::Status status = Apply(note, [&] { return InsertTenant(tenant); });
   if (status.ok()) tenant.revision = 1;
   return status;
+}
+
+absl::Status SqliteStore::InsertTenant(const Tenant& tenant) {
+  Statement insert(*database_, fmt::format("INSERT INTO tenants ({}) "
+                                           "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
+                                           kTenantColumns));
+  insert.Text(tenant.name).Int(tenant.suspended ? 1 : 0);
+  return BindQuota(insert, tenant.quota)
+      .Int(tenant.created_at)
+      .Int(tenant.encryption_required ? 1 : 0)
+      .Run();
 }
 
 absl::Status SqliteStore::UpdateTenant(Tenant& tenant, const AuditNote& note) {
@@ -229,7 +225,8 @@ absl::Status SqliteStore::DeleteTenant(const Tenant& tenant, const AuditNote& no
 absl::Status SqliteStore::InsertToken(const Token& token) {
   Statement insert(*database_,
                    "INSERT INTO tokens (id, role, tenant, label, hash, created_at, expires_at, "
-                   "revoked_at, created_by, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1)");
+                   "revoked_at, created_by, key_id, revision) "
+                   "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)");
   insert.Text(token.id).Text(ToString(token.role));
   token.tenant.empty() ? insert.Null() : insert.Text(token.tenant);
   return insert.Text(token.label)
@@ -238,6 +235,7 @@ absl::Status SqliteStore::InsertToken(const Token& token) {
       .Int(token.expires_at)
       .Int(token.revoked_at)
       .Text(token.created_by)
+      .Text(token.key_id)
       .Run();
 }
 
@@ -293,65 +291,6 @@ DiskSpace SqliteStore::Space() const {
     space.used_bytes += static_cast<std::uint64_t>(file.st_size);
   }
   return space;
-}
-
-absl::Status SqliteStore::Append(const AuditNote& note) {
-  std::int64_t sequence = 0;
-  std::string before;
-  {
-    Statement last(*database_, "SELECT sequence, chain FROM audit ORDER BY sequence DESC LIMIT 1");
-    if (last.Next()) {
-      sequence = last.GetInt(0);
-      before = last.GetText(1);
-    }
-    if (!last.status().ok()) return last.status();
-  }
-  const AuditEntry entry = NextEntry(hash_key_, sequence, before, note);
-  Statement insert(*database_, fmt::format("INSERT INTO audit ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
-                                           "?)",
-                                           kAuditColumns));
-  return insert.Int(entry.sequence)
-      .Int(entry.at)
-      .Text(entry.actor)
-      .Text(entry.peer)
-      .Text(entry.action)
-      .Text(entry.subject)
-      .Text(entry.detail)
-      .Text(entry.outcome)
-      .Blob(entry.chain)
-      .Run();
-}
-
-absl::StatusOr<std::vector<AuditEntry>> SqliteStore::ReadAudit(std::int64_t after,
-                                                               std::int64_t count) {
-  std::vector<AuditEntry> entries;
-  Statement row(*database_,
-                fmt::format("SELECT {} FROM audit WHERE sequence > ? ORDER BY sequence LIMIT ?",
-                            kAuditColumns));
-  row.Int(after).Int(count);
-  while (row.Next()) entries.push_back(ReadEntry(row));
-  if (!row.status().ok()) return row.status();
-  return entries;
-}
-
-absl::StatusOr<std::int64_t> SqliteStore::LastAuditSequence() {
-  Statement last(*database_, "SELECT COALESCE(MAX(sequence), 0) FROM audit");
-  if (!last.Next()) return last.status();
-  return last.GetInt(0);
-}
-
-absl::Status SqliteStore::VerifyAudit() {
-  Statement row(*database_, fmt::format("SELECT {} FROM audit ORDER BY sequence", kAuditColumns));
-  std::string before;
-  std::int64_t expected = 1;
-  for (; row.Next(); ++expected) {
-    const AuditEntry entry = ReadEntry(row);
-    if (absl::Status checked = CheckEntry(hash_key_, entry, expected, before); !checked.ok()) {
-      return checked;
-    }
-    before = entry.chain;
-  }
-  return row.status();
 }
 
 }  // namespace phub::server

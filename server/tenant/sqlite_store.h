@@ -2,12 +2,14 @@
 //
 //   control.db (+ -wal)   SQLite; it has only keyed hashes of tokens
 //   token.key             the key of the hashes; 32 bytes, mode 0600
+//   token.key.ID          keys of tokens that were copied from other stores
 //
 // Without a state_dir everything is in memory and is lost when the daemon stops. The revision of a
 // record is the number of its changes. Nobody else writes to the database, so the revision that a
 // deferred change will have is known.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,17 +17,22 @@
 #include "common/base/random.h"
 #include "server/tenant/control_store.h"
 #include "server/tenant/database.h"
+#include "server/tenant/store_image.h"
 
 namespace phub::server {
 
 // Whether an existing folder can be state_dir: a directory that only its owner can access.
 absl::Status CheckStateDir(const std::string& path);
 
+// Whether a store that was copied elsewhere can be opened. A daemon must not change it any more.
+enum class Frozen : std::uint8_t { kRefused, kAccepted };
+
 class SqliteStore final : public ControlStore {
  public:
   // Creates the directory (mode 0700) and its files if they are missing. Empty: in memory.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& state_dir,
-                                                           Random& random);
+                                                           Random& random,
+                                                           Frozen frozen = Frozen::kRefused);
 
   absl::StatusOr<std::vector<Tenant>> Tenants() override;
   absl::StatusOr<std::vector<Token>> Tokens() override;
@@ -44,6 +51,16 @@ class SqliteStore final : public ControlStore {
   // Unlimited if the store is in memory, or if the file system gives no answer.
   DiskSpace Space() const override;
   const std::string& hash_key() const override { return hash_key_; }
+  absl::StatusOr<std::string> ReadOtherKey(const std::string& key_id) const override;
+
+  // For `phubctl store copy`, see sqlite_copy.cc. Why the store is frozen; empty: it is not.
+  absl::StatusOr<std::string> FrozenBecause();
+  absl::Status Freeze(const std::string& why, const AuditNote& note);
+  absl::Status Thaw(const AuditNote& note);
+  // DATA_LOSS, FAILED_PRECONDITION: something is damaged, or a token key is missing.
+  absl::StatusOr<StoreImage> Read(const std::string& name);
+  // All of the plan in one transaction. The token keys are written to files before.
+  absl::Status Import(const CopyPlan& plan, const AuditNote& note);
 
  private:
   SqliteStore(std::unique_ptr<Database> database, std::string hash_key, std::string path)
@@ -54,8 +71,13 @@ class SqliteStore final : public ControlStore {
   absl::Status ChangeToken(const Token& token);
   // After a statement that names a record's revision. ABORTED: no record has it.
   absl::Status CheckChanged(const std::string& what) const;
-  template <typename Change>
-  absl::Status Apply(const AuditNote& note, Change change);
+  absl::Status Apply(const AuditNote& note, const std::function<absl::Status()>& change);
+  absl::Status InsertTenant(const Tenant& tenant);
+  absl::Status InsertLog(const AuditLog& log);
+  absl::StatusOr<std::vector<AuditLog>> OldLogs();
+  std::string KeyPath() const;
+  static AuditEntry ReadEntry(const Statement& row);
+  static Statement& BindEntry(Statement& insert, const AuditEntry& entry);
 
   const std::unique_ptr<Database> database_;
   const std::string hash_key_;

@@ -56,6 +56,9 @@ struct Token {
   WallTimeNs revoked_at = 0;  // 0: not revoked
   std::string created_by = {};
   std::int64_t revision = 0;  // as in Tenant
+  // The id of the token key that made the hash; empty: the store's own. Another one if the token
+  // was copied from another store.
+  std::string key_id = {};
 };
 
 // One administrative change, or a refused attempt at one.

@@ -146,6 +146,7 @@ absl::StatusOr<std::unique_ptr<TenantAdmin>> TenantAdmin::Create(
     admin->hooks_.set_tenant(tenant);
   }
   for (const Token& token : *tokens) directory.SetToken(token);
+  if (absl::Status keys = admin->LoadKeys(); !keys.ok()) return keys;
   if (absl::Status status = admin->store_->Follow(*admin); !status.ok()) return status;
   // Report a damaged audit log, but start, so that the error can be investigated.
   if (absl::Status status = admin->store_->VerifyAudit(); !status.ok()) {

@@ -107,6 +107,9 @@ class TenantAdmin : private StoreFollower {
   void Apply(const Tenant& tenant);
   void Apply(const Token& token);
   void RemoveLeaving();
+  // Reads the keys of copied tokens that are missing. The first error.
+  absl::Status LoadKeys();
+  void NoteMissingKeys();
   // The store is shared; any thread.
   void TenantChanged(const Tenant& tenant) override;
   void TenantRemoved(const std::string& name) override;
@@ -123,6 +126,7 @@ class TenantAdmin : private StoreFollower {
   std::mutex leaving_mutex_;
   // Tenants that another daemon has deleted and that still have jobs here.
   std::set<std::string> leaving_;
+  std::string key_fault_;  // under leaving_mutex_; as it was logged
 };
 
 // "memory 8GiB, jobs 4", "no limits".

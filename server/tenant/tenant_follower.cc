@@ -37,7 +37,35 @@ void TenantAdmin::TenantRemoved(const std::string& name) {
   leaving_.insert(name);
 }
 
-void TenantAdmin::TokenChanged(const Token& token) { directory_.SetToken(token); }
+void TenantAdmin::TokenChanged(const Token& token) {
+  directory_.SetToken(token);
+  if (!token.key_id.empty()) NoteMissingKeys();
+}
+
+absl::Status TenantAdmin::LoadKeys() {
+  absl::Status first;
+  for (const std::string& id : directory_.MissingKeys()) {
+    auto key = store_->ReadOtherKey(id);
+    if (key.ok()) {
+      directory_.AddKey(id, *std::move(key));
+    } else {
+      first.Update(key.status());
+    }
+  }
+  return first;
+}
+
+// Other daemons may copy tokens into the store before this host has their key.
+void TenantAdmin::NoteMissingKeys() {
+  const std::string fault(MessageOf(LoadKeys()));
+  const std::lock_guard lock(leaving_mutex_);
+  if (fault == key_fault_) return;
+  key_fault_ = fault;
+  if (!fault.empty()) {
+    LogError("event=token_key_missing error=\"{}\" effect=\"tokens with this key are refused\"",
+             fault);
+  }
+}
 
 void TenantAdmin::TokenRemoved(const std::string& id) { directory_.RemoveToken(id); }
 
@@ -52,6 +80,7 @@ void TenantAdmin::Tick(TimeNs now, bool last) {
   writer_.Retry();
   ShareStoreState();
   RemoveLeaving();
+  NoteMissingKeys();
   if (!writer_.state().fault.empty()) {
     if (last && writer_.state().deferred > 0)
       LogError("event=changes_lost warning=\"{}\"", Warning());

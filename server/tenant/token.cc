@@ -27,6 +27,11 @@ bool IsHexadecimal(std::string_view text) {
 
 }  // namespace
 
+std::string TokenKeyId(std::string_view key) {
+  constexpr std::size_t kKeyIdBytes = 4;
+  return Hexadecimal(KeyedHash(key, "phub token key id").substr(0, kKeyIdBytes));
+}
+
 std::string TokenText::ToString() const { return fmt::format("{}{}_{}", kTokenPrefix, id, secret); }
 
 std::string DrawBytes(Random& random, std::size_t count) {

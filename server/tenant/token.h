@@ -28,6 +28,8 @@ struct TokenText {
 TokenText DrawToken(Random& random);
 // nullopt if the text does not have the form above.
 std::optional<TokenText> ParseToken(std::string_view text);
+// What records say of a token key; not secret. 8 hexadecimal digits.
+std::string TokenKeyId(std::string_view key);
 // 32 bytes.
 std::string KeyedHash(std::string_view key, std::string_view data);
 // Compares in constant time.

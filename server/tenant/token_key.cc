@@ -30,6 +30,27 @@ absl::StatusOr<std::string> ReadTokenKey(const std::string& state_dir) {
   return key;
 }
 
+absl::StatusOr<std::string> ReadOtherTokenKey(const std::string& path, const std::string& key_id) {
+  const std::string file = fmt::format("{}.{}", path, key_id);
+  absl::StatusOr<std::string> key = ReadSecretFile(file);
+  if (absl::IsNotFound(key.status())) {
+    return absl::FailedPreconditionError(fmt::format(
+        "{} is missing: tokens that were copied from another store need it. Copy it from "
+        "the host where phubctl store copy ran",
+        file));
+  }
+  if (key.ok() && (key->size() != kHashKeyBytes || TokenKeyId(*key) != key_id)) {
+    return absl::DataLossError(fmt::format("{} does not have token key {}", file, key_id));
+  }
+  return key;
+}
+
+absl::Status WriteOtherTokenKey(const std::string& path, const std::string& key) {
+  const std::string id = TokenKeyId(key);
+  if (ReadOtherTokenKey(path, id).ok()) return absl::OkStatus();
+  return WriteFileDurably(fmt::format("{}.{}", path, id), key, kSecretFileMode, /*replace=*/true);
+}
+
 absl::StatusOr<std::string> ReadOrMakeTokenKey(Database& database, const std::string& state_dir,
                                                Random& random) {
   absl::StatusOr<std::string> key = ReadTokenKey(state_dir);

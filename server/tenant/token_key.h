@@ -1,4 +1,5 @@
-// The key of the tokens' hashes: the file `token.key` in state_dir.
+// The key of the tokens' hashes: the file `token.key` in state_dir. Keys of other stores, whose
+// tokens were copied, are in files of the same name with a dot and their id.
 #pragma once
 
 #include <string>
@@ -12,6 +13,10 @@ namespace phub::server {
 
 // NOT_FOUND: there is none yet. DATA_LOSS: it is damaged.
 absl::StatusOr<std::string> ReadTokenKey(const std::string& state_dir);
+// The key with this id, next to the file at `path`. FAILED_PRECONDITION: there is none.
+absl::StatusOr<std::string> ReadOtherTokenKey(const std::string& path, const std::string& key_id);
+// Has no effect if it is there.
+absl::Status WriteOtherTokenKey(const std::string& path, const std::string& key);
 // Makes the key only if the database was never used with one, otherwise DATA_LOSS: another key
 // would make every token invalid.
 absl::StatusOr<std::string> ReadOrMakeTokenKey(Database& database, const std::string& state_dir,

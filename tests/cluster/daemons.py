@@ -19,15 +19,16 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 class Daemon:
     def __init__(self, folder: Path, name: str, endpoints: str, *arguments: str,
-                 token_key: Optional[Path] = None, notify: str = "") -> None:
+                 token_key: Optional[Path] = None, notify: str = "",
+                 store: Optional[list[str]] = None) -> None:
         self.folder = folder / name
         self.folder.mkdir()
         self.token_key = self.folder / "token.key"
         if token_key:
             shutil.copy(token_key, self.token_key)
         self._arguments = [
-            PHUBD, "--listen", "127.0.0.1:0", "--cores", "1", "--control-store",
-            f"etcd:{endpoints}", "--token-key", str(self.token_key),
+            PHUBD, "--listen", "127.0.0.1:0", "--cores", "1", *(store or [
+                "--control-store", f"etcd:{endpoints}", "--token-key", str(self.token_key)]),
             "--control-socket", str(self.folder / "s"), *arguments]
         self._log = self.folder / "log"
         self._environment = ENVIRONMENT | ({"NOTIFY_SOCKET": notify} if notify else {})
@@ -77,6 +78,10 @@ class Daemon:
         done = subprocess.run([PHUBCTL, *who, *arguments], env=ENVIRONMENT, check=False, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.stdout
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(PATIENCE_S)
 
     def close(self) -> None:
         self.process.kill()

@@ -40,9 +40,14 @@ case "$*" in
     done
     tail -n 5 /run/log >&2
     exit 1 ;;
+  "stop phubd")
+    if running; then kill -TERM "$(cat /run/pid)"; fi
+    while running; do sleep 0.05; done ;;
   "status phubd --no-pager") running ;;
   *) echo "systemctl: $* is not expected" >&2; exit 1 ;;
 esac""",
+    "sudo": """[[ "$1" == -u ]] || exit 1
+exec setpriv --reuid "$2" --regid "$2" --clear-groups "${@:3}\"""",
     # Copies to the home of root there: all homes are folders of one machine.
     "scp": """set -e
 target="${@: -1}"

@@ -32,6 +32,22 @@ TEST_F(RecordsTest, AreReadAsTheyWereWritten) {
   EXPECT_EQ(token->role, Role::kTenant);
   EXPECT_EQ(records_.ToHead(records_.OfHead({5, "chain"}))->sequence, 5);
   const GrantRecord grant{"acme", "b", {1, 2, 3, 4}, true, "id", {5, 6, 7, 8}};
+  Token other = kToken;
+  other.key_id = "1a2b3c4d";
+  EXPECT_EQ(records_.ToToken(TokenKey(other), records_.OfToken(other))->key_id, "1a2b3c4d");
+  const AuditLog log{"aa", "1a2b3c4d", "sqlite:/x", 7, {}};
+  std::int64_t entries = 0;
+  const auto read = records_.ToLog(LogKey("aa"), records_.OfLog(log, 9), entries);
+  EXPECT_EQ(read->source, "sqlite:/x");
+  EXPECT_EQ(read->key_id, "1a2b3c4d");
+  EXPECT_EQ(entries, 9);
+  // An entry of a copied log cannot be put into another place.
+  const AuditEntry entry{.sequence = 3, .chain = "c"};
+  const std::string value = records_.OfEntryAt(LogEntryKey("aa", 3), entry, "");
+  EXPECT_TRUE(records_.ToEntry(LogEntryKey("aa", 3), value).ok());
+  EXPECT_FALSE(records_.ToEntry(AuditKey(3), value).ok());
+  EXPECT_FALSE(records_.ToEntry(LogEntryKey("bb", 3), value).ok());
+  EXPECT_EQ(records_.ToFreeze(records_.OfFreeze({"moved", "node1", 17, 3}))->process, 17);
   EXPECT_EQ(*records_.ToGrant(GrantKey("acme", "b"), records_.OfGrant(grant)), grant);
 }
 

@@ -67,6 +67,23 @@ TEST(Token, TextsAreReadBackAndNothingElseIs) {
   EXPECT_FALSE(ParseToken(std::string(1 << 20, 'a')).has_value());
 }
 
+TEST_F(IdentityTest, TokensOfAnotherStoreNeedItsKey) {
+  const std::string key(kHashKeyBytes, 'o');
+  const TokenText text = DrawToken(random_);
+  Token token{.id = text.id, .tenant = "acme", .hash = KeyedHash(key, text.secret)};
+  directory_.SetToken(token);
+  EXPECT_THAT(Identify(text.ToString()), HasSubstr("is not valid on this daemon"));
+  token.key_id = TokenKeyId(key);
+  directory_.SetToken(token);
+  EXPECT_THAT(Identify(text.ToString()), HasSubstr("the file of token key " + token.key_id));
+  EXPECT_THAT(directory_.MissingKeys(), ElementsAre(token.key_id));
+  directory_.AddKey(token.key_id, std::string(kHashKeyBytes, 'x'));
+  EXPECT_THAT(Identify(text.ToString()), HasSubstr("is not valid on this daemon"));
+  directory_.AddKey(token.key_id, key);
+  EXPECT_THAT(Identify(text.ToString()), HasSubstr("of tenant acme"));
+  EXPECT_TRUE(directory_.MissingKeys().empty());
+}
+
 TEST_F(IdentityTest, ATokenIsKnownUntilItIsRevoked) {
   const IssuedToken issued = Issue({.tenant = "acme", .label = "ci"});
   EXPECT_EQ(Identify(issued.text), "token " + issued.token.id + " of tenant acme");

@@ -1,0 +1,277 @@
+#include "server/store_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "common/base/host_name.h"
+#include "common/base/log.h"
+#include "common/base/printable.h"
+#include "common/base/random.h"
+#include "common/base/status_text.h"
+#include "server/store_ends.h"
+#include "server/tenant/tenant_admin.h"
+#include "server/tenant/token.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kTextBytesShown = 1024;
+
+struct Command {
+  std::string verb;
+  std::vector<std::string> from;
+  std::string to;
+  std::string store;
+  bool dry_run = false;
+  bool entries = false;
+  Settings settings;
+};
+
+int ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk: return 0;
+    case absl::StatusCode::kInvalidArgument: return 2;
+    case absl::StatusCode::kNotFound: return 3;
+    case absl::StatusCode::kPermissionDenied: return 4;
+    case absl::StatusCode::kUnavailable: return 5;
+    default: return 1;
+  }
+}
+
+absl::StatusOr<Command> Parse(const std::vector<std::string>& arguments) {
+  Command command;
+  if (arguments.empty()) return absl::InvalidArgumentError("use phubctl store");
+  command.verb = arguments.front();
+  for (auto next = arguments.begin() + 1; next != arguments.end(); ++next) {
+    const std::size_t equals = next->find('=');
+    const std::string name = next->substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : next->substr(equals + 1);
+    Settings& settings = command.settings;
+    if (name == "from") {
+      command.from.push_back(value);
+    } else if (name == "to") {
+      command.to = value;
+    } else if (name == "store") {
+      command.store = value;
+    } else if (name == "dry_run") {
+      command.dry_run = true;
+    } else if (name == "entries") {
+      command.entries = true;
+    } else if (name == "insecure") {
+      settings.insecure = true;
+    } else if (name == "token_key") {
+      settings.token_key = value;
+    } else if (name == "etcd_ca") {
+      settings.etcd_ca = value;
+    } else if (name == "etcd_certificate") {
+      settings.etcd_certificate = value;
+    } else if (name == "etcd_key") {
+      settings.etcd_key = value;
+    } else if (name == "etcd_prefix") {
+      settings.etcd_prefix = value;
+    } else {
+      return absl::InvalidArgumentError(fmt::format(
+          "\"{}\" is not known; phubctl and phubd probably have different versions", *next));
+    }
+  }
+  return command;
+}
+
+AuditNote Note(const std::string& action, const std::string& subject, const std::string& detail) {
+  return {.actor = fmt::format("uid {} with phubctl store, host {}", getuid(), HostName()),
+          .peer = "",
+          .action = action,
+          .subject = subject,
+          .detail = detail};
+}
+
+void Print(const CopyPlan& plan, const std::string& key_path) {
+  fmt::print("tenants        {} to copy, {} equal\n", plan.tenants.size(), plan.equal_tenants);
+  for (const Tenant& tenant : plan.tenants) {
+    fmt::print("  {}: {}\n", tenant.name, DescribeState(tenant));
+  }
+  fmt::print("tokens         {} to copy, {} equal\n", plan.tokens.size(), plan.equal_tokens);
+  fmt::print("audit entries  {} to copy\n", plan.entry_count());
+  for (const AuditLog& log : plan.logs) {
+    fmt::print("  log {} of {}: entries {} to {}, token key {}\n", log.id, log.source,
+               log.entries.front().sequence, log.entries.back().sequence, log.key_id);
+  }
+  for (const auto& [id, key] : plan.keys) fmt::print("token key      {}.{}\n", key_path, id);
+}
+
+class Copy {
+ public:
+  explicit Copy(const Command& command) : command_(command) {}
+
+  absl::Status Run() {
+    if (absl::Status made = MakeEnds(); !made.ok()) return made;
+    // A first look at everything changes nothing, also not in case of a conflict.
+    auto plan = Look();
+    if (!plan.ok()) return plan.status();
+    for (const auto& source : sources_) fmt::print("from           {}\n", source->name());
+    fmt::print("to             {}\n", target_->name());
+    if (command_.dry_run) {
+      Print(*plan, target_->key_path());
+      fmt::print("dry run: nothing was written\n");
+      return absl::OkStatus();
+    }
+    plan = Settle();
+    if (!plan.ok()) return plan.status();
+    Print(*plan, target_->key_path());
+    if (plan->empty()) {
+      fmt::print("nothing is to be done: the target has everything\n");
+      return absl::OkStatus();
+    }
+    const AuditNote note =
+        Note("store.copy", target_->name(),
+             fmt::format("from {}: {} tenants, {} tokens, {} audit entries", SourceNames(),
+                         plan->tenants.size(), plan->tokens.size(), plan->entry_count()));
+    if (absl::Status written = target_->Import(*plan, note); !written.ok()) return written;
+    fmt::print("copied. The sources are frozen; start their daemons with the new control_store\n");
+    fmt::print("every daemon needs {} and all files of that name with a suffix of 8 digits\n",
+               target_->key_path());
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status MakeEnds() {
+    for (const std::string& from : command_.from) {
+      auto source = MakeStoreEnd(from, command_.settings, random_);
+      if (!source.ok()) return source.status();
+      sources_.push_back(*std::move(source));
+    }
+    auto target = MakeStoreEnd(command_.to, command_.settings, random_);
+    if (!target.ok()) return target.status();
+    target_ = *std::move(target);
+    std::vector<std::string> names = {target_->name()};
+    for (const auto& source : sources_) names.push_back(source->name());
+    std::sort(names.begin(), names.end());
+    if (std::adjacent_find(names.begin(), names.end()) == names.end()) return absl::OkStatus();
+    return absl::InvalidArgumentError("a store is named twice");
+  }
+
+  absl::StatusOr<CopyPlan> Look() {
+    std::vector<StoreImage> images;
+    for (const auto& source : sources_) {
+      auto image = source->Look();
+      if (!image.ok()) return image.status();
+      images.push_back(*std::move(image));
+    }
+    first_key_ = images.front().key;
+    auto target = target_->Look();
+    if (absl::IsNotFound(target.status())) {
+      target = StoreImage{.name = target_->name(), .key = first_key_};
+    }
+    if (!target.ok()) return target.status();
+    return Plan(images, *target);
+  }
+
+  // Nobody changes any of them from now on, so this plan is the one that counts.
+  absl::StatusOr<CopyPlan> Settle() {
+    absl::Status status =
+        target_->Hold(fmt::format("{} is copied into it", SourceNames()), first_key_);
+    if (!status.ok()) return status;
+    const std::string why = fmt::format("it was copied to {}", target_->name());
+    std::vector<StoreImage> images;
+    for (const auto& source : sources_) {
+      status = source->Freeze(why, Note("store.freeze", source->name(), why));
+      if (!status.ok()) return status;
+      auto image = source->Read();
+      if (!image.ok()) return image.status();
+      images.push_back(*std::move(image));
+    }
+    const auto target = target_->Read();
+    if (!target.ok()) return target.status();
+    return Plan(images, *target);
+  }
+
+  static absl::StatusOr<CopyPlan> Plan(std::vector<StoreImage>& images, const StoreImage& target) {
+    for (StoreImage& image : images) {
+      if (absl::Status checked = CheckLogs(image); !checked.ok()) return checked;
+      image.log.source = fmt::format("{} on host {}", image.name, HostName());
+      image.log.closed_at = WallNow();
+    }
+    return PlanCopy(images, target);
+  }
+
+  std::string SourceNames() const {
+    std::string names;
+    for (const auto& source : sources_) names += (names.empty() ? "" : ", ") + source->name();
+    return names;
+  }
+
+  const Command& command_;
+  SystemRandom random_;
+  std::vector<std::unique_ptr<StoreEnd>> sources_;
+  std::unique_ptr<StoreEnd> target_;
+  std::string first_key_;
+};
+
+void PrintLog(const AuditLog& log, bool own, bool entries) {
+  fmt::print("audit log {}: {} entries, verified with token key {}{}\n",
+             log.id.empty() ? "(none)" : log.id, log.entries.size(), log.key_id,
+             own ? "" : ", of " + log.source);
+  if (!entries) return;
+  for (const AuditEntry& entry : log.entries) {
+    fmt::print("  {} {} {} {} ({}) by {}: {}\n", entry.sequence, entry.at, entry.action,
+               entry.subject, entry.detail, entry.actor, entry.outcome);
+  }
+}
+
+absl::Status Show(const Command& command) {
+  SystemRandom random;
+  const auto end = MakeStoreEnd(command.store, command.settings, random);
+  if (!end.ok()) return end.status();
+  const auto image = (*end)->Look();
+  if (!image.ok()) return image.status();
+  fmt::print("{}\n", (*end)->name());
+  for (const Tenant& tenant : image->tenants) {
+    fmt::print("tenant {}: {}\n", tenant.name, DescribeState(tenant));
+  }
+  for (const Token& token : image->tokens) {
+    fmt::print(
+        "token {}: {}, label \"{}\", token key {}, created_at_ns {}, expires_at_ns {}, "
+        "revoked_at_ns {}, by {}\n",
+        token.id, token.tenant.empty() ? ToString(token.role) : "tenant " + token.tenant,
+        Printable(token.label, kTextBytesShown), token.key_id, token.created_at, token.expires_at,
+        token.revoked_at, Printable(token.created_by, kTextBytesShown));
+  }
+  if (absl::Status checked = CheckLogs(*image); !checked.ok()) return checked;
+  PrintLog(image->log, /*own=*/true, command.entries);
+  for (const AuditLog& log : image->old_logs) PrintLog(log, /*own=*/false, command.entries);
+  return absl::OkStatus();
+}
+
+absl::Status Thaw(const Command& command) {
+  SystemRandom random;
+  const auto end = MakeStoreEnd(command.store, command.settings, random);
+  if (!end.ok()) return end.status();
+  const absl::Status thawed = (*end)->Thaw(Note("store.thaw", (*end)->name(), ""));
+  if (thawed.ok()) fmt::print("{} can be changed again\n", (*end)->name());
+  return thawed;
+}
+
+absl::Status Run(const Command& command) {
+  if (command.verb == "copy" && !command.from.empty()) return Copy(command).Run();
+  if (command.verb == "show") return Show(command);
+  if (command.verb == "thaw") return Thaw(command);
+  return absl::InvalidArgumentError("use phubctl store");
+}
+
+}  // namespace
+
+int RunStoreCommand(const std::vector<std::string>& arguments) {
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  SetLogLevel(LogLevel::kWarning);
+  const auto command = Parse(arguments);
+  const absl::Status status = command.ok() ? Run(*command) : command.status();
+  if (!status.ok()) fmt::print(stderr, "phubctl: {}\n", MessageOf(status));
+  return ExitCodeOf(status);
+}
+
+}  // namespace phub::server
