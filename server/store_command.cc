@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "common/base/host_name.h"
@@ -47,33 +49,28 @@ absl::StatusOr<Command> Parse(const std::vector<std::string>& arguments) {
   Command command;
   if (arguments.empty()) return absl::InvalidArgumentError("use phubctl store");
   command.verb = arguments.front();
+  Settings& settings = command.settings;
+  const std::map<std::string_view, std::string*> texts = {
+      {"to", &command.to},
+      {"store", &command.store},
+      {"token_key", &settings.token_key},
+      {"etcd_ca", &settings.etcd_ca},
+      {"etcd_certificate", &settings.etcd_certificate},
+      {"etcd_key", &settings.etcd_key},
+      {"etcd_prefix", &settings.etcd_prefix}};
+  const std::map<std::string_view, bool*> flags = {{"dry_run", &command.dry_run},
+                                                   {"entries", &command.entries},
+                                                   {"insecure", &settings.insecure}};
   for (auto next = arguments.begin() + 1; next != arguments.end(); ++next) {
     const std::size_t equals = next->find('=');
     const std::string name = next->substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : next->substr(equals + 1);
-    Settings& settings = command.settings;
     if (name == "from") {
       command.from.push_back(value);
-    } else if (name == "to") {
-      command.to = value;
-    } else if (name == "store") {
-      command.store = value;
-    } else if (name == "dry_run") {
-      command.dry_run = true;
-    } else if (name == "entries") {
-      command.entries = true;
-    } else if (name == "insecure") {
-      settings.insecure = true;
-    } else if (name == "token_key") {
-      settings.token_key = value;
-    } else if (name == "etcd_ca") {
-      settings.etcd_ca = value;
-    } else if (name == "etcd_certificate") {
-      settings.etcd_certificate = value;
-    } else if (name == "etcd_key") {
-      settings.etcd_key = value;
-    } else if (name == "etcd_prefix") {
-      settings.etcd_prefix = value;
+    } else if (const auto text = texts.find(name); text != texts.end()) {
+      *text->second = value;
+    } else if (const auto flag = flags.find(name); flag != flags.end()) {
+      *flag->second = true;
     } else {
       return absl::InvalidArgumentError(fmt::format(
           "\"{}\" is not known; phubctl and phubd probably have different versions", *next));
@@ -90,6 +87,9 @@ AuditNote Note(const std::string& action, const std::string& subject, const std:
           .detail = detail};
 }
 
+// Text from a record, which somebody may have written by hand.
+std::string Shown(const std::string& text) { return Printable(text, kTextBytesShown); }
+
 void Print(const CopyPlan& plan, const std::string& key_path) {
   fmt::print("tenants        {} to copy, {} equal\n", plan.tenants.size(), plan.equal_tenants);
   for (const Tenant& tenant : plan.tenants) {
@@ -98,7 +98,7 @@ void Print(const CopyPlan& plan, const std::string& key_path) {
   fmt::print("tokens         {} to copy, {} equal\n", plan.tokens.size(), plan.equal_tokens);
   fmt::print("audit entries  {} to copy\n", plan.entry_count());
   for (const AuditLog& log : plan.logs) {
-    fmt::print("  log {} of {}: entries {} to {}, token key {}\n", log.id, log.source,
+    fmt::print("  log {} of {}: entries {} to {}, token key {}\n", log.id, Shown(log.source),
                log.entries.front().sequence, log.entries.back().sequence, log.key_id);
   }
   for (const auto& [id, key] : plan.keys) fmt::print("token key      {}.{}\n", key_path, id);
@@ -215,11 +215,11 @@ class Copy {
 void PrintLog(const AuditLog& log, bool own, bool entries) {
   fmt::print("audit log {}: {} entries, verified with token key {}{}\n",
              log.id.empty() ? "(none)" : log.id, log.entries.size(), log.key_id,
-             own ? "" : ", of " + log.source);
+             own ? "" : ", of " + Shown(log.source));
   if (!entries) return;
   for (const AuditEntry& entry : log.entries) {
-    fmt::print("  {} {} {} {} ({}) by {}: {}\n", entry.sequence, entry.at, entry.action,
-               entry.subject, entry.detail, entry.actor, entry.outcome);
+    fmt::print("  {} {} {} {} ({}) by {}: {}\n", entry.sequence, entry.at, Shown(entry.action),
+               Shown(entry.subject), Shown(entry.detail), Shown(entry.actor), Shown(entry.outcome));
   }
 }
 
@@ -237,9 +237,10 @@ absl::Status Show(const Command& command) {
     fmt::print(
         "token {}: {}, label \"{}\", token key {}, created_at_ns {}, expires_at_ns {}, "
         "revoked_at_ns {}, by {}\n",
-        token.id, token.tenant.empty() ? ToString(token.role) : "tenant " + token.tenant,
-        Printable(token.label, kTextBytesShown), token.key_id, token.created_at, token.expires_at,
-        token.revoked_at, Printable(token.created_by, kTextBytesShown));
+        Shown(token.id),
+        token.tenant.empty() ? ToString(token.role) : "tenant " + Shown(token.tenant),
+        Shown(token.label), token.key_id, token.created_at, token.expires_at, token.revoked_at,
+        Shown(token.created_by));
   }
   if (absl::Status checked = CheckLogs(*image); !checked.ok()) return checked;
   PrintLog(image->log, /*own=*/true, command.entries);
