@@ -49,6 +49,11 @@ absl::Status CheckShape(const LeaseRequest& request) {
   return absl::OkStatus();
 }
 
+bool IsFromCoreLoop(std::span<const std::uint8_t> datagram) {
+  return datagram.size() >= PHUB_PACKET_BYTES && datagram[3] < 32 &&
+         (PHUB_KIND_BIT(std::uint32_t{datagram[3]}) & PHUB_KINDS_FROM_CORE_LOOP) != 0;
+}
+
 }  // namespace
 
 const char* NameOf(phub_check check) {
@@ -229,13 +234,7 @@ std::vector<Engine::Info> Engine::Leases() const {
 
 void Engine::Receive(std::span<const std::uint8_t> datagram, const phub_endpoint& source) {
   Held* held = nullptr;
-  const bool from_core_loop =
-      datagram.size() >= PHUB_PACKET_BYTES && datagram[3] < 32 &&
-      (PHUB_KIND_BIT(std::uint32_t{datagram[3]}) & PHUB_KINDS_FROM_CORE_LOOP) != 0;
-  if (kernel_ != nullptr && !from_core_loop) {
-    kernel_->HandIn(datagram, source);
-    return;
-  }
+  if (kernel_ != nullptr && !IsFromCoreLoop(datagram)) return kernel_->HandIn(datagram, source);
   if (datagram.size() >= PHUB_PACKET_BYTES) {
     const auto found = leases_.find(phub_load32(datagram.data() + 4));
     if (found != leases_.end()) held = found->second.get();

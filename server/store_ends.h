@@ -28,8 +28,8 @@ class StoreEnd {
   // As a source: no daemon changes it any more, until it is thawed.
   virtual absl::Status Freeze(const std::string& why, const AuditNote& note) = 0;
   virtual absl::Status Thaw(const AuditNote& note) = 0;
-  // As a target: nobody else changes it while this object exists. Creates it if there is none, with
-  // `key` as its token key unless it has one.
+  // As a target: nobody else changes it while this object exists. Creates the store if it does not
+  // exist, with `key` as its token key unless it has one.
   virtual absl::Status Hold(const std::string& why, const std::string& key) = 0;
   // After Freeze or Hold.
   virtual absl::StatusOr<StoreImage> Read() = 0;

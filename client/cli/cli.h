@@ -63,7 +63,7 @@ void AddTenant(Subcommand parent, const Options& options, Command& command);
 void AddToken(Subcommand parent, const Options& options, Command& command);
 void AddWhoAmI(Subcommand parent, const Options& options, Command& command);
 void AddStats(Subcommand parent, const Options& options, Command& command);
-void AddStore(Subcommand parent, Command& command);
+void AddStore(Subcommand parent, const Options& options, Command& command);
 void AddTop(Subcommand parent, const Options& options, Command& command);
 
 }  // namespace phub::client::cli

@@ -109,7 +109,7 @@ void AddCommands(Subcommand app, Options& options, Command& command) {
   AddWhoAmI(app, options, command);
   AddContext(app, options, command);
   AddPki(app, command);
-  AddStore(app, command);
+  AddStore(app, options, command);
   AddTop(app, options, command);
   AddPlan(app, options, command);
   AddDoctor(app, options, command);

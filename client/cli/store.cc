@@ -40,7 +40,11 @@ std::string FindPhubd() {
   return "phubd";
 }
 
-int RunPhubd(const Store& store, std::vector<std::string> arguments) {
+int RunPhubd(const Store& store, const Options& options, std::vector<std::string> arguments) {
+  if (options.output == Output::kJson) {
+    fmt::print(stderr, "phubctl: phubctl store has no JSON output; leave -o json out\n");
+    return kUsage;
+  }
   const auto add = [&](const char* name, const std::string& value) {
     if (!value.empty()) arguments.push_back(fmt::format("{}={}", name, value));
   };
@@ -83,7 +87,7 @@ void AddEtcdOptions(Subcommand command, Store& store) {
   command.AddFlag("--insecure", store.insecure, "Allow etcd on other hosts without TLS");
 }
 
-int CopyStores(const Store& store) {
+int CopyStores(const Store& store, const Options& options) {
   if (store.stores.size() < 2) {
     fmt::print(stderr, "phubctl: name the stores to copy, and then the one to copy them to\n");
     return kUsage;
@@ -92,12 +96,12 @@ int CopyStores(const Store& store) {
   for (std::size_t i = 0; i + 1 < store.stores.size(); ++i)
     arguments.push_back("from=" + store.stores[i]);
   arguments.push_back("to=" + store.stores.back());
-  return RunPhubd(store, std::move(arguments));
+  return RunPhubd(store, options, std::move(arguments));
 }
 
 }  // namespace
 
-void AddStore(Subcommand parent, Command& command) {
+void AddStore(Subcommand parent, const Options& options, Command& command) {
   const Subcommand noun = parent.AddSubcommand(
       "store", "Copy control stores between SQLite and etcd; needs phubd on this host");
   const Subcommand copy = noun.AddSubcommand(
@@ -111,18 +115,24 @@ void AddStore(Subcommand parent, Command& command) {
   AddEtcdOptions(copy, *request);
   copy.SetFooter(
       "The daemons of SQLite stores must be stopped. Run it as their user. See docs/cluster.md.\n"
+      "\nExit codes: 0 copied, or nothing to do; 1 refused, for example because stores differ;\n"
+      "2 wrong usage; 3 a store does not exist; 4 no permission; 5 etcd does not answer.\n\n"
       "Example:\n"
       "  phubctl store copy sqlite:/var/lib/phub etcd:https://etcd1:2379 \\\n"
       "    --token-key /var/lib/phub/cluster.key --etcd-ca /etc/phub/etcd-ca.crt");
-  copy.OnNamed([&command, request] { command = [request] { return CopyStores(*request); }; });
+  copy.OnNamed([&command, &options, request] {
+    command = [&options, request] { return CopyStores(*request, options); };
+  });
 
   const auto add = [&](const char* name, const char* help) {
     const auto asked = std::make_shared<Store>();
     const Subcommand verb = noun.AddSubcommand(name, help);
     verb.AddOption("STORE", asked->store, "sqlite:DIR or etcd:URL,URL,...").Required().TypeName("");
     AddEtcdOptions(verb, *asked);
-    verb.OnNamed([&command, asked, name] {
-      command = [asked, name] { return RunPhubd(*asked, {name, "store=" + asked->store}); };
+    verb.OnNamed([&command, &options, asked, name] {
+      command = [&options, asked, name] {
+        return RunPhubd(*asked, options, {name, "store=" + asked->store});
+      };
     });
     return std::pair(verb, asked);
   };

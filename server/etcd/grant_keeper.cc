@@ -41,13 +41,11 @@ absl::Status GrantKeeper::Start(WithLedger with_ledger) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(kOpenLook));
   thread_ = std::make_unique<WorkThread>("grants");
   if (!thread_->started().ok()) return thread_->started();
-  std::set<std::string> removals;
   {
     const std::lock_guard lock(mutex_);
     running_ = true;
-    removals = removals_;
   }
-  for (const std::string& tenant : removals) Queue(tenant);
+  QueueRemovals();
   thread_->RunEvery(kGrantTick, [this] { Tick(); });
   LogInfo("event=daemon_place id={} grace_s={}", place_.self().id,
           (place_.end() - clock_.Now()) / kSecond);
@@ -217,6 +215,11 @@ void GrantKeeper::TakePlace() {
   });
   OpenPlace();
   for (const std::string& tenant : tenants) Queue(tenant);
+  QueueRemovals();
+}
+
+// Answers those that were asked for before this daemon had its place.
+void GrantKeeper::QueueRemovals() {
   std::set<std::string> removals;
   {
     const std::lock_guard lock(mutex_);

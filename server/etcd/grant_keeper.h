@@ -85,6 +85,7 @@ class GrantKeeper final : public Grants, public GrantFollower {
   void KeepPlace();
   void TakePlace();
   void OpenPlace();
+  void QueueRemovals();
   void Queue(const std::string& tenant);
   void Settle(const std::string& tenant);
   bool NeedsSettling(const std::string& tenant);

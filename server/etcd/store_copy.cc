@@ -266,7 +266,7 @@ absl::Status ClusterCopy::Hold(const std::string& why) {
   if (!revision.ok()) return revision.status();
   if (*revision != 0 && its_lease == 0) {
     return absl::FailedPreconditionError(
-        fmt::format("{} is frozen, because {}; if it is to be used again, run: phubctl store thaw",
+        fmt::format("{} is frozen, because {}; to use it again, run phubctl store thaw with it",
                     options_.name, Describe(known)));
   }
   if (*revision != 0 && !HasEnded(known)) {

@@ -39,7 +39,7 @@ class ClusterCopy {
   ClusterCopy(const ClusterCopy&) = delete;
   ClusterCopy& operator=(const ClusterCopy&) = delete;
 
-  // Finds the cluster. NOT_FOUND: there is none below the prefix.
+  // Finds the cluster. NOT_FOUND: no cluster exists below the prefix.
   absl::Status Open();
   // Founds a cluster. Its token key is in the file, or will be `key`.
   absl::Status Found(const std::string& key);

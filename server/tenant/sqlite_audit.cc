@@ -5,13 +5,6 @@
 #include "server/tenant/sqlite_store.h"
 
 namespace phub::server {
-namespace {
-
-constexpr std::string_view kAuditColumns =
-    "sequence, at, actor, peer, action, subject, detail, outcome, chain";
-
-}  // namespace
-
 AuditEntry SqliteStore::ReadEntry(const Statement& row) {
   return {.sequence = row.GetInt(0),
           .at = row.GetInt(1),
@@ -38,7 +31,7 @@ absl::Status SqliteStore::Append(const AuditNote& note) {
   const AuditEntry entry = NextEntry(hash_key_, sequence, before, note);
   Statement insert(*database_, fmt::format("INSERT INTO audit ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
                                            "?)",
-                                           kAuditColumns));
+                                           kEntryColumns));
   return BindEntry(insert, entry).Run();
 }
 
@@ -59,7 +52,7 @@ absl::StatusOr<std::vector<AuditEntry>> SqliteStore::ReadAudit(std::int64_t afte
   std::vector<AuditEntry> entries;
   Statement row(*database_,
                 fmt::format("SELECT {} FROM audit WHERE sequence > ? ORDER BY sequence LIMIT ?",
-                            kAuditColumns));
+                            kEntryColumns));
   row.Int(after).Int(count);
   while (row.Next()) entries.push_back(ReadEntry(row));
   if (!row.status().ok()) return row.status();
@@ -73,7 +66,7 @@ absl::StatusOr<std::int64_t> SqliteStore::LastAuditSequence() {
 }
 
 absl::Status SqliteStore::VerifyAudit() {
-  Statement row(*database_, fmt::format("SELECT {} FROM audit ORDER BY sequence", kAuditColumns));
+  Statement row(*database_, fmt::format("SELECT {} FROM audit ORDER BY sequence", kEntryColumns));
   std::string before;
   std::int64_t expected = 1;
   for (; row.Next(); ++expected) {

@@ -60,9 +60,9 @@ absl::StatusOr<std::vector<AuditLog>> SqliteStore::OldLogs() {
     if (!row.status().ok()) return row.status();
   }
   for (AuditLog& log : logs) {
-    Statement row(*database_,
-                  "SELECT sequence, at, actor, peer, action, subject, detail, outcome, chain "
-                  "FROM old_audit WHERE log = ? ORDER BY sequence");
+    Statement row(
+        *database_,
+        fmt::format("SELECT {} FROM old_audit WHERE log = ? ORDER BY sequence", kEntryColumns));
     row.Text(log.id);
     while (row.Next()) log.entries.push_back(ReadEntry(row));
     if (!row.status().ok()) return row.status();
@@ -126,8 +126,9 @@ absl::Status SqliteStore::InsertLog(const AuditLog& log) {
   if (!known.ok()) return known;
   for (const AuditEntry& entry : log.entries) {
     Statement insert(*database_,
-                     "INSERT INTO old_audit (sequence, at, actor, peer, action, subject, detail, "
-                     "outcome, chain, log) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+                     fmt::format("INSERT INTO old_audit ({}, log) VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
+                                 "?, ?)",
+                                 kEntryColumns));
     if (absl::Status status = BindEntry(insert, entry).Text(log.id).Run(); !status.ok())
       return status;
   }

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/random.h"
@@ -76,6 +77,9 @@ class SqliteStore final : public ControlStore {
   absl::Status InsertLog(const AuditLog& log);
   absl::StatusOr<std::vector<AuditLog>> OldLogs();
   std::string KeyPath() const;
+  // What ReadEntry and BindEntry read and write, in this order.
+  static constexpr std::string_view kEntryColumns =
+      "sequence, at, actor, peer, action, subject, detail, outcome, chain";
   static AuditEntry ReadEntry(const Statement& row);
   static Statement& BindEntry(Statement& insert, const AuditEntry& entry);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/base/printable.h"
 #include "common/base/status_text.h"
 #include "server/tenant/audit_chain.h"
 #include "server/tenant/tenant_admin.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::size_t kLogIdBytes = 8;
 constexpr std::size_t kConflictsNamedMax = 20;
+constexpr std::size_t kLabelBytesShown = 200;
 
 // Differences that forbid copying.
 class Conflicts {
@@ -48,7 +50,10 @@ std::string Describe(const Token& token) {
                      token.revoked_at != 0   ? "revoked"
                      : token.expires_at != 0 ? fmt::format("expires at {} ns", token.expires_at)
                                              : "never expires",
-                     token.key_id, token.label.empty() ? "" : ", label \"" + token.label + "\"");
+                     token.key_id,
+                     token.label.empty()
+                         ? ""
+                         : fmt::format(", label \"{}\"", Printable(token.label, kLabelBytesShown)));
 }
 
 bool IsEqual(const Token& left, const Token& right) {

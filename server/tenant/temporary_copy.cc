@@ -21,7 +21,8 @@ bool BelongsToStore(const std::string& name) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TemporaryCopy>> TemporaryCopy::Make(const std::string& state_dir) {
-  std::string path = state_dir + "/.phubd-check-XXXXXX";
+  // mkdtemp replaces the last six characters.
+  std::string path = state_dir + "/.phubd-check-" + std::string(6, 'X');
   if (mkdtemp(path.data()) == nullptr) {
     return absl::ResourceExhaustedError(
         fmt::format("cannot make a folder in {}: {}", state_dir, std::strerror(errno)));

@@ -11,11 +11,11 @@
 
 namespace phub::server {
 
-// NOT_FOUND: there is none yet. DATA_LOSS: it is damaged.
+// NOT_FOUND: the store has no token key yet. DATA_LOSS: it is damaged.
 absl::StatusOr<std::string> ReadTokenKey(const std::string& state_dir);
-// The key with this id, next to the file at `path`. FAILED_PRECONDITION: there is none.
+// The key with this id, next to the file at `path`. FAILED_PRECONDITION: the file is missing.
 absl::StatusOr<std::string> ReadOtherTokenKey(const std::string& path, const std::string& key_id);
-// Has no effect if it is there.
+// Has no effect if the file exists.
 absl::Status WriteOtherTokenKey(const std::string& path, const std::string& key);
 // Makes the key only if the database was never used with one, otherwise DATA_LOSS: another key
 // would make every token invalid.

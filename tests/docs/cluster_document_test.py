@@ -104,7 +104,7 @@ if __name__ == "__main__":
     if os.geteuid() != 0:
         print("needs root, for namespaces")
         sys.exit(77)
-    if find_programs() is None:
+    if not find_programs():
         print("etcd is not installed and cannot be downloaded (try apt-get update)")
         sys.exit(1 if os.environ.get("ETCD_TEST_REQUIRED") else 77)
     unittest.main(verbosity=2)

@@ -134,7 +134,7 @@ std::string Contents(const Engine& engine, std::uint32_t lease, std::uint32_t sl
 }
 
 struct Compared {
-  std::string difference;  // the first one; "" if there is none
+  std::string difference;  // the first one; "": both are equal
   std::map<std::string, std::uint64_t> decisions;
   std::uint64_t kernel_sums = 0;
   std::uint64_t joined = 0;
