@@ -94,8 +94,6 @@ void Engine::Impl::AddKeys(const KeyBatch& batch) {
 
 void Engine::Impl::GrowLane(Lane& lane, std::size_t chunk_end, std::size_t keys_added) {
   lane.keys.reserve(lane.keys.size() + keys_added);
-  for (auto& heaps : lane.ready)
-    for (std::vector<ReadyKey>& heap : heaps) heap.reserve(lane.keys.capacity());
   if (chunk_end <= lane.chunks.size()) return;
   lane.chunks.resize(chunk_end);
   ResizeLanding(lane);
@@ -143,6 +141,8 @@ void Engine::Impl::AddKey(const KeyPlan& plan) {
       lane_key = TakePlace(lane.keys, lane.free_keys);
       added->parts.push_back({.lane = place.lane, .lane_key = lane_key});
       lane.keys[lane_key] = next;
+      // Room for all keys of its class. Others, which most jobs do not use, need none.
+      for (std::vector<ReadyKey>& heap : lane.ready[next.level]) heap.reserve(lane.keys.capacity());
     }
     PHUB_CHECK(place.chunk.value == lane.keys[lane_key].end(), "chunk={}", place.chunk.value);
     ++lane.keys[lane_key].count;
