@@ -1,5 +1,6 @@
 """Counts the bytes that exchanges of several systems move over links."""
 
+import statistics
 from collections.abc import Callable, Sequence
 
 from .block import Block, run_block
@@ -21,8 +22,8 @@ def alternate(context: Context, case: str, systems: Sequence[System], workload: 
               rounds: int, read: Callable[[], Sequence[int]]
               ) -> tuple[dict[str, list[Block]], dict[str, list[float]]]:
     """Runs blocks of the systems in turn. `read`: the counters of links. Returns each system's
-    blocks, and by how much an exchange of its last block advanced each counter: the difference of
-    that block and a short one leaves out joining, initial values and warmup."""
+    blocks, and by how much an exchange advanced each counter, the median over its blocks: the
+    difference of a block and a short one leaves out joining, initial values and warmup."""
     def counted(system: System, exchanges: int) -> tuple[Block, list[int]]:
         before = read()
         block = run_block(system, workload.with_exchanges(exchanges), context.scratch)
@@ -33,14 +34,15 @@ def alternate(context: Context, case: str, systems: Sequence[System], workload: 
         context.progress(f"{case}: {system.name}, once")
         _, short[system.name] = counted(system, SHORT_EXCHANGES)
     blocks: dict[str, list[Block]] = {}
-    moved: dict[str, list[float]] = {}
+    moved: dict[str, list[list[float]]] = {}
     timed = workload.exchanges - SHORT_EXCHANGES
     for number in range(rounds):
         for system in systems:
             context.progress(f"{case}, round {number + 1} of {rounds}: {system.name}")
             block, counts = counted(system, workload.exchanges)
             blocks.setdefault(system.name, []).append(block)
-            moved[system.name] = [(count - less) / timed
-                                  for count, less in zip(counts, short[system.name])]
+            moved.setdefault(system.name, []).append(
+                [(count - less) / timed for count, less in zip(counts, short[system.name])])
     context.progress_done()
-    return blocks, moved
+    return blocks, {name: [statistics.median(counter) for counter in zip(*of_blocks)]
+                    for name, of_blocks in moved.items()}

@@ -3,6 +3,10 @@
 Without racks, one bridge joins all nodes. With racks, a bridge joins the nodes of each rack, and
 another bridge joins the racks, each behind an uplink of a given rate.
 
+The links of some nodes may lead through one more namespace, the box, whose interfaces forward
+nothing until a bench-lossy-box runs there (lossy_box.py). Packets there are those of a wire:
+senders cut joined segments and datagrams.
+
 The addresses exist only inside the namespaces. The namespaces are deleted when the `with` block
 ends, also after an exception. The next run deletes the namespaces of a run that was killed.
 """
@@ -14,6 +18,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +44,15 @@ class Node:
     rate_bits_per_s: float  # each way
     width: float = 1        # its burst and queue, in multiples of a worker's
     rack: int | None = 0    # its rack, if racks have uplinks; None: at the bridge of all racks
+
+
+# ethtool -K INTERFACE gro on, without the tool: struct ethtool_value in SIOCETHTOOL's struct ifreq.
+TURN_GRO_ON = """
+import array, fcntl, socket, struct, sys
+value = array.array("I", [0x2c, 1])
+request = struct.pack("16sP16x", sys.argv[1].encode(), value.buffer_info()[0])
+fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8946, request)
+"""
 
 
 def missing() -> str:
@@ -80,6 +94,10 @@ class Network:
     def prefix(self, node: str) -> list[str]:
         return ["ip", "netns", "exec", namespace(node)]
 
+    def box_link(self, node: str) -> str:
+        """The interfaces of the node's link in the box: the node's side, then the bridge's."""
+        return f"in{self._nodes[node]}:out{self._nodes[node]}"
+
     def uplink_bytes(self, rack: int) -> int:
         """The kernel's byte count of a rack's uplink so far, both ways, headers included."""
         return sum(self._moved(f"up{rack}"))
@@ -89,6 +107,17 @@ class Network:
         headers. A packet that is not segmented yet counts with one header."""
         sent, received = self._moved(f"port{self._nodes[node]}")
         return received, sent
+
+    def shaped_bytes(self, node: str) -> tuple[int, int]:
+        """The byte counts of the node's shapers so far: to the node and from it. A packet counts
+        as it would on a wire, with the headers of each segment or datagram that it has."""
+        return (shaper_bytes(namespace("bridge"), f"port{self._nodes[node]}"),
+                shaper_bytes(namespace(node), INTERFACE))
+
+    def receive_redirected(self, node: str) -> None:
+        """The node's side of the bridge receives what a program in the node redirects. veth drops
+        such packets unless GRO is on."""
+        run(*self.prefix("bridge"), sys.executable, "-c", TURN_GRO_ON, f"port{self._nodes[node]}")
 
     def _moved(self, interface: str) -> tuple[int, int]:
         """Bytes that have come in and gone out at an interface of the bridges."""
@@ -110,6 +139,30 @@ def shape(in_namespace: str, interface: str, rate_bits_per_s: float, width: floa
     run("tc", "-netns", in_namespace, "qdisc", "add", "dev", interface, "root", "tbf",
         "rate", f"{rate_bits_per_s:.0f}bit", "burst", f"{BURST_BYTES * width:.0f}",
         "limit", f"{QUEUE_BYTES * width:.0f}")
+
+
+def shaper_bytes(in_namespace: str, interface: str) -> int:
+    answer = subprocess.run(["tc", "-netns", in_namespace, "-statistics", "-json", "qdisc", "show",
+                             "dev", interface], capture_output=True, text=True, check=False)
+    try:
+        return sum(int(queue["bytes"]) for queue in json.loads(answer.stdout)
+                   if queue["kind"] == "tbf")
+    except (ValueError, KeyError) as error:
+        raise BenchFailure(f"cannot read the counters of {interface}: {answer.stderr}") from error
+
+
+def add_link(own: str, number: int, bridge: str, box: str) -> None:
+    """Adds a node's link to the bridge's namespace; through the box unless that is empty."""
+    port = f"port{number}"
+    if not box:
+        run("ip", "link", "add", INTERFACE, "netns", own, "type", "veth", "peer", "name", port,
+            "netns", bridge)
+        return
+    for place, interface, inner in ((own, INTERFACE, f"in{number}"),
+                                    (bridge, port, f"out{number}")):
+        run("ip", "link", "add", interface, "netns", place, "gso_max_segs", "1", "type", "veth",
+            "peer", "name", inner, "netns", box)
+        run("ip", "-n", box, "link", "set", inner, "up")
 
 
 def add_bridges(bridge: str, uplinks: Sequence[float]) -> None:
@@ -138,19 +191,21 @@ def remove(names: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def network(nodes: Sequence[Node], uplinks: Sequence[float] = ()) -> Iterator[Network]:
-    """uplinks: the rate of each rack's uplink in bits per second, each way. Empty: no racks."""
+def network(nodes: Sequence[Node], uplinks: Sequence[float] = (),
+            boxed: Sequence[str] = ()) -> Iterator[Network]:
+    """uplinks: the rate of each rack's uplink in bits per second, each way. Empty: no racks. boxed:
+    the nodes whose links lead through the box."""
     remove_left_over()
     made = Network(nodes)
-    bridge = namespace("bridge")
+    bridge, box = namespace("bridge"), namespace("box") if boxed else ""
     try:
-        run("ip", "netns", "add", bridge)
+        for name in filter(None, (bridge, box)):
+            run("ip", "netns", "add", name)
         add_bridges(bridge, uplinks)
         for number, node in enumerate(nodes):
             own, port = namespace(node.name), f"port{number}"
             run("ip", "netns", "add", own)
-            run("ip", "link", "add", INTERFACE, "netns", own, "type", "veth",
-                "peer", "name", port, "netns", bridge)
+            add_link(own, number, bridge, box if node.name in boxed else "")
             run("ip", "-n", own, "address", "add", f"{made.address(node.name)}/24",
                 "dev", INTERFACE)
             in_rack = uplinks and node.rack is not None
@@ -162,4 +217,4 @@ def network(nodes: Sequence[Node], uplinks: Sequence[float] = ()) -> Iterator[Ne
             shape(bridge, port, node.rate_bits_per_s, node.width)
         yield made
     finally:
-        remove([*(namespace(node.name) for node in nodes), bridge])
+        remove([*(namespace(node.name) for node in nodes), bridge, *filter(None, (box,))])

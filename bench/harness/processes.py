@@ -79,7 +79,8 @@ def started(commands: Sequence[Command]) -> Iterator[list[subprocess.Popen[bytes
 
 
 @contextlib.contextmanager
-def started_and_ready(command: Command, said: str, seconds_max: float) -> Iterator[None]:
+def started_and_ready(command: Command, said: str,
+                      seconds_max: float) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a command inside the `with` block, which begins when `said` is in the log."""
     command.log.unlink(missing_ok=True)  # an earlier run's log
     with started([command]) as (process,):
@@ -89,7 +90,7 @@ def started_and_ready(command: Command, said: str, seconds_max: float) -> Iterat
                 raise BenchFailure(f"{' '.join(command.arguments)} did not become ready within "
                                    f"{seconds_max:.0f} s:\n{tail(command.log)}")
             time.sleep(0.02)
-        yield
+        yield process
 
 
 def run_together(commands: Sequence[Command], timeout_s: float) -> None:

@@ -102,6 +102,7 @@ class Phub(System):
         self._options = options
         self._place = place
         self._racks = racks
+        self.other_pids: list[int] = []  # processes that work for it, besides its daemons
 
     def prepare(self) -> int:
         return sum(daemon.begin_peak() for daemon in self._daemons)
@@ -109,7 +110,7 @@ class Phub(System):
     def commands(self, workload: Workload, folder: Path) -> list[Command]:
         program = str(self._build.program("bench-phub-rank"))
         job = f"bench-{next(self._job_numbers)}"
-        pids = ",".join(str(daemon.pid) for daemon in self._daemons)
+        pids = ",".join(map(str, [*(daemon.pid for daemon in self._daemons), *self.other_pids]))
         commands = []
         for rank in range(workload.workers):
             own, log = rank_files(rank, folder)

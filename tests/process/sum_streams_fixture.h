@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "phub/client.h"
@@ -34,8 +35,9 @@ inline JobOptions Options(const std::string& job,
 // All ranks of a job. Gradients depend on the parameters, so an error stays.
 class Training {
  public:
-  Training(const std::string& endpoint, const JobOptions& options)
-      : jobs_(JoinAll(endpoint, options)), keys_(jobs_.size()) {
+  Training(const std::string& endpoint, const JobOptions& options,
+           std::vector<std::uint64_t> sizes = {std::begin(kSizes), std::end(kSizes)})
+      : sizes_(std::move(sizes)), jobs_(JoinAll(endpoint, options)), keys_(jobs_.size()) {
     std::vector<std::thread> threads;
     for (std::size_t rank = 0; rank < jobs_.size(); ++rank)
       threads.emplace_back([this, rank] { AddKeys(rank); });
@@ -80,14 +82,15 @@ class Training {
 
  private:
   void AddKeys(std::size_t rank) {
-    for (std::size_t k = 0; k < std::size(kSizes); ++k) {
-      auto key = jobs_[rank].AddKey("key" + std::to_string(k), f32, kSizes[k],
+    for (std::size_t k = 0; k < sizes_.size(); ++k) {
+      auto key = jobs_[rank].AddKey("key" + std::to_string(k), f32, sizes_[k],
                                     Adam{.learning_rate = 0.01});
       ASSERT_TRUE(key.ok()) << ToString(key.status());
       keys_[rank].push_back(*std::move(key));
     }
   }
 
+  std::vector<std::uint64_t> sizes_;
   std::vector<Job> jobs_;
   std::vector<std::vector<Key>> keys_;
   std::vector<Handle> pushed_;

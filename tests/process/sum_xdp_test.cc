@@ -3,24 +3,14 @@
 // another. Needs the rights to create namespaces and to load programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/bpf.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
-#include <net/if.h>
 #include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "common/aggregation/endpoint_text.h"
-#include "common/base/descriptor.h"
 #include "common/base/errno_text.h"
 #include "tests/process/lossy_relay.h"
 #include "tests/process/sum_job.h"
@@ -36,27 +26,6 @@ using ::testing::IsEmpty;
 constexpr const char* kOurInterface = "a2";
 constexpr const char* kItsInterface = "b2";
 constexpr const char* kItsAddress = "10.2.0.2";
-
-// veth receives packets that a program redirects only with GRO or a program of its own.
-bool TurnGroOn(const char* interface) {
-  const Descriptor socket(::socket(AF_INET, SOCK_DGRAM, 0));
-  ethtool_value value{.cmd = ETHTOOL_SGRO, .data = 1};
-  ifreq request{};
-  std::strncpy(request.ifr_name, interface, IFNAMSIZ - 1);
-  request.ifr_data = reinterpret_cast<char*>(&value);
-  return ioctl(socket.get(), SIOCETHTOOL, &request) == 0;
-}
-
-// 0 if this process may load programs, otherwise an errno.
-int ProgramsRefused() {
-  bpf_attr attributes{};
-  attributes.map_type = BPF_MAP_TYPE_ARRAY;
-  attributes.key_size = attributes.value_size = 4;
-  attributes.max_entries = 1;
-  const Descriptor map(
-      static_cast<int>(syscall(SYS_bpf, BPF_MAP_CREATE, &attributes, sizeof attributes)));
-  return map ? 0 : errno;
-}
 
 class SumXdp : public ::testing::Test {
  protected:

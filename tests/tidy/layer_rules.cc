@@ -51,7 +51,8 @@ constexpr std::array<std::string_view, 9> kControlFolders = {
     "aggregator", "server/control", "server/etcd", "client/session", "client/checkpoint",
     "client/cli", "tests",          "proto",       "bench"};
 constexpr std::array<std::string_view, 2> kVerbsFolders = {"common/transport/verbs", "tests/verbs"};
-constexpr std::string_view kBpfFolder = "aggregator/xdp";
+constexpr std::array<std::string_view, 3> kBpfFolders = {"aggregator/xdp", "bench/box",
+                                                         "bench/wire"};
 
 // Control's rooms from the bottom up, each a folder. server/control itself has what all rooms use,
 // and Control, which only the last two rooms see.
@@ -203,8 +204,9 @@ std::optional<std::string> MachineBroken(std::string_view path, std::string_view
   const bool verbs = target.starts_with("infiniband/") || target.starts_with("rdma/");
   if (verbs && !IsInAny(path, kVerbsFolders))
     return std::string(target) + " belongs to " + std::string(kVerbsFolders[0]) + " only";
-  if (target.starts_with("bpf/") && !IsInFolder(path, kBpfFolder))
-    return std::string(target) + " belongs to " + std::string(kBpfFolder) + " only";
+  if (target.starts_with("bpf/") && !IsInAny(path, kBpfFolders))
+    return std::string(target) + " belongs to " + std::string(kBpfFolders[0]) +
+           " and to programs of the bench only";
   const bool intrinsics = target.ends_with("intrin.h") || target == "arm_neon.h" ||
                           target == "arm_sve.h" || target == "arm_acle.h" ||
                           target == "altivec.h" || target == "riscv_vector.h";
