@@ -17,6 +17,9 @@ With --loss, the links of the workers and the daemon lead through a box (bench-l
 that share of packets of each link in each direction. It counts what it sees by kind, so the payload
 on the daemon's link and the contributions that are sent again are counted in the kernel.
 
+Last, it measures CPU time per contribution as from a wire (packet_cost.py), for the aggregator in
+the kernel and in the process.
+
 Everything runs on this machine's cores, aggregator included. So the rate must be low enough that
 the links are the limit. The CPU time of each system is shown, too.
 """
@@ -26,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from . import link_bytes, lossy_box, namespaces, picture, results
+from . import link_bytes, lossy_box, namespaces, packet_cost, picture, results
 from .aggregation_network import (RING, SERVER, SUMS, SYSTEMS, XDP, Running, Shape, running,
                                   worker)
 from .context import Context, counts, listed, positive
@@ -34,7 +37,7 @@ from .failure import NotPossibleHere
 from .results import Result
 
 SUMMARY = "measure sums in the network over shaped links in namespaces (needs root)"
-PARTS = ("links", "loss")
+PARTS = ("links", "loss", "packets")
 # What is read before and after each block. The daemons' counters are sums over all daemons, since
 # only one of them has work.
 DAEMON_COUNTERS = ("sum_block_bytes", "gradient_bytes", "parameter_block_bytes", "reply_bytes",
@@ -54,7 +57,7 @@ def percents(text: str) -> list[float]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", type=listed(PARTS), default=list(PARTS),
                         help="links: numbers of workers, without a box; loss: percentages of lost "
-                             "packets (default both)")
+                             "packets; packets: CPU time per contribution (default all)")
     parser.add_argument("--systems", type=listed(SYSTEMS), default=list(SYSTEMS),
                         help=f"systems to measure (default {','.join(SYSTEMS)})")
     parser.add_argument("--workers", type=counts(2, 64), default=[2, 4, 8],
@@ -70,6 +73,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                              "(default 0,0.01,0.1,1)")
     parser.add_argument("--loss-workers", type=counts(2, 64), default=[4], metavar="WORKERS",
                         help="numbers of workers while packets are lost (default 4)")
+    parser.add_argument("--packets", type=positive, default=50000,
+                        help="contributions of a sample of CPU time (default 50000)")
+    parser.add_argument("--packet-rounds", type=positive, default=3,
+                        help="samples of CPU time (default 3)")
     parser.add_argument("--rounds", type=positive, default=2,
                         help="blocks of each system (default 2)")
     parser.add_argument("--exchanges", type=positive, default=3,
@@ -81,14 +88,14 @@ def shapes(context: Context) -> list[Shape]:
     systems = tuple(options.systems)
     losses = options.loss if "loss" in options.parts else []
     if why := lossy_box.missing(context.build):
-        context.say(f"# {XDP} and --loss are left out: {why}")
+        context.say(f"# {XDP}, loss and packets are left out: {why}")
         systems, losses = tuple(name for name in systems if name != XDP), []
-    if context.smoke:
-        plain = Shape(2, 1000, "4MiB", 3, systems)
-        lossy = [replace(plain, loss=1.0, model="1MiB")] if losses else []
-        return [plain, *lossy]
-    shape = Shape(0, options.rate, options.model, options.exchanges, systems)
     plain = options.workers if "links" in options.parts else []
+    if context.smoke:
+        shape = Shape(2, 1000, "4MiB", 3, systems)
+        lossy = replace(shape, loss=1.0, model="1MiB", systems=(SUMS, XDP))
+        return [*([shape] if plain else []), *([lossy] if losses else [])]
+    shape = Shape(0, options.rate, options.model, options.exchanges, systems)
     return [*(replace(shape, workers=workers) for workers in plain),
             *(replace(shape, workers=workers, loss=loss) for workers in options.loss_workers
               for loss in losses)]
@@ -208,7 +215,11 @@ def run(context: Context) -> list[Result]:
         show(context, shape, rows)
         measured.append((shape, rows))
     show_losses(context, measured)
-    return [row for _, rows in measured for row in rows]
+    costs = []
+    if "packets" in context.options.parts and not lossy_box.missing(context.build):
+        costs = packet_cost.measure(context)
+        packet_cost.show(context, costs)
+    return [*(row for _, rows in measured for row in rows), *costs]
 
 
 def draw(context: Context, measured: Sequence[Result], path: Path) -> None:

@@ -46,10 +46,10 @@ class Node:
     rack: int | None = 0    # its rack, if racks have uplinks; None: at the bridge of all racks
 
 
-# ethtool -K INTERFACE gro on, without the tool: struct ethtool_value in SIOCETHTOOL's struct ifreq.
-TURN_GRO_ON = """
+# ethtool -K INTERFACE gro on|off, without the tool: ETHTOOL_SGRO in SIOCETHTOOL's struct ifreq.
+SET_GRO = """
 import array, fcntl, socket, struct, sys
-value = array.array("I", [0x2c, 1])
+value = array.array("I", [0x2c, int(sys.argv[2])])
 request = struct.pack("16sP16x", sys.argv[1].encode(), value.buffer_info()[0])
 fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8946, request)
 """
@@ -69,6 +69,11 @@ def run(*command: str) -> None:
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise BenchFailure(f"{' '.join(command)}: {answer.stderr.strip() or answer.returncode}")
+
+
+def set_gro(interface: str, on: bool) -> list[str]:
+    """A command that has the interface join packets that it receives, or not."""
+    return [sys.executable, "-c", SET_GRO, interface, str(int(on))]
 
 
 def remove_left_over() -> None:
@@ -117,7 +122,7 @@ class Network:
     def receive_redirected(self, node: str) -> None:
         """The node's side of the bridge receives what a program in the node redirects. veth drops
         such packets unless GRO is on."""
-        run(*self.prefix("bridge"), sys.executable, "-c", TURN_GRO_ON, f"port{self._nodes[node]}")
+        run(*self.prefix("bridge"), *set_gro(f"port{self._nodes[node]}", True))
 
     def _moved(self, interface: str) -> tuple[int, int]:
         """Bytes that have come in and gone out at an interface of the bridges."""
