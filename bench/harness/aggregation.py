@@ -10,8 +10,8 @@ capacity as the links of N workers and the daemon together. Systems:
   phub-tcp       the same job without an aggregator. The daemon's link carries the model N times.
   gloo-ring      Gloo's ring, without a daemon
 Each system's limit is the time that its busiest link needs for the payload and its headers. Bytes
-are the difference of a short and a long run: on the daemon's link as its shaper counts them, and of
-payload by the daemon's own counters.
+are read before and after the timed exchanges, while the ranks pause: on the daemon's link as its
+shaper counts them, and of payload by the daemon's own counters.
 
 With --loss, the links of the workers and the daemon lead through a box (bench-lossy-box) that loses
 that share of packets of each link in each direction. It counts what it sees by kind, so the payload
@@ -42,7 +42,7 @@ PARTS = ("links", "loss", "packets")
 # only one of them has work.
 DAEMON_COUNTERS = ("sum_block_bytes", "gradient_bytes", "parameter_block_bytes", "reply_bytes",
                    "rounds", "rounds_streamed", "sum_blocks", "parameter_blocks_again")
-BOX_COUNTERS = ("sum_payload", "parameter_payload", "contributions", "lost")
+BOX_COUNTERS = ("sum_payload", "parameter_payload", "contributions", "sums", "lost")
 READ = ("link_in", "link_out", *DAEMON_COUNTERS, *BOX_COUNTERS)
 
 
@@ -116,6 +116,7 @@ def read(context: Context, served: Running) -> list[int]:
     return [*numbers, server["down"]["kinds"]["sum"]["payload_bytes"],
             server["up"]["kinds"]["parameters"]["payload_bytes"],
             sum(link["up"]["kinds"]["payload"]["packets"] for link in workers),
+            server["down"]["kinds"]["sum"]["packets"],
             sum(link[way]["lost"] for link in links.values() for way in ("up", "down"))]
 
 
@@ -124,8 +125,8 @@ def measure(context: Context, shape: Shape) -> list[Result]:
     rounds = 1 if context.smoke else context.options.rounds
     with running(context, shape) as served:
         systems = served.systems(context)
-        blocks, moved = link_bytes.alternate(context, shape.case(), systems, workload, rounds,
-                                             lambda: read(context, served))
+        blocks, moved = link_bytes.counted(context, shape.case(), systems, workload, rounds,
+                                           lambda: read(context, served))
     rows = [results.summarized(shape.case(), system.name, blocks[system.name],
                                shape.limit_s(system.name)) for system in systems]
     for row in rows:
@@ -178,7 +179,7 @@ def show(context: Context, shape: Shape, rows: Sequence[Result]) -> None:
 def show_losses(context: Context, measured: Sequence[tuple[Shape, list[Result]]]) -> None:
     """A line per system and percentage: times, CPU, and what is sent again."""
     table = [["system", "workers", "lost", "median", "of D/rate", "CPU", "of 0 %", "resent",
-              "at most", "parameters again"]]
+              "at most", "sums again", "parameters again"]]
     for system in SYSTEMS:
         unlost: dict[int, float] = {}
         for shape, rows in measured:
@@ -195,18 +196,18 @@ def show_losses(context: Context, measured: Sequence[tuple[Shape, list[Result]]]
                     resent = number(row, "contributions") / (shape.workers * blocks) - 1
                     row.more |= {"resent": resent, "resent_goal": shape.resent_goal}
                     line += [f"{100 * resent:.2f} %", f"{100 * shape.resent_goal:.2f} %",
+                             f"{100 * (number(row, 'sums') / blocks - 1):.2f} %",
                              f"{100 * number(row, 'parameter_blocks_again') / blocks:.2f} %"]
                 else:
-                    line += ["-"] * 3
+                    line += ["-"] * 4
                 table.append(line)
     if len(table) > 1:
-        context.say("\nlost packets: contributions sent again, at most 3 (n p_up + p_down), and "
-                    "blocks of parameters asked for again")
+        context.say("\nlost packets: contributions sent again, at most 3 (n p_up + p_down); sums and "
+                    "blocks of parameters that were asked for again")
         context.say(results.aligned(table))
 
 
 def run(context: Context) -> list[Result]:
-    link_bytes.check(context.options.exchanges)
     if why := namespaces.missing():
         raise NotPossibleHere(why)
     measured = []

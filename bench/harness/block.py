@@ -4,8 +4,10 @@ Blocks of several systems alternate (A B C A B C), so that changes in the machin
 systems alike. Two systems never run at the same time, since some spin when idle (Open MPI's ranks).
 """
 
+import contextlib
 import json
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,14 +66,18 @@ def read_block(folder: Path, ranks: int) -> Block:
 
 
 def run_block(system: System, workload: Workload, scratch: Path,
-              timeout_s: float = BLOCK_SECONDS_MAX) -> Block:
+              timeout_s: float = BLOCK_SECONDS_MAX,
+              around: Callable[[Path], contextlib.AbstractContextManager[object]] | None = None
+              ) -> Block:
+    """`around`: opened with the block's folder while its processes run."""
     count = len(list(scratch.glob("block-*")))
     folder = scratch / f"block-{count}-{system.name}"
     folder.mkdir()
     idle_bytes = system.prepare()
     commands = system.commands(workload, folder)
     try:
-        run_together(commands, timeout_s)
+        with around(folder) if around else contextlib.nullcontext():
+            run_together(commands, timeout_s)
     except BenchFailure as failure:
         raise BenchFailure(f"{system.name}, {workload.case('block', system.transport)}: "
                            f"{failure}") from failure

@@ -66,6 +66,7 @@ class Workload:
     type: str = "f32"
     exchanges: int = 10  # timed exchanges in a block
     warmup: int = 2
+    snapshots: bool = False  # counters are read around the timed exchanges (snapshots.py)
     drain: str = ""  # ADDRESS:PORT of bench-drain-echo to use before each timed exchange
 
     @property
@@ -83,4 +84,5 @@ class Workload:
         """The arguments common to every rank program, without its rank and output file."""
         return ["--world", str(self.workers), "--sizes", ",".join(map(str, self.model.sizes)),
                 "--type", self.type, "--work", self.work, "--exchanges", str(self.exchanges),
-                "--warmup", str(self.warmup), *(["--drain", self.drain] if self.drain else [])]
+                "--warmup", str(self.warmup), *(["--snapshots"] if self.snapshots else []),
+                *(["--drain", self.drain] if self.drain else [])]

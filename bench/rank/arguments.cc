@@ -98,6 +98,8 @@ void AddRankOptions(CLI::App& app, RankArguments& arguments) {
   app.add_option("--drain", arguments.drain,
                  "ADDRESS:PORT of bench-drain-echo, used to empty the link's token bucket before "
                  "each timed exchange");
+  app.add_flag("--snapshots", arguments.snapshots,
+               "pause before and after the timed exchanges, while the harness reads counters");
   app.add_option("--out", arguments.out, "output file (JSON)")->required();
 }
 

@@ -47,7 +47,8 @@ struct RankArguments {
   std::vector<std::int32_t> daemon_pids;  // the daemons whose CPU time rank 0 reads
   // If not empty: use link_drain.h's echo before each timed exchange.
   std::string drain;
-  std::string out;  // the output file (JSON)
+  bool snapshots = false;  // the harness reads counters around the timed exchanges (snapshots.h)
+  std::string out;         // the output file (JSON)
 
   std::uint64_t element_count() const;
 };

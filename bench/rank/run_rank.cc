@@ -10,6 +10,7 @@
 #include "bench/rank/build_info.h"
 #include "bench/rank/link_drain.h"
 #include "bench/rank/recorder.h"
+#include "bench/rank/snapshots.h"
 #include "bench/rank/start_line.h"
 #include "bench/rank/traffic.h"
 #include "bench/rank/training_job.h"
@@ -67,6 +68,12 @@ class Run {
       const auto folder = std::filesystem::path(arguments_.out).parent_path();
       line.emplace(folder / "start-line", arguments_.world);
     }
+    std::optional<Snapshots> snapshots;
+    if (arguments_.snapshots) {
+      snapshots.emplace(std::filesystem::path(arguments_.out).parent_path(), arguments_.rank,
+                        arguments_.world);
+      snapshots->Take();
+    }
     Traffic before;
     const bool counted = ReadTraffic(before);
     recorder_.Start();
@@ -79,6 +86,7 @@ class Run {
       recorder_.Stamp();
     }
     recorder_.Finish();
+    if (snapshots) snapshots->Take();
     if (counted) traffic_ = TrafficSince(before);
   }
 
