@@ -202,8 +202,8 @@ def show_losses(context: Context, measured: Sequence[tuple[Shape, list[Result]]]
                     line += ["-"] * 4
                 table.append(line)
     if len(table) > 1:
-        context.say("\nlost packets: contributions sent again, at most 3 (n p_up + p_down); sums and "
-                    "blocks of parameters that were asked for again")
+        context.say("\nlost packets: contributions sent again, at most 3 (n p_up + p_down); sums "
+                    "and blocks of parameters that were asked for again")
         context.say(results.aligned(table))
 
 
