@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "common/base/ids.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {
@@ -214,6 +215,34 @@ void AddSketch(Registrar& registrar, Subcommand plan) {
       "--profile ...");
 }
 
+void AddMemory(Registrar& registrar, Subcommand plan) {
+  const Subcommand memory =
+      registrar.Add(plan, "memory", "Compute the memory that daemons read and write for a plan",
+                    OnNetwork<PlanMemory>);
+  memory.AddOption("plan", registrar.arguments().plan,
+                   "Plan file (.json, or MSCCL .xml) (default: one line for each planner)");
+  registrar.NetworkOptions(memory);
+  memory
+      .AddOption("-s,--size", registrar.arguments().size,
+                 "Gradients of one rank, in elements of 4 bytes")
+      .ShowDefault();
+  memory.AddOption("--ranks", registrar.arguments().ranks, "Number of ranks in each rack")
+      .InRange(1, kRanksMax)
+      .ShowDefault();
+  memory
+      .AddOption("--optimizer", registrar.arguments().optimizer,
+                 "Optimizer in the daemon, such as momentum; none: an all-reduce")
+      .ShowDefault();
+  memory.SetFooter(
+      "READ and WRITTEN are bytes of the daemon's memory in one exchange, if ranks are connected\n"
+      "over a network: by sums and the optimizer, and by messages that arrive and leave. AT LEAST\n"
+      "counts each byte once, without the staging of gradients. Daemons count the same:\n"
+      "phubctl job get -o wide.\n\n"
+      "Examples:\n"
+      "  phubctl plan memory -t switch:4 --ranks 4\n"
+      "  phubctl plan memory plan.json -t racks:2x2 --size 97.5MiB --optimizer momentum");
+}
+
 void AddMake(Registrar& registrar, Subcommand plan) {
   const Subcommand make =
       registrar.Add(plan, "make", "Make a plan and print it as JSON", OnNetwork<PlanMake>);
@@ -321,6 +350,8 @@ void AddPlan(Subcommand parent, const Options& options, Command& command) {
   registrar.NetworkOptions(simulate);
   registrar.SizeOptions(simulate, "1");
   simulate.AddOption("--trace", registrar.arguments().trace, "Write a Chrome trace to this file");
+
+  AddMemory(registrar, plan);
 
   const Subcommand compare =
       registrar.Add(plan, "compare", "Compare the plans of all planners", OnNetwork<PlanCompare>);

@@ -14,6 +14,7 @@
 #include "common/plan/simulator.h"
 #include "common/plan/sketches/sketch_rules.h"
 #include "common/plan/topology.h"
+#include "common/plan/verifier.h"
 
 namespace phub::client::cli {
 
@@ -45,6 +46,8 @@ struct PlanArguments {
   std::string bytes;               // limit of one probe
   std::string topology_out;
   std::string plan_out;
+  std::string optimizer = "none";
+  std::uint32_t ranks = 1;  // in every rack
   std::uint32_t repeat = 2;
   bool least_load = false;
   bool lockstep = false;
@@ -67,6 +70,13 @@ struct PlanNetwork {
 absl::StatusOr<PlanNetwork> LoadNetwork(const PlanArguments& arguments);
 // JSON or MSCCL XML; not verified.
 absl::StatusOr<plan::Forest> LoadPlan(const plan::Topology& topology, const std::string& file);
+// The plan of arguments.plan, verified against the network and its rules.
+struct VerifiedPlan {
+  PlanNetwork network;
+  plan::Forest forest;
+  plan::VerifyReport report;
+};
+absl::StatusOr<VerifiedPlan> LoadVerifiedPlan(const PlanArguments& arguments);
 absl::StatusOr<plan::SimulationOptions> SimulationOf(const PlanArguments& arguments);
 // Writes to the file, or to standard output if `file` is empty.
 absl::Status WriteOut(const std::string& file, std::string_view text);
@@ -85,6 +95,7 @@ int PlanMake(const PlanArguments& arguments, const Options& options);
 int PlanVerify(const PlanArguments& arguments, const Options& options);
 int PlanBound(const PlanArguments& arguments, const Options& options);
 int PlanSimulate(const PlanArguments& arguments, const Options& options);
+int PlanMemory(const PlanArguments& arguments, const Options& options);
 int PlanCompare(const PlanArguments& arguments, const Options& options);
 int PlanDraw(const PlanArguments& arguments, const Options& options);
 int PlanExport(const PlanArguments& arguments, const Options& options);

@@ -92,22 +92,9 @@ absl::StatusOr<plan::Forest> MakeNamed(const PlanArguments& arguments, const Pla
 // Loads and verifies a plan, and runs `body` with it.
 template <typename Body>
 int WithPlan(const PlanArguments& arguments, Body body) {
-  const absl::StatusOr<PlanNetwork> network = LoadNetwork(arguments);
-  if (!network.ok()) return ReportPlanError(network.status());
-  const plan::Topology& topology = network->topology;
-  const absl::StatusOr<plan::Forest> forest = LoadPlan(topology, arguments.plan);
-  if (!forest.ok()) return ReportPlanError(forest.status());
-  const absl::StatusOr<plan::VerifyReport> report = plan::Verify(topology, *forest);
-  if (!report.ok())
-    return ReportPlanError(absl::InvalidArgumentError(fmt::format(
-        "{}: the plan is not valid: {}", arguments.plan, std::string(report.status().message()))));
-  if (network->rules)
-    if (const absl::Status status = plan::CheckRules(topology, *forest, *network->rules);
-        !status.ok())
-      return ReportPlanError(absl::InvalidArgumentError(
-          fmt::format("{}: the plan does not follow {}: {}", arguments.plan, arguments.sketch,
-                      std::string(status.message()))));
-  return body(topology, *forest, *report);
+  const absl::StatusOr<VerifiedPlan> plan = LoadVerifiedPlan(arguments);
+  if (!plan.ok()) return ReportPlanError(plan.status());
+  return body(plan->network.topology, plan->forest, plan->report);
 }
 
 std::string InChunks(const plan::Topology& topology, const plan::Rational& time) {

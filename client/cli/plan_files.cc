@@ -65,6 +65,24 @@ absl::StatusOr<plan::Forest> LoadPlan(const plan::Topology& topology, const std:
                           : plan::ParseForestJson(topology, *text, plan::PlanScope::kGroupsToo));
 }
 
+absl::StatusOr<VerifiedPlan> LoadVerifiedPlan(const PlanArguments& arguments) {
+  absl::StatusOr<PlanNetwork> network = LoadNetwork(arguments);
+  if (!network.ok()) return network.status();
+  absl::StatusOr<plan::Forest> forest = LoadPlan(network->topology, arguments.plan);
+  if (!forest.ok()) return forest.status();
+  absl::StatusOr<plan::VerifyReport> report = plan::Verify(network->topology, *forest);
+  if (!report.ok())
+    return absl::InvalidArgumentError(fmt::format("{}: the plan is not valid: {}", arguments.plan,
+                                                  std::string(report.status().message())));
+  if (network->rules)
+    if (const absl::Status status = plan::CheckRules(network->topology, *forest, *network->rules);
+        !status.ok())
+      return absl::InvalidArgumentError(fmt::format("{}: the plan does not follow {}: {}",
+                                                    arguments.plan, arguments.sketch,
+                                                    std::string(status.message())));
+  return VerifiedPlan{*std::move(network), *std::move(forest), *std::move(report)};
+}
+
 absl::StatusOr<plan::SimulationOptions> SimulationOf(const PlanArguments& arguments) {
   plan::SimulationOptions simulation;
   const auto size = ParseBytes(arguments.size);
