@@ -124,6 +124,33 @@ std::string PayloadTable(const v1::ExchangeInfo& exchange) {
   return table.Text();
 }
 
+// The daemon's memory that exchanges touch, next to the bytes on the lanes to other racks.
+std::string MemoryTable(const v1::ExchangeInfo& exchange) {
+  std::uint64_t uplink = 0;
+  for (const v1::ExchangeLink& link : exchange.links()) {
+    uplink += link.partial_bytes_sent() + link.result_bytes_sent() + link.partial_bytes_received() +
+              link.result_bytes_received();
+  }
+  Table table({{"MEMORY"},
+               {"READ", Align::kRight},
+               {"WRITTEN", Align::kRight},
+               {"PER UPLINK BYTE", Align::kRight}});
+  std::uint64_t read = 0, written = 0;
+  const auto add = [&](const std::string& work, std::uint64_t bytes_read,
+                       std::uint64_t bytes_written) {
+    const double bytes = static_cast<double>(bytes_read + bytes_written);
+    table.Add({work, HumanBytes(bytes_read), HumanBytes(bytes_written),
+               uplink == 0 ? "-" : fmt::format("{:.3f}", bytes / static_cast<double>(uplink))});
+  };
+  for (const v1::ExchangeMemory& memory : exchange.memory()) {
+    add(memory.work(), memory.read_bytes(), memory.written_bytes());
+    read += memory.read_bytes();
+    written += memory.written_bytes();
+  }
+  add("all", read, written);
+  return table.Text();
+}
+
 }  // namespace
 
 void AddExchange(const v1::ExchangeInfo& exchange, Table& facts) {
@@ -157,7 +184,7 @@ void AddExchange(const v1::ExchangeInfo& exchange, Table& facts) {
 std::string ExchangeTables(const v1::ExchangeInfo& exchange, bool wide) {
   if (exchange.spans().empty()) return "";
   std::string text = fmt::format("{}\n{}", SpansTable(exchange, wide), LinksTable(exchange));
-  if (wide) text += "\n" + PayloadTable(exchange);
+  if (wide) text += "\n" + PayloadTable(exchange) + "\n" + MemoryTable(exchange);
   return text;
 }
 

@@ -32,6 +32,7 @@
 #include "server/core/pooled_part.h"
 #include "server/core/reports.h"
 #include "server/core/schedule/turn.h"
+#include "server/metrics/memory_metrics.h"
 #include "server/metrics/shard_metrics.h"
 
 namespace phub::server {
@@ -315,6 +316,11 @@ struct JobShard {
   JobShard();
   ~JobShard();
 
+  // Call it where the memory of a chunk's data is read or written.
+  void CountMemory(MemoryWork work, MemoryBytes bytes) const {
+    if (memory != nullptr) memory->Count(work, bytes);
+  }
+
   ShardConfig config;
   MappedMemory chunk_table;         // Chunk*[kChunksPerShardMax], address space only
   MappedMemory key_table;           // ShardKey*[kKeysMax], address space only
@@ -335,6 +341,7 @@ struct JobShard {
   bool ending = false;               // kEndJob was executed
   bool faulted = false;              // a fault was reported; the shard only drains
   LongWork* long_work = nullptr;     // the core loop's; null without a loop
+  MemoryMetrics* memory = nullptr;   // the exchange's; null: no loop, or the job spans no racks
   schedule::JobTurn turn;            // used by fair_queue.h
   NonFinite non_finite;              // the first sum that was not finite
   Conflict conflict;                 // if ranks disagree: what they sent

@@ -61,6 +61,10 @@ void Orders::AddJob(JobShard& shard) {
   PHUB_CHECK(loop_.shards.size() < kShardsMax);
   shard.round_policy = Rounds::PolicyFor(shard);
   shard.long_work = loop_.long_work;
+  if (shard.exchange != nullptr) {
+    shard.memory = &shard.exchange->metrics.memory;
+    shard.memory->SetCounters(loop_.counters);
+  }
   loop_.shards.push_back(&shard);
   turns_.AddJob(shard);
 }

@@ -60,6 +60,12 @@ constexpr Help kHelp[] = {
     {"partials_sent", "Partial sums of chunks sent to other racks."},
     {"results_sent", "New parameters of chunks sent to other racks."},
     {"peer_bytes_sent", "Payload sent to other racks."},
+    {"exchange_memory_read_bytes",
+     "Bytes of the daemon's memory that exchanges of jobs that span racks read: for sums, updates, "
+     "copies and sending."},
+    {"exchange_memory_written_bytes",
+     "Bytes of the daemon's memory that exchanges of jobs that span racks wrote: by landing, sums, "
+     "updates and copies."},
     {"events_delayed",
      "Events of the core loop that waited because control did not take them; training continues."},
     {"loop_runs", "Runs of the core loop, with or without work."},

@@ -1,5 +1,6 @@
 // A core loop's measurements of one job's exchange with other racks: how long its stages take, the
-// traffic on the lanes to each rack, and the racks that sums wait for. Written only by the loop,
+// traffic on the lanes to each rack, the racks that sums wait for, and the memory that is read and
+// written. Written only by the loop,
 // read by control as long as the shard exists. Nothing here allocates, locks or reads the clock:
 // times are exact to one run of the loop (see shard_metrics.h).
 #pragma once
@@ -12,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/single_writer_number.h"
+#include "server/metrics/memory_metrics.h"
 
 namespace phub::server {
 
@@ -109,6 +111,7 @@ struct ExchangeMetrics {
   SingleWriterNumber exchange_bytes;     // partial sums of all chunks, over all trees
   std::unique_ptr<SpanMeters[]> trees;   // [0]: all trees together, which overlap; [1 + tree]
   std::unique_ptr<LinkMetrics[]> links;  // [rack]
+  MemoryMetrics memory;
 };
 
 }  // namespace phub::server

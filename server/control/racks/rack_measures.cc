@@ -81,6 +81,21 @@ void AddLink(const RackRun& run, std::uint32_t rack, v1::ExchangeInfo& info) {
   }
 }
 
+void AddMemory(const RackRun& run, v1::ExchangeInfo& info) {
+  for (std::size_t work = 0; work < kMemoryWorkCount; ++work) {
+    MemoryBytes sum;
+    for (const auto& shard : run.exchange->shards) {
+      const MemoryBytes bytes = shard->metrics.memory.Of(static_cast<MemoryWork>(work));
+      sum.read += bytes.read;
+      sum.written += bytes.written;
+    }
+    v1::ExchangeMemory& described = *info.add_memory();
+    described.set_work(kMemoryWorkNames[work]);
+    described.set_read_bytes(sum.read);
+    described.set_written_bytes(sum.written);
+  }
+}
+
 // When the stages at one rack begin and end during one exchange.
 struct PredictedTimes {
   std::int64_t sums_end = 0, result_begin = INT64_MAX, result_end = 0;  // ps
@@ -149,6 +164,7 @@ void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info) {
   for (std::uint32_t rack = 0; rack < run.exchange->plan.rack_count; ++rack) {
     if ((shown >> rack & 1) != 0) AddLink(run, rack, info);
   }
+  AddMemory(run, info);
 }
 
 // A core loop that adds keys counts their bytes first, so a span may appear after the bytes were

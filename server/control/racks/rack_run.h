@@ -101,8 +101,8 @@ struct RackRun {
 // rack_plans.cc: the plan for jobs that request `asked`: auto, a planner's name, or a plan.
 absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked,
                                         bool aggregators);
-// rack_measures.cc: DescribeMeasures fills in spans, links and exchange_bytes; `info` must contain
-// the racks.
+// rack_measures.cc: DescribeMeasures fills in spans, links, memory and exchange_bytes; `info` must
+// contain the racks.
 void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info);
 // Predicted times. They are simulated once per size, which takes time: Simulate needs no lock.
 struct Prediction {

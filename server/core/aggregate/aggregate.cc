@@ -76,10 +76,11 @@ std::uint32_t RootHere(const JobShard& shard, const Chunk& chunk) {
 }
 
 // Copies what the root sent to the accumulator, unless it is there. REQUIRES: it is staged.
-void KeepPayloadOf(std::uint32_t root, const Chunk& chunk) {
+void KeepPayloadOf(const JobShard& shard, std::uint32_t root, const Chunk& chunk) {
   if (chunk.staged_data[root] == chunk.accumulator) return;
-  std::memcpy(chunk.accumulator, chunk.staged_data[root],
-              chunk.elements() * numeric::ElementBytes(chunk.payload_type));
+  const std::size_t bytes = chunk.elements() * numeric::ElementBytes(chunk.payload_type);
+  std::memcpy(chunk.accumulator, chunk.staged_data[root], bytes);
+  shard.CountMemory(MemoryWork::kCopies, {.read = bytes, .written = bytes});
 }
 
 // Frees the slots of a round with a root, before it is whole. Only one member has a payload, so it
@@ -88,7 +89,7 @@ void PutAside(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
   const std::uint32_t root = RootHere(shard, chunk);
   for (std::uint32_t member = chunk.folded_count; member < chunk.member_count; ++member) {
     if (chunk.staged_slot[member] == kNoSlot) continue;
-    if (member == root) KeepPayloadOf(root, chunk);
+    if (member == root) KeepPayloadOf(shard, root, chunk);
     const Rank rank = chunk.RankOf(member);
     freed.items[freed.count++] = {rank, chunk.index, FreeSlot(shard, member, chunk)};
     chunk.staged_data[member] = chunk.accumulator;
@@ -102,13 +103,19 @@ bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
   if (chunk.operation == RoundOperation::kLoad) return false;
   if (wire::HasRoot(chunk.operation)) {
     const std::uint32_t root = RootHere(shard, chunk);
-    if (root >= chunk.folded_count && root < end) KeepPayloadOf(root, chunk);
+    if (root >= chunk.folded_count && root < end) KeepPayloadOf(shard, root, chunk);
     return false;
   }
   TermList scratch;
-  return FoldInParts(shard.long_work, chunk.gradient_type(), chunk.reduction(),
-                     TermsUpTo(chunk, end, scratch), chunk.elements(), chunk.accumulator,
-                     chunk.Encoded());
+  const simd::Terms terms = TermsUpTo(chunk, end, scratch);
+  if (shard.memory != nullptr) {
+    const std::uint64_t sum = chunk.Bytes(numeric::AccumulationType(chunk.gradient_type()));
+    shard.CountMemory(MemoryWork::kSums, {.read = terms.inputs.size() * chunk.GradientBytes() +
+                                                  (terms.folded != nullptr ? sum : 0),
+                                          .written = sum});
+  }
+  return FoldInParts(shard.long_work, chunk.gradient_type(), chunk.reduction(), terms,
+                     chunk.elements(), chunk.accumulator, chunk.Encoded());
 }
 
 // The gradients of members [0, end): copies and those that are staged.

@@ -209,6 +209,7 @@ Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
   LinkMetrics& link = shard.exchange->metrics.links[from.value];
   link.partials_received.Add();
   link.partial_bytes_received.Add(bytes);
+  shard.CountMemory(MemoryWork::kLanding, {.written = bytes});
   state.arrived |= std::uint64_t{1} << child;
   if (bytes == 0) state.empty |= std::uint64_t{1} << child;
   // Close the slot until the partial sum is read, so that nothing overwrites it.
@@ -245,6 +246,7 @@ Verdict ExchangeStage::OnParameters(JobShard& shard, RackIndex from,
   LinkMetrics& link = shard.exchange->metrics.links[from.value];
   link.results_received.Add();
   link.result_bytes_received.Add(header.payload_bytes);
+  shard.CountMemory(MemoryWork::kLanding, {.written = header.payload_bytes});
   if (!aggregates || state.summed == header.iteration) {
     link.result_wait_ns.Add(static_cast<std::uint64_t>(now_ - state.partial_ready_at));
   }
@@ -265,7 +267,9 @@ void ExchangeStage::FoldPartials(JobShard& shard, Chunk& chunk, ChunkExchange& s
     if (state.terms.operation == RoundOperation::kReduce) {
       inputs_[count++] = landed;
     } else if ((state.empty >> child & 1) == 0) {
-      std::memcpy(chunk.accumulator, landed, chunk.Bytes(state.terms.payload_type));
+      const std::uint32_t bytes = chunk.Bytes(state.terms.payload_type);
+      std::memcpy(chunk.accumulator, landed, bytes);
+      shard.CountMemory(MemoryWork::kCopies, {.read = bytes, .written = bytes});
       state.has_payload = true;
     }
   }
@@ -273,6 +277,9 @@ void ExchangeStage::FoldPartials(JobShard& shard, Chunk& chunk, ChunkExchange& s
     const std::byte* const own = shard.exchange->plan.aggregates ? nullptr : chunk.accumulator;
     FoldInParts(shard.long_work, state.terms.payload_type, chunk.key->reduction,
                 {own, {inputs_.data(), count}}, chunk.element_count, chunk.accumulator);
+    const std::uint64_t bytes = chunk.Bytes(state.terms.payload_type);
+    shard.CountMemory(MemoryWork::kSums,
+                      {.read = (count + (own != nullptr ? 1 : 0)) * bytes, .written = bytes});
   }
   for (std::size_t child = 0; child < children.size(); ++child) {
     shard.exchange->peers[children[child].rack.value]

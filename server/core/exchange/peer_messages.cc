@@ -68,6 +68,7 @@ bool ExchangeStage::Post(JobShard& shard, RackIndex to, std::uint32_t entry) {
   LinkMetrics& link = shard.exchange->metrics.links[to.value];
   (is_partial ? link.partials_sent : link.results_sent).Add();
   (is_partial ? link.partial_bytes_sent : link.result_bytes_sent).Add(header.payload_bytes);
+  shard.CountMemory(MemoryWork::kSending, {.read = header.payload_bytes});
   return true;
 }
 

@@ -87,6 +87,29 @@ bool StreamsResults(const JobShard& shard, std::size_t own_count) {
          shard.chunk_count > kStreamedBytes / shard.config.chunk_bytes;
 }
 
+void CountMemory(const JobShard& shard, const Chunk& chunk, const simd::Terms& terms,
+                 std::size_t own_count) {
+  const ShardKey& key = *chunk.key;
+  const bool has_masters = chunk.masters != nullptr;
+  const std::uint64_t own = own_count * chunk.next_reply_bytes();
+  const std::uint64_t kept = chunk.Bytes(key.type);
+  if (wire::HasRoot(chunk.operation)) {
+    // See Assign(); what it writes is read for the next copy.
+    const std::uint64_t next = chunk.next_reply_bytes();
+    const std::uint64_t payload = chunk.Bytes(chunk.payload_type);
+    shard.CountMemory(MemoryWork::kCopies, {.read = payload + (has_masters ? kept : 0) + own,
+                                            .written = next + (has_masters ? kept : 0) + own});
+    return;
+  }
+  const std::uint64_t sum = chunk.Bytes(numeric::AccumulationType(key.type));
+  const std::uint64_t state = simd::StateCount(key.optimizer) * sum;
+  shard.CountMemory(
+      MemoryWork::kUpdate,
+      {.read = (terms.folded != nullptr ? sum : 0) + terms.inputs.size() * chunk.GradientBytes() +
+               (IsUpdated(chunk) ? kept : 0) + state,
+       .written = kept + (has_masters ? chunk.next_reply_bytes() : 0) + state + own});
+}
+
 double MakeGradient(Chunk& chunk, std::uint32_t world_size) {
   PHUB_ON_CORE_LOOP();
   if (!IsUpdated(chunk)) return 0.0;

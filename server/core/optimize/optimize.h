@@ -40,4 +40,8 @@ double MakeGradient(Chunk& chunk, std::uint32_t world_size);
 void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scale,
                  std::span<std::byte* const> own_replies, bool streams, LongWork* work);
 
+// For jobs that span racks: counts the memory that ApplyRound with these terms reads and writes.
+void CountMemory(const JobShard& shard, const Chunk& chunk, const simd::Terms& terms,
+                 std::size_t own_count);
+
 }  // namespace phub::server::optimize

@@ -101,6 +101,9 @@ bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration versio
   counters_.Add(CoreCounter::replies, connections.size());
   counters_.Add(CoreCounter::reply_bytes, connections.size() * bytes);
   shard.metrics.reply_bytes.Add(connections.size() * bytes);
+  if (payload == chunk.Parameters(version)) {  // not in the rank's own memory
+    shard.CountMemory(MemoryWork::kSending, {.read = connections.size() * bytes});
+  }
   return true;
 }
 

@@ -55,6 +55,8 @@ Made TakeResult(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   PHUB_CHECK(!chunk.is_home, "chunk={}", chunk.index.value);
   for (std::byte* const own : stages.replies.OwnReplies(shard, chunk)) {
     std::memcpy(own, chunk.NextParameters(), chunk.reply_bytes());
+    shard.CountMemory(MemoryWork::kCopies,
+                      {.read = chunk.reply_bytes(), .written = chunk.reply_bytes()});
   }
   if (chunk.operation == RoundOperation::kLoad) checkpoint::CountAsLoaded(shard, chunk);
   return Made::kVersion;

@@ -78,6 +78,9 @@ Chunk* Intake::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
     counters.Add(CoreCounter::gradients_in_place);
   }
   shard.metrics.CountGradient(message.header.payload_bytes);
+  if (message.header.slot != kNoSlot) {
+    shard.CountMemory(MemoryWork::kLanding, {.written = message.header.payload_bytes});
+  }
   const bool begins = !HasBegun(shard, chunk);
   aggregate::Stage(shard, rank, chunk, message, begins ? stages_.loop.now : chunk.round_since);
   sums_.OnPushed(shard, chunk);

@@ -16,6 +16,7 @@ TracedSpan SpanOf(const Chunk& chunk) {
 Made RoundStages::Optimize(JobShard& shard, Chunk& chunk, const simd::Terms& sum,
                            std::uint32_t ranks, std::span<std::byte* const> own_replies,
                            bool streams) {
+  if (shard.memory != nullptr) optimize::CountMemory(shard, chunk, sum, own_replies.size());
   return Screen(shard, chunk,
                 optimize::ApplyRound(chunk, sum, ranks, own_replies, streams, shard.long_work));
 }

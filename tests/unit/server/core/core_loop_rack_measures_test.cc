@@ -40,6 +40,12 @@ class CoreLoopRackMeasures : public CoreLoopRacks {
     return exchange_->metrics.trees[1 + exchange_->chunks()[chunk]->tree_index][span];
   }
   const LinkMetrics& Link(std::uint32_t rack) { return exchange_->metrics.links[rack]; }
+  // In sizes of a chunk.
+  void ExpectMemory(MemoryWork work, std::uint64_t read, std::uint64_t written) {
+    const MemoryBytes bytes = exchange_->metrics.memory.Of(work);
+    EXPECT_EQ(bytes.read, read * kBytes) << kMemoryWorkNames[static_cast<std::size_t>(work)];
+    EXPECT_EQ(bytes.written, written * kBytes) << kMemoryWorkNames[static_cast<std::size_t>(work)];
+  }
 
   std::uint32_t up_ = 0, other_ = 0, own_ = 0;
   std::uint64_t iteration_ = 1;
@@ -131,6 +137,69 @@ TEST_F(CoreLoopRackMeasures, BytesOfEachLaneAreCountedUpAndDown) {
   EXPECT_EQ(link.result_bytes_received.Get(), kBytes);
   EXPECT_EQ(Link(0).partials_sent.Get(), 0u);
   EXPECT_EQ(Link(0).result_bytes_sent.Get(), kBytes);
+}
+
+TEST_F(CoreLoopRackMeasures, MemoryIsCountedWhereTheWorkIsDone) {
+  StartMeasured();
+  PushAt(100, up_);
+  ExpectMemory(MemoryWork::kLanding, 0, 2);
+  ExpectMemory(MemoryWork::kSums, 2, 1);
+  ExpectMemory(MemoryWork::kSending, 1, 0);
+  ResultAt(200, 2, up_);
+  ExpectMemory(MemoryWork::kLanding, 0, 3);
+  // Rack 1 is a leaf of both trees of a star here: only the two ranks get the result.
+  ExpectMemory(MemoryWork::kSending, 3, 0);
+  PushAt(250, own_);
+  PartialAt(260, 0);
+  ExpectMemory(MemoryWork::kLanding, 0, 6);
+  ExpectMemory(MemoryWork::kSums, 4, 2);
+  ExpectMemory(MemoryWork::kUpdate, 0, 0);
+  PartialAt(290, 2);
+  ExpectMemory(MemoryWork::kLanding, 0, 7);
+  ExpectMemory(MemoryWork::kSums, 4 + 3, 2 + 1);
+  ExpectMemory(MemoryWork::kUpdate, 2, 1);       // the sum and the parameters; SGD has no state
+  ExpectMemory(MemoryWork::kSending, 3 + 4, 0);  // to two racks and two ranks
+  ExpectMemory(MemoryWork::kCopies, 0, 0);
+  EXPECT_EQ(Count(CoreCounter::exchange_memory_read_bytes), (7 + 2 + 7) * kBytes);
+  EXPECT_EQ(Count(CoreCounter::exchange_memory_written_bytes), (7 + 3 + 1) * kBytes);
+}
+
+// Gradients that are folded early, because their lane is full, cost another pass over the sum.
+TEST_F(CoreLoopRackMeasures, AFullLaneCostsAnotherPassOverTheSum) {
+  slots_per_lane_ = 1;
+  StartMeasured();
+  transport_.Deliver(lanes_[0], Gradient(up_, 1, 0), Filled(1));
+  loop_.RunOnce();
+  ExpectMemory(MemoryWork::kSums, 1, 1);
+  transport_.Deliver(lanes_[1], Gradient(up_, 1, 0), Filled(1));
+  loop_.RunOnce();
+  ExpectMemory(MemoryWork::kSums, 1 + 2, 1 + 1);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+// Expect: the payload of an initial value is copied at the home, and no sum is counted.
+TEST_F(CoreLoopRackMeasures, InitialValuesAreCopied) {
+  StartMeasured();
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    wire::MessageHeader header = Gradient(own_, 1, own_);
+    header.operation = wire::RoundOperation::kAssign;
+    header.root = Rank{kRanks};  // rank 0 of this rack
+    transport_.Deliver(lanes_[rank], header, rank == 0 ? Filled(5) : std::vector<float>{});
+  }
+  loop_.RunOnce();
+  for (const std::uint32_t rack : {0, 2}) {
+    wire::MessageHeader header = FromPeer(own_, 1, 0);
+    header.operation = wire::RoundOperation::kAssign;
+    header.root = Rank{kRanks};
+    header.reply_address = SharedAddress{exchange::HashOf(key_.hyper_parameters)};
+    transport_.Deliver(peers_[rack], header);
+    loop_.RunOnce();
+  }
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+  ExpectMemory(MemoryWork::kSums, 0, 0);
+  ExpectMemory(MemoryWork::kUpdate, 0, 0);
+  ExpectMemory(MemoryWork::kCopies, 2, 2);  // to the accumulator, and from there
+  ExpectMemory(MemoryWork::kLanding, 0, 1);
 }
 
 // Expect: measured from the time when a message was ready, even if the lane's queue was full.

@@ -41,7 +41,7 @@ class CoreLoopRacks : public CoreLoopTest {
     config_.membership_epoch = MembershipEpoch{1};
     config_.world_size = aggregates ? 0 : kRanks;
     config_.chunk_bytes = kElements * sizeof(float);
-    config_.slots_per_lane = 16;
+    config_.slots_per_lane = slots_per_lane_;
     exchange_ = exchange::MakeShardExchange(*std::move(plan), config_.ranks_of_job);
     ASSERT_NE(exchange_, nullptr);
     shard_ = MakeJobShard(config_);
@@ -110,6 +110,7 @@ class CoreLoopRacks : public CoreLoopTest {
   std::map<std::uint32_t, ScriptedTransport::Endpoint> peer_endpoints_;
   std::uint8_t peer_version_ = wire::kLaneVersionMin;
   std::uint64_t hash_ = 0;
+  std::uint32_t slots_per_lane_ = 16;
 };
 
 }  // namespace phub::server
