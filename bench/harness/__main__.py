@@ -16,8 +16,8 @@ EXIT_SKIPPED = 77  # this host cannot run the smoke test; ctest reports it as sk
 # Each is a module of this package with SUMMARY (one line), add_options(parser) and
 # run(context) -> list[Result]. A bench whose results make a picture also has
 # draw(context, results, path).
-BENCHES = ("aggregation", "attacks", "convergence", "exchange", "latency", "kernels", "memory",
-           "network", "overlap", "probe", "racks", "scale", "tenants", "torch", "verbs")
+BENCHES = ("aggregation", "attacks", "cache", "convergence", "exchange", "latency", "kernels",
+           "memory", "network", "overlap", "probe", "racks", "scale", "tenants", "torch", "verbs")
 
 
 def available() -> list[str]:

@@ -92,6 +92,18 @@ class SmokeTest(unittest.TestCase):
                 for stage in ("polling", "ingest", "aggregate", "sum", "reply", "core loop"):
                     self.assertGreater(row["instructions_per_chunk"][stage], 0, stage)
 
+    def test_cache(self) -> None:
+        rows = self.rows_of("cache")  # of a simulation, so figures are the same on every machine
+        self.assertIn(len(rows), (0, 2))
+        for row in rows:
+            self.assertEqual(row["memory_bytes"], row["formula_memory_bytes"])
+            if row["simulated_fill_bytes"] == 0:
+                continue  # valgrind is not installed
+            if row["goal"].startswith("<="):
+                self.assertLessEqual(row["fills_per_touched_byte"], 1.1)
+            else:
+                self.assertGreaterEqual(row["fills_per_touched_byte"], 3.0)
+
     def test_tenants(self) -> None:
         rows = self.rows_of("tenants")
         if not rows:
