@@ -344,9 +344,12 @@ void AddPlan(Subcommand parent, const Options& options, Command& command) {
   registrar.TopologyOption(bound);
   bound.AddOption("-s,--size", registrar.arguments().size, "Total size of the data").ShowDefault();
 
-  const Subcommand simulate = registrar.Add(plan, "simulate", "Simulate a plan and print its time",
-                                            OnNetwork<PlanSimulate>);
-  registrar.PlanArgument(simulate);
+  const Subcommand simulate = registrar.Add(
+      plan, "simulate", "Simulate plans and print their times", OnNetwork<PlanSimulate>);
+  simulate
+      .AddOption("plan", registrar.arguments().plans,
+                 "Plan file (.json, or MSCCL .xml); several: all exchange at the same time")
+      .Required();
   registrar.NetworkOptions(simulate);
   registrar.SizeOptions(simulate, "1");
   simulate.AddOption("--trace", registrar.arguments().trace, "Write a Chrome trace to this file");

@@ -22,7 +22,7 @@ namespace phub::client::cli {
 struct PlanArguments {
   std::string topology;            // "torus:4x4", or a file (.toml, .json)
   std::string plan;                // a plan file
-  std::vector<std::string> plans;  // draw: one or more plan files
+  std::vector<std::string> plans;  // draw, simulate: one or more plan files
   std::string sketch;              // a sketch: TACCL's (.json) or phub's own (.toml)
   std::string profile;             // the profile of the nodes of TACCL's sketch (.json)
   std::string node;                // the kind of its nodes; empty: by the profile

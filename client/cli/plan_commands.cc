@@ -237,38 +237,6 @@ int PlanBound(const PlanArguments& arguments, const Options& options) {
                                Printable(DescribePartition(*topology, bound->partition))));
 }
 
-int PlanSimulate(const PlanArguments& arguments, const Options& options) {
-  return WithPlan(arguments, [&](const plan::Topology& topology, const plan::Forest& forest,
-                                 const plan::VerifyReport&) {
-    absl::StatusOr<plan::SimulationOptions> simulation = SimulationOf(arguments);
-    if (!simulation.ok()) return ReportPlanError(simulation.status());
-    simulation->keep_timeline = !arguments.trace.empty();
-    const absl::StatusOr<plan::SimulationResult> result =
-        plan::Simulate(topology, forest, *simulation);
-    if (!result.ok()) return ReportPlanError(result.status());
-    if (simulation->keep_timeline) {
-      const absl::Status status =
-          WriteOut(arguments.trace, plan::ChromeTrace(topology, forest, *result));
-      if (!status.ok()) return ReportPlanError(status);
-    }
-    const double busiest = *std::max_element(result->link_use.begin(), result->link_use.end());
-    if (options.output == Output::kJson) {
-      OrderedJson use = OrderedJson::object();
-      for (std::uint32_t i = 0; i < result->link_use.size(); ++i)
-        use[topology.LinkName(plan::LinkIndex{i})] = result->link_use[i];
-      return Print({{"time_ps", result->time_ps},
-                    {"seconds", result->seconds()},
-                    {"size_bytes", simulation->size_bytes},
-                    {"pieces", simulation->pieces},
-                    {"link_use", use}});
-    }
-    fmt::print("{} in {} piece(s): {}; utilization of the busiest link: {:.1f} %\n",
-               HumanBytes(static_cast<std::uint64_t>(simulation->size_bytes)), simulation->pieces,
-               HumanSeconds(result->seconds()), 100 * busiest);
-    return static_cast<int>(kOk);
-  });
-}
-
 int PlanCompare(const PlanArguments& arguments, const Options& options) {
   const absl::StatusOr<PlanNetwork> network = LoadNetwork(arguments);
   if (!network.ok()) return ReportPlanError(network.status());

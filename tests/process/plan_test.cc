@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
 
@@ -12,6 +13,7 @@
 namespace phub::process {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -327,6 +329,58 @@ TEST_F(PhubctlPlan, PlansGroupsJointly) {
   EXPECT_THAT(Error(1, {"groups", "-t", racks, "--mp", "32"}), HasSubstr("must be from 1 to 16"));
   EXPECT_THAT(Error(2, {"groups", "-t", racks}), HasSubstr("--groups, or --mp, --pp and --dp"));
   EXPECT_EQ(Plan({"groups", "-t", racks, "--groups", file, "--mp", "2"}).exit, Exit::WithCode(2));
+}
+
+// Expect: the times that `plan groups` prints, from the plan files alone.
+TEST_F(PhubctlPlan, SimulatesPlansThatExchangeAtTheSameTime) {
+  const std::string racks = "fattree:4x4,aggregate";
+  const auto groups = nlohmann::json::parse(
+      Output({"groups", "-t", racks, "--mp", "2", "--dp", "8", "-o", "json"}));
+  Output({"groups", "-t", racks, "--mp", "2", "--dp", "8", "-o", In("plans")});
+  const std::string data0 = In("plans/data0.json"), data1 = In("plans/data1.json");
+  const auto simulated = nlohmann::json::parse(
+      Output({"simulate", data0, data1, "-t", racks, "--pieces", "64", "-o", "json"}));
+  ASSERT_EQ(simulated["plans"].size(), 2u);
+  for (const nlohmann::json& group : groups["groups"]) {
+    for (const nlohmann::json& plan : simulated["plans"]) {
+      if (plan["plan"] != In("plans/") + group["name"].get<std::string>() + ".json") continue;
+      EXPECT_EQ(plan["members"], 8);
+      EXPECT_EQ(plan["seconds_alone"], group["seconds_alone"]);
+      EXPECT_EQ(plan["seconds_together"], group["seconds_together"]);
+      const double alone = plan["seconds_alone"];
+      EXPECT_NEAR(plan["seconds_together"].get<double>(), alone, 0.01 * alone);  // own spines
+    }
+  }
+  // The same links twice take twice as long.
+  const auto twice = nlohmann::json::parse(
+      Output({"simulate", data0, data0, "-t", racks, "--pieces", "64", "-o", "json"}));
+  const double alone = twice["plans"][0]["seconds_alone"], together = twice["seconds"];
+  EXPECT_GT(together, 1.9 * alone);
+  EXPECT_LT(together, 2.01 * alone);
+  EXPECT_THAT(Output({"simulate", data0, data1, "-t", racks}),
+              HasSubstr("\nAll 2 plans at once, 64 MiB each in 1 piece(s): "));
+  EXPECT_THAT(Error(2, {"simulate", data0, data1, "-t", racks, "--lockstep"}),
+              HasSubstr("--lockstep is only for one plan"));
+  EXPECT_THAT(Error(1, {"simulate", data0, data1, "-t", racks, "-s", "1024TiB"}),
+              HasSubstr("bytes together"));
+  EXPECT_THAT(Error(3, {"simulate", data0, In("none.json"), "-t", racks}),
+              HasSubstr("no such file"));
+}
+
+TEST_F(PhubctlPlan, ComputesTheMemoryOfDaemons) {
+  const std::string table = Output({"memory", "-t", "switch:4", "--ranks", "4"});
+  EXPECT_THAT(table, StartsWith("PLANNER"));
+  EXPECT_THAT(table, HasSubstr("\nring "));
+  EXPECT_THAT(table, HasSubstr("no aggregating switch"));
+  const std::string plan = Made("ring", "switch:2");
+  const std::string daemons = Output({"memory", plan, "-t", "switch:2", "-s", "8MiB"});
+  EXPECT_THAT(daemons, HasSubstr("\nm1 "));
+  // MiB read: sums 8 + 8, update 4, sending 8 + 8; written: landing 8 + 8, sums 8 + 4, update 4.
+  EXPECT_THAT(daemons, ContainsRegex("m1 +8 MiB +8 MiB +36 MiB +32 MiB +4.250 "));
+  EXPECT_THAT(Error(1, {"memory", plan, "-t", "switch:2", "--optimizer", "adem"}),
+              HasSubstr("unknown optimizer \"adem\"; did you mean \"adam\"?"));
+  EXPECT_THAT(Error(2, {"memory", plan, "-t", "switch:2", "--ranks", "0"}), HasSubstr("--ranks"));
+  EXPECT_THAT(Error(1, {"memory", plan, "-t", "switch:3"}), HasSubstr("not valid"));
 }
 
 TEST_F(PhubctlPlan, ReorderingSaysWhatItGains) {

@@ -1,7 +1,6 @@
 #include "common/plan/groups/compiler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "common/plan/groups/fred_plans.h"
 #include "common/plan/groups/leaf_spine.h"
 #include "common/plan/groups/switch_trees.h"
+#include "common/plan/groups/together.h"
 #include "common/plan/simulator.h"
 #include "common/plan/verifier.h"
 #include "fmt/format.h"
@@ -19,7 +19,6 @@ namespace {
 constexpr std::size_t kEdgesOfGroupMax = std::size_t{1} << 18;
 // A tree on FRED's network may have a switch as a vertex at every level.
 constexpr std::size_t kFredVerticesPerMember = 3;
-constexpr std::size_t kTransfersOfPhaseMax = std::size_t{1} << 19;
 
 absl::Status OutOfRange() {
   return absl::InvalidArgumentError("the loads exceed 63 bits: round the sizes and bandwidths");
@@ -269,44 +268,10 @@ class GroupCompiler {
 
   // When each of these groups has its results, if all of them start at once.
   absl::StatusOr<std::vector<double>> SimulateGroups(const std::vector<std::uint32_t>& indices) {
-    // The groups' trees in one forest, which is not valid as a plan but can be simulated.
-    constexpr double kUnit = static_cast<double>(kShareUnitMax);
-    Forest all;
-    all.share_unit = kShareUnitMax;
-    std::int64_t bytes = 0;
-    for (const std::uint32_t i : indices) bytes += groups_[i].bytes;
-    if (bytes > kSizeBytesMax)
-      return absl::InvalidArgumentError(
-          fmt::format("the groups of a phase have more than {} bytes together", kSizeBytesMax));
-    std::vector<std::uint32_t> group_of;  // by tree: place in `indices`
-    for (std::uint32_t place = 0; place < indices.size(); ++place) {
-      const Forest& forest = compiled_.groups[indices[place]].forest;
-      const double part = static_cast<double>(groups_[indices[place]].bytes) /
-                          static_cast<double>(bytes) / static_cast<double>(forest.share_unit);
-      const auto first_path = static_cast<std::uint32_t>(all.paths.size());
-      all.paths.insert(all.paths.end(), forest.paths.begin(), forest.paths.end());
-      for (Tree tree : forest.trees) {
-        for (auto* edges : {&tree.reduce, &tree.gather})
-          for (Edge& edge : *edges) edge.path = PathIndex{edge.path.value + first_path};
-        tree.share =
-            std::max<std::int64_t>(std::llround(kUnit * part * static_cast<double>(tree.share)), 1);
-        all.trees.push_back(std::move(tree));
-        group_of.push_back(place);
-      }
-    }
-    SimulationOptions simulation;
-    simulation.size_bytes = bytes;
-    simulation.pieces = static_cast<std::uint32_t>(
-        std::clamp<std::size_t>(kTransfersOfPhaseMax / EdgeCount(all), 1, options_.pieces));
-    simulation.keep_timeline = true;
-    const absl::StatusOr<SimulationResult> result = Simulate(topology_, all, simulation);
-    if (!result.ok()) return result.status();
-    std::vector<double> seconds(indices.size(), 0);
-    for (const TransferTimes& times : result->timeline) {
-      double& last = seconds[group_of[times.tree]];
-      last = std::max(last, static_cast<double>(times.arrived_ps) * 1e-12);
-    }
-    return seconds;
+    std::vector<SizedPlan> plans;
+    for (const std::uint32_t i : indices)
+      plans.push_back({&compiled_.groups[i].forest, groups_[i].bytes});
+    return SimulateTogether(topology_, plans, options_.pieces);
   }
 
   const Topology& topology_;
