@@ -62,6 +62,8 @@ ParameterBlocks::Arrival ParameterBlocks::Arrive(ChunkIndex chunk, std::uint32_t
     // The others follow. A question in vain does not count if blocks arrive.
     awaited.due =
         awaited.questions == 0 ? std::max(awaited.due, now + kWaitMin) : now + AnswerWait();
+    // Blocks are sent in order: after the last one, nothing follows by itself.
+    if (awaited.questions == 0 && block + 1 == awaited.blocks) awaited.due = now + kWaitMin;
     NoteAnswer(awaited, now);
     awaited.questions = 0;
     deadline_ = std::min(deadline_, awaited.due);

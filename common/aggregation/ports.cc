@@ -109,7 +109,12 @@ void WorkerPort::Handle(std::span<const std::uint8_t> datagram, const phub_endpo
   WorkerActions actions;
   if (stream_.IsAbout(packet)) {
     timers_.Answered(place, block, now);
-    if (packet.kind == PHUB_PACKET_TAKEN) timers_.Taken(place, now);
+    if (packet.kind == PHUB_PACKET_TAKEN) {
+      timers_.Taken(place, now);
+      for (std::uint32_t other = 0; other < geometry_.positions; ++other) {
+        if (timed_[other] < timed_[place]) timers_.Overtaken(other, now);
+      }
+    }
   }
   stream_.Receive(packet, actions);
   for (const WorkerAction& action : actions) Send(action, now);

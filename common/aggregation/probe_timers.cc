@@ -40,6 +40,15 @@ void ProbeTimers::Answered(std::uint32_t place, std::uint32_t block, TimeNs now)
   answered.probed = 0;  // a duplicate of this answer measures nothing
 }
 
+void ProbeTimers::Overtaken(std::uint32_t place, TimeNs now) {
+  Place& overtaken = places_[place];
+  if (overtaken.sent == kNever || overtaken.probed != 0) return;
+  for (Block& block : overtaken.blocks) {
+    if (block.was_sent) block.due = std::min(block.due, now);
+  }
+  overtaken.due = std::min(overtaken.due, now);
+}
+
 void ProbeTimers::Taken(std::uint32_t place, TimeNs now) {
   const Place& taken = places_[place];
   if (taken.sent == kNever || taken.was_sent_again) return;

@@ -1,8 +1,9 @@
 // When a worker asks again about blocks that it has sent (WorkerStream::Probe). Pure: no clock, no
 // I/O. One thread.
 //
-// The first question about a block comes one timeout after its payload. Each further question
-// doubles the wait, up to kTimeoutMax, until the position is taken or the payload is sent again.
+// The first question about a block comes one timeout after its payload, or once a later position is
+// taken. Each further question doubles the wait, up to kTimeoutMax, until the position is taken or
+// the payload is sent again.
 // The timeout is derived from two times, each as in RFC 6298; the longer one counts:
 //   - from a question to its answer. By Karn's rule, only the answer to the first question about a
 //     block of a position is measured: later answers may belong to any question.
@@ -34,6 +35,9 @@ class ProbeTimers {
   void Sent(std::uint32_t place, std::uint32_t block, TimeNs now);
   // The aggregator answered about the block.
   void Answered(std::uint32_t place, std::uint32_t block, TimeNs now);
+  // A position that was sent after the one at this place is taken, so probably something of this
+  // one is lost. It is to be asked about now, unless a question has been asked already.
+  void Overtaken(std::uint32_t place, TimeNs now);
   // The position at the place is taken. Close() it, too.
   void Taken(std::uint32_t place, TimeNs now);
   // The position at the place needs no more questions.

@@ -49,6 +49,20 @@ TEST_F(ProbeTimersTest, APayloadThatIsSentAgainBeginsAtTheTimeout) {
   EXPECT_EQ(Due(12 * kFirst), (Asked{{0, 0}}));
 }
 
+TEST_F(ProbeTimersTest, AsksAtOnceAboutAPositionThatALaterOneHasOvertaken) {
+  timers_.Sent(0, 0, 0);
+  timers_.Sent(0, 2, 0);
+  timers_.Sent(1, 0, 5);
+  timers_.Overtaken(0, 10);
+  EXPECT_EQ(timers_.deadline(), 10);
+  EXPECT_EQ(Due(10), (Asked{{0, 0}, {0, 2}}));
+  // Expect: once only, since each answer may lead to a payload.
+  timers_.Sent(0, 2, 11);
+  timers_.Overtaken(0, 12);
+  EXPECT_EQ(Due(12), Asked{});
+  EXPECT_EQ(Due(10 + 2 * kFirst), (Asked{{0, 0}, {0, 2}, {1, 0}}));
+}
+
 TEST_F(ProbeTimersTest, AClosedPlaceIsSilent) {
   timers_.Sent(0, 0, 0);
   timers_.Sent(1, 0, 0);
