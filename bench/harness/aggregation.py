@@ -177,20 +177,21 @@ def show(context: Context, shape: Shape, rows: Sequence[Result]) -> None:
 
 
 def show_losses(context: Context, measured: Sequence[tuple[Shape, list[Result]]]) -> None:
-    """A line per system and percentage: times, CPU, and what is sent again."""
-    table = [["system", "workers", "lost", "median", "of D/rate", "CPU", "of 0 %", "resent",
+    """A line per system and percentage: times, CPU, and what is sent again. The CPU time is that of
+    the system's processes, since other work of the machine would hide the ratio."""
+    table = [["system", "workers", "lost", "median", "of D/rate", "process CPU", "of 0 %", "resent",
               "at most", "sums again", "parameters again"]]
     for system in SYSTEMS:
         unlost: dict[int, float] = {}
         for shape, rows in measured:
             for row in (row for row in rows if row.system == system and shape.loss is not None):
                 if shape.loss == 0:
-                    unlost[shape.workers] = row.cpu_s
-                base = unlost.get(shape.workers)
+                    unlost[shape.workers] = number(row, "process_cpu_s")
+                base, cpu_s = unlost.get(shape.workers), number(row, "process_cpu_s")
                 line = [system, str(shape.workers), f"{shape.loss:g} %",
                         results.seconds_text(row.median_s),
-                        f"{row.median_s / shape.model_s:.3f}x", results.seconds_text(row.cpu_s),
-                        f"{row.cpu_s / base:.2f}x" if base else "-"]
+                        f"{row.median_s / shape.model_s:.3f}x", results.seconds_text(cpu_s),
+                        f"{cpu_s / base:.2f}x" if base else "-"]
                 if system in (SUMS, XDP):
                     blocks = max(1.0, number(row, "sum_blocks"))
                     resent = number(row, "contributions") / (shape.workers * blocks) - 1
