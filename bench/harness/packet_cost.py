@@ -29,6 +29,8 @@ ADDRESS, CORE_LOOP = "10.97.54.1", "10.97.54.2"
 SENDER, RECEIVER = "wire", "aggregator"  # nodes
 OUT, IN = "out0", "in0"                  # their interfaces
 WORKERS = 4
+# Other work on that CPU may keep the aggregator from receiving, so that its socket overflows.
+ATTEMPTS_MAX = 4
 WARMUP = 8192  # contributions: each slot is used several times
 INTEGERS = (350, 256)
 # A frame on a wire: 14 bytes of Ethernet, 28 of IP and UDP, 32 of ours, and 24 around it.
@@ -105,6 +107,18 @@ def holds(context: Context, node: str, interface: str, program: str
 
 def sample(context: Context, variant: Variant, integers: int, packets: int,
            with_program: bool) -> Sample:
+    """A sample in which nothing was lost."""
+    for attempt in range(ATTEMPTS_MAX):
+        try:
+            return attempted(context, variant, integers, packets, with_program)
+        except BenchFailure:
+            if attempt + 1 == ATTEMPTS_MAX:
+                raise
+    raise AssertionError
+
+
+def attempted(context: Context, variant: Variant, integers: int, packets: int,
+              with_program: bool) -> Sample:
     """`with_program`: measures the program's run time, too, which costs CPU."""
     cpu = machine.core_count() - 1
     pids = [pid_of_softirqs(cpu)]
