@@ -21,6 +21,9 @@ constexpr DurationNs kRetryAfter = 50 * kMillisecond;
 // Limit of one connection attempt, including TLS: gRPC has no separate setting for it.
 constexpr int kConnectMillisecondsMax = 1000;
 constexpr int kReconnectMillisecondsMax = 1000;
+// An attempt that the deadline ended is diagnosed all the same: gRPC reports a refused connection
+// late if the machine is busy.
+constexpr DurationNs kDiagnosisAtLeast = 100 * kMillisecond;
 // The response to a large batch of keys has one number per chunk.
 constexpr int kMessageBytesMax = 64 * 1024 * 1024;
 
@@ -62,12 +65,15 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcConnector::ConnectOnce(
       std::chrono::nanoseconds(std::max<DurationNs>(0, deadline.at - deadline.clock.Now()));
   for (grpc_connectivity_state state = (*made)->GetState(/*try_to_connect=*/true);
        state != GRPC_CHANNEL_READY; state = (*made)->GetState(true)) {
-    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) {
-      const Diagnosis diagnosis = DiagnoseControlPort(address, credentials_, deadline);
-      permanent = diagnosis.permanent;
-      if (!diagnosis.status.ok()) return diagnosis.status;
-    }
-    if (!(*made)->WaitForStateChange(state, until)) {
+    const bool failed = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
+    if (!failed && (*made)->WaitForStateChange(state, until)) continue;
+    const net::Deadline enough{deadline.clock,
+                               std::max(deadline.at, deadline.clock.Now() + kDiagnosisAtLeast),
+                               deadline.timeout};
+    const Diagnosis diagnosis = DiagnoseControlPort(address, credentials_, enough);
+    permanent = diagnosis.permanent;
+    if (!diagnosis.status.ok()) return diagnosis.status;
+    if (!failed || !(*made)->WaitForStateChange(state, until)) {
       return absl::UnavailableError(fmt::format("connected to {}, but gRPC did not", address));
     }
   }
@@ -87,7 +93,10 @@ Result<std::unique_ptr<ControlChannel>> GrpcConnector::Connect(const Endpoint& d
   // The daemon was perhaps just started.
   while (!connected.ok() && !permanent && clock.Now() + kRetryAfter < deadline.at) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryAfter));
+    const absl::Status cause = connected.status();
     connected = ConnectOnce(address, deadline, permanent);
+    // The deadline cut this attempt short, so the one before it knows more.
+    if (!connected.ok() && !permanent && clock.Now() >= deadline.at) connected = cause;
   }
   if (!connected.ok()) {
     const absl::Status& status = connected.status();

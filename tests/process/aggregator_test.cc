@@ -28,7 +28,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr DurationNs kAggregatorPatience = 20 * kSecond;
+constexpr DurationNs kAggregatorPatience = 60 * kSecond;
 
 void RunOver(const std::string& name, std::size_t aggregators) {
   const auto topology = plan::Generate(name);

@@ -89,7 +89,7 @@ class AuthorizationTest : public ::testing::Test {
     const grpc::Slice slice(bytes);
     const grpc::ByteBuffer request(&slice, 1);
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     grpc::GenericStub stub(channel);
     grpc::CompletionQueue queue;
     const auto next = [&] {

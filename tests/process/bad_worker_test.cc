@@ -18,7 +18,7 @@
 namespace phub::process {
 namespace {
 
-constexpr DurationNs kPatience = 30 * kSecond;
+constexpr DurationNs kPatience = 60 * kSecond;
 
 std::size_t DescriptorsOf(pid_t process) {
   const std::filesystem::directory_iterator all("/proc/" + std::to_string(process) + "/fd");

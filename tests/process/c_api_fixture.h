@@ -14,7 +14,7 @@
 
 namespace phub::process {
 
-inline constexpr std::int64_t kPatience = 20 * kSecond;  // much longer than any step takes
+inline constexpr std::int64_t kPatience = 60 * kSecond;  // much longer than any step takes
 inline constexpr std::uint64_t kElements = 50'000;       // more than one chunk
 
 // An error of phub.h that frees itself.

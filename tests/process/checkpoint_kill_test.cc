@@ -42,7 +42,7 @@ class Changer {
     const std::uint64_t bytes = 1 + random_.Below(1u << 20);
     in_doubt_ = answered_;
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     v1::TenantInfo tenant;
     grpc::Status status;
     if (!answered_.contains(name)) {

@@ -22,7 +22,7 @@ using ::testing::Each;
 constexpr std::uint32_t kChunk = 4096;
 constexpr std::uint32_t kMembers = 2;
 constexpr std::size_t kManyChunks = 40 * kChunk / sizeof(float);
-constexpr std::chrono::seconds kCrossedPatience{20};
+constexpr std::chrono::seconds kCrossedPatience{60};
 
 // Two groups of the same two ranks, over tcp, where each gradient needs a slot.
 class CrossedGroups : public ::testing::Test {

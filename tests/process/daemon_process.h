@@ -11,7 +11,7 @@
 namespace phub::process {
 
 // How long a test waits for a daemon to start; generous for sanitizers and busy machines.
-inline constexpr DurationNs kStartPatience = 30 * kSecond;
+inline constexpr DurationNs kStartPatience = 60 * kSecond;
 
 // liveness_timeout of daemons in tests of bits. On a busy machine the front, whose priority is low,
 // may need seconds to pass the heartbeats of ranks that are joining.

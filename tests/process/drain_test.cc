@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr DurationNs kPatience = 20 * kSecond;
+constexpr DurationNs kPatience = 60 * kSecond;
 
 class Draining : public ::testing::Test {
  protected:

@@ -148,7 +148,7 @@ grpc::Status CallAs(IdentityDaemon& daemon, const client::Credentials& credentia
                     const Call& call) {
   const auto channel = daemon.Channel(credentials);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   return call(*channel, context);
 }
 

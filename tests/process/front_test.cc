@@ -25,7 +25,7 @@ namespace {
 
 // phubd and its front together.
 constexpr std::uint64_t kGrowthBytesMax = (64u << 20) + 2 * kFreedBytesKept;
-constexpr auto kNewcomerPatience = std::chrono::seconds(5);
+constexpr auto kNewcomerPatience = std::chrono::seconds(30);
 constexpr std::uint32_t kAttackers = INADDR_LOOPBACK + 256;
 using Clock = std::chrono::steady_clock;
 

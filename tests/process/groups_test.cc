@@ -30,7 +30,7 @@ using Ranks = std::vector<std::uint32_t>;
 
 constexpr std::uint32_t kRanksOfJob = 4;
 constexpr std::size_t kSumElements = 40'000;  // three chunks
-constexpr std::chrono::seconds kGroupPatience{30};
+constexpr std::chrono::seconds kGroupPatience{60};
 
 // The order of addition decides the bits of a sum of these.
 float ValueOf(std::uint32_t rank, std::size_t element, int round) {

@@ -11,7 +11,7 @@
 namespace phub::process {
 namespace {
 
-constexpr DurationNs kHttpPatience = 20 * kSecond;
+constexpr DurationNs kHttpPatience = 60 * kSecond;
 
 std::uint16_t PortOf(const std::string& url) {
   return static_cast<std::uint16_t>(std::atoi(url.c_str() + url.rfind(':') + 1));

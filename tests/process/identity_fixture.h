@@ -58,7 +58,7 @@ class IdentityTest : public ::testing::Test {
   static grpc::Status WhoAmI(const client::Credentials& credentials, v1::Identity* identity) {
     const auto stub = v1::Tenants::NewStub(daemon_->Channel(credentials));
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     return stub->WhoAmI(&context, {}, identity);
   }
   static grpc::Status WhoAmI(const client::Credentials& credentials) {

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace std::chrono_literals;
 
-constexpr DurationNs kPatience = 20 * kSecond;
+constexpr DurationNs kPatience = 60 * kSecond;
 
 // A rank with two keys of several chunks each.
 struct Rank {

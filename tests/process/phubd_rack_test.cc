@@ -38,7 +38,7 @@ class Client {
 
  private:
   static void SetDeadline(grpc::ClientContext& context) {
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   }
 
   std::unique_ptr<v1::Session::Stub> stub_;

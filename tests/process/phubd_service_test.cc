@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr DurationNs kPatience = 20 * kSecond;  // much longer than any step takes
+constexpr DurationNs kPatience = 60 * kSecond;  // much longer than any step takes
 
 // The supervisor's end of the notification socket.
 class Supervisor {

@@ -17,7 +17,7 @@ namespace phub::process {
 
 inline constexpr std::uint64_t kPoolRoundBytes = 1 << 17;  // two chunks
 inline constexpr std::uint32_t kPoolDepth = 3;
-inline constexpr std::chrono::seconds kPoolPatience{30};
+inline constexpr std::chrono::seconds kPoolPatience{60};
 
 // owner: a job or a group.
 template <typename Owner>

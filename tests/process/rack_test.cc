@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::uint32_t kRanks = 3;
-constexpr DurationNs kRackPatience = 20 * kSecond;
+constexpr DurationNs kRackPatience = 60 * kSecond;
 
 class Rack : public ::testing::Test {
  protected:

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr std::uint32_t kRacks = 3;
-constexpr DurationNs kPatience = 20 * kSecond;
+constexpr DurationNs kPatience = 60 * kSecond;
 
 std::vector<std::string> SmallAnd(std::vector<std::string> arguments) {
   arguments.insert(arguments.end(), {"--cores", "1", "--pin", "off"});

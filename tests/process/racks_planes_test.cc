@@ -27,7 +27,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr DurationNs kPatience = 20 * kSecond;
+constexpr DurationNs kPatience = 60 * kSecond;
 
 const std::vector<std::string> kSmall = {"--cores", "1", "--pin", "off"};
 

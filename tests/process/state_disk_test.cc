@@ -21,7 +21,7 @@
 namespace phub::process {
 namespace {
 
-constexpr DurationNs kPatience = 30 * kSecond;
+constexpr DurationNs kPatience = 60 * kSecond;
 
 bool Eventually(const std::function<bool()>& condition) {
   const SystemClock clock;

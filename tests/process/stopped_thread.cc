@@ -13,7 +13,7 @@
 namespace phub::process {
 namespace {
 
-constexpr DurationNs kStopTimeout = 5 * kSecond;
+constexpr DurationNs kStopTimeout = 60 * kSecond;
 
 pid_t FindThread(pid_t process, const std::string& name) {
   std::error_code error;

@@ -155,7 +155,7 @@ class Processes(DaemonTest):
         begun = time.monotonic()
         _, errors = worker.communicate(timeout=PATIENCE_S)
         self.assertEqual(worker.returncode, 0, errors)
-        self.assertLess(time.monotonic() - begun, 5.0)
+        self.assertLess(time.monotonic() - begun, PATIENCE_S / 2)
 
     def interrupt(self, wait: str) -> float:
         """Sends SIGINT during `wait`. Returns the seconds until it raised KeyboardInterrupt."""
@@ -187,7 +187,7 @@ class Processes(DaemonTest):
             with self.subTest(wait):
                 # The best of some attempts, because other tests may keep the cores busy.
                 seconds = self.interrupt(wait)
-                for _ in range(4):
+                for _ in range(9):
                     if seconds < 0.1:
                         break
                     seconds = self.interrupt(wait)

@@ -16,7 +16,7 @@ namespace phub {
 
 template <typename Condition>
 bool Eventually(Condition condition) {
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 60'000; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -18,7 +18,7 @@ namespace phub::server {
 namespace {
 
 using Waiting = CorePlan::Waiting;
-constexpr DurationNs kPatience = 5 * kSecond;  // much longer than any step takes
+constexpr DurationNs kPatience = 60 * kSecond;  // much longer than any step takes
 
 bool IsRinging(const Doorbell& bell, DurationNs patience) {
   pollfd descriptor{bell.descriptor(), POLLIN, 0};

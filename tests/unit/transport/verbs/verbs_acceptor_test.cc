@@ -19,7 +19,7 @@
 namespace phub::transport {
 namespace {
 
-constexpr DurationNs kPatience = 20 * kSecond;
+constexpr DurationNs kPatience = 60 * kSecond;
 
 // Admits everyone, and keeps the lanes. Calls for the parts of the first `held` lanes return once
 // they are released.
