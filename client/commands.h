@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/encoding.h"
 #include "common/base/ids.h"
+#include "common/base/priority_levels.h"
 #include "common/transport/transport.h"
 #include "common/wire/message.h"
 
@@ -32,9 +33,6 @@ class RoundListener {
   virtual void OnRemoved() {}
 };
 
-// Priority classes are levels here, 0 is the lowest.
-inline constexpr std::size_t kPriorityLevels = 3;
-
 // The engine's description of a key. Owned by the submitter. The engine reads it only while it
 // executes kAddKeys.
 struct KeyPlan {
@@ -46,7 +44,7 @@ struct KeyPlan {
   Rank rank{};                               // this rank
   std::uint64_t first_iteration = 0;         // the job's iteration when the key was added
   std::int32_t priority = 0;                 // higher first; ties go to the key added first
-  std::uint8_t level = 0;                    // of its priority class; before `priority`
+  std::uint8_t level = 0;                    // see kPriorityLevels; before `priority`
   bool collective = false;                   // outside iterations
   bool pooled = false;                       // a pool's: u8, one element for each byte
   wire::HyperParameters hyper_parameters{};  // version 1, which both sides know

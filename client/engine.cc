@@ -43,6 +43,7 @@ Engine::Impl::Impl(const EngineConfig& config_in, const Clock& clock_in,
       decider(config, counters) {
   for (Lane& lane : lanes) {
     lane.free_slots.reserve(config.slots_per_lane);
+    lane.yielding_slots = config.yielding_slots;
     lane.unwanted = MappedMemory::Allocate(kChunkBytesMax, MappedMemory::Backing::kOnTouch);
   }
   for (std::uint32_t l = 0; l < config.lane_count; ++l) silences[l] = kNotWatched;

@@ -141,6 +141,7 @@ void Engine::Impl::AddKey(const KeyPlan& plan) {
       lane_key = TakePlace(lane.keys, lane.free_keys);
       added->parts.push_back({.lane = place.lane, .lane_key = lane_key});
       lane.keys[lane_key] = next;
+      ++lane.keys_at[next.level];
       // Room for all keys of its class. Others, which most jobs do not use, need none.
       for (std::vector<ReadyKey>& heap : lane.ready[next.level]) heap.reserve(lane.keys.capacity());
     }
@@ -196,6 +197,7 @@ void Engine::Impl::RemoveKey(EngineKey& removed) {
       for (Lane::SlotCopy& copy : lane.copies)
         if (copy.chunk.value == c) copy = {};
     }
+    --lane.keys_at[lane_key.level];
     lane_key = {};
     lane.free_keys.push_back(part.lane_key);
   }

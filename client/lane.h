@@ -27,6 +27,9 @@ struct EngineConfig {
   Incarnation incarnation{};
   MembershipEpoch membership_epoch{};
   std::uint32_t slots_per_lane = 1;
+  // Slots of a lane that gradients of lower priority classes may hold (ready_queue.h). 0: all,
+  // since a daemon does not support the limit.
+  std::uint32_t yielding_slots = 0;
   std::uint32_t lane_count = 1;
   std::uint32_t chunk_bytes = 0;  // size of a slot; 0: not known
   bool apply_iteration = false;   // see push/iteration_decider.h
@@ -251,8 +254,11 @@ struct Lane {
   // [chunk]: open only while the chunk is kSent, so that an unexpected reply cannot write memory.
   std::vector<transport::LandingSlot> landing;
   std::vector<SlotIndex> free_slots;  // a stack; free + held by chunks == slots_per_lane
-  std::vector<SlotCopy> copies;       // [slot]
-  std::uint32_t chunks_sent = 0;      // chunks in phase kSent
+  std::uint32_t yielding_slots = 0;   // EngineConfig's
+  // [level]: how many keys have it, and how many slots their chunks hold.
+  std::array<std::uint32_t, kPriorityLevels> keys_at{}, slots_at{};
+  std::vector<SlotCopy> copies;   // [slot]
+  std::uint32_t chunks_sent = 0;  // chunks in phase kSent
   std::uint32_t pulls_under_way = 0;
   // Heaps of lane keys; see push/ready_queue.h.
   std::array<std::array<std::vector<ReadyKey>, kSendWays>, kPriorityLevels> ready;
@@ -264,6 +270,17 @@ struct Lane {
   // Receives payload that is not needed: the key uses the shared parameters, but this connection
   // does not share memory (the lane was reopened over another transport).
   MappedMemory unwanted;
+
+  void TakeSlot(LaneChunk& chunk) {
+    chunk.inflight = free_slots.back();
+    free_slots.pop_back();
+    ++slots_at[keys[chunk.lane_key].level];
+  }
+  void ReturnSlot(LaneChunk& chunk) {
+    free_slots.push_back(chunk.inflight);
+    chunk.inflight = kNoSlot;
+    --slots_at[keys[chunk.lane_key].level];
+  }
 };
 
 // The engine's counters, for tests and final statistics. Written only by the engine's thread.

@@ -17,7 +17,8 @@ EXIT_SKIPPED = 77  # this host cannot run the smoke test; ctest reports it as sk
 # run(context) -> list[Result]. A bench whose results make a picture also has
 # draw(context, results, path).
 BENCHES = ("aggregation", "attacks", "cache", "convergence", "exchange", "latency", "kernels",
-           "memory", "network", "overlap", "probe", "racks", "scale", "tenants", "torch", "verbs")
+           "memory", "network", "overlap", "priorities", "probe", "racks", "scale", "tenants",
+           "torch", "verbs")
 
 
 def available() -> list[str]:

@@ -8,11 +8,6 @@
 namespace phub::client {
 namespace {
 
-void FreeSlot(Lane& lane, LaneChunk& chunk) {
-  lane.free_slots.push_back(chunk.inflight);
-  chunk.inflight = kNoSlot;
-}
-
 bool WaitsForDecision(const EngineConfig& config, const EngineKey& key) {
   return config.apply_iteration && !key.collective && !key.pulling &&
          key.operation == wire::RoundOperation::kReduce;
@@ -48,7 +43,7 @@ Received ReceiveSummed(const EngineConfig& config, Lane& lane, std::span<EngineK
   if (chunk.phase != LaneChunk::Phase::kSent || !WaitsForDecision(config, key))
     return {.fault = LaneFault::kNotAsked};
   if (header.iteration != key.iteration) return {.fault = LaneFault::kIteration};
-  if (chunk.inflight != kNoSlot) FreeSlot(lane, chunk);
+  if (chunk.inflight != kNoSlot) lane.ReturnSlot(chunk);
   if (chunk.sum != LaneChunk::Sum::kUnknown) return {};
   chunk.sum = LaneChunk::Sum::kTold;
   chunk.summed_flags = header.flags;
@@ -62,7 +57,7 @@ Received ReceiveCredit(const EngineConfig& config, Lane& lane, const wire::Messa
   if (header.slot.value >= config.slots_per_lane) return {.fault = LaneFault::kSlotRange};
   LaneChunk& chunk = lane.chunks[header.chunk.value];
   if (chunk.inflight == header.slot) {
-    FreeSlot(lane, chunk);
+    lane.ReturnSlot(chunk);
     ++counters.credits;
   } else {
     ++counters.credits_late;
@@ -84,7 +79,7 @@ EngineKey* CompleteChunk(Lane& lane, std::span<EngineKey* const> keys, std::uint
   if (key.pulling) --lane.pulls_under_way;
   // The chunk may hold no slot: a credit may have freed it before, and a gradient in shared memory
   // or an announcement never has one.
-  if (chunk.inflight != kNoSlot) FreeSlot(lane, chunk);
+  if (chunk.inflight != kNoSlot) lane.ReturnSlot(chunk);
   return --key.chunks_left == 0 ? &key : nullptr;
 }
 

@@ -14,9 +14,20 @@ std::vector<ReadyKey>& Heap(Lane& lane, std::uint32_t lane_key) {
   return lane.ready[queued.level][static_cast<std::size_t>(queued.way)];
 }
 
-bool IsOpen(const Lane& lane, SendWay way) {
+// Whether a gradient of that class finds a slot.
+bool HasSlot(const Lane& lane, std::size_t level) {
+  if (lane.free_slots.empty()) return false;
+  std::size_t top = kPriorityLevels - 1;
+  while (top > level && lane.keys_at[top] == 0) --top;
+  if (top == level || lane.yielding_slots == 0) return true;
+  std::uint32_t yielding = 0;
+  for (std::size_t lower = 0; lower < top; ++lower) yielding += lane.slots_at[lower];
+  return yielding < lane.yielding_slots;
+}
+
+bool IsOpen(const Lane& lane, SendWay way, std::size_t level) {
   switch (way) {
-    case SendWay::kSlot: return !lane.free_slots.empty();
+    case SendWay::kSlot: return HasSlot(lane, level);
     case SendWay::kInPlace: return true;
     case SendWay::kPull: return lane.pulls_under_way < kPullsPerLaneMax;
   }
@@ -28,7 +39,7 @@ const ReadyKey* FirstOf(const Lane& lane, std::size_t level) {
   const ReadyKey* first = nullptr;
   for (std::size_t way = 0; way < kSendWays; ++way) {
     const std::vector<ReadyKey>& heap = lane.ready[level][way];
-    if (heap.empty() || !IsOpen(lane, static_cast<SendWay>(way))) continue;
+    if (heap.empty() || !IsOpen(lane, static_cast<SendWay>(way), level)) continue;
     if (first == nullptr || *first < heap.front()) first = &heap.front();
   }
   return first;

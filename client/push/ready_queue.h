@@ -4,9 +4,11 @@
 // for another resource. Within a key, chunks are sent in order of offset. The heaps are
 // preallocated with the lane's keys; nothing here allocates.
 //
-// While a lower class can send, the lowest gets one of 20 chunks: it always proceeds. No class
-// keeps slots free for another: the daemon folds what a lane holds only when all its slots are in
-// use (server/core/aggregate/aggregate.h), so rounds would wait for each other.
+// While a lower class can send, the lowest gets one of 20 chunks: it always proceeds. If a lane has
+// keys of a higher class, gradients of lower ones hold at most YieldingSlotsMax() of its slots, so
+// a gradient of the higher class finds a free one and waits for few others on the way. A daemon
+// that supports this folds what such a lane holds, as it does with a full one (lane_room.h there);
+// otherwise rounds would wait for each other.
 #pragma once
 
 #include <cstdint>

@@ -104,6 +104,7 @@ void StartLaneKey(Lane& lane, const EngineKey& key, std::uint32_t index) {
 void ResetLane(Lane& lane, std::uint32_t slot_count) {
   lane.free_slots.clear();
   for (std::uint32_t s = slot_count; s > 0; --s) lane.free_slots.push_back(SlotIndex{s - 1});
+  lane.slots_at = {};
   lane.copies.assign(slot_count, {});
   lane.chunks_sent = 0;
   lane.pulls_under_way = 0;
@@ -249,8 +250,7 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
   }
   if (key.skip) request.header.flags = wire::kFlagSkip;
   if (lane.keys[entry.lane_key].way == SendWay::kSlot) {
-    chunk.inflight = lane.free_slots.back();
-    lane.free_slots.pop_back();
+    lane.TakeSlot(chunk);
     request.header.slot = chunk.inflight;
   }
   if (key.gradients == nullptr || OthersSend(key, lane.keys[entry.lane_key])) return;
@@ -281,8 +281,7 @@ void Sender::Undo(Lane& lane, std::size_t taken, std::size_t count) {
     lane.landing[entry.chunk] = {};
     --lane.chunks_sent;
     if (entry.sent == Sent::kPull) --lane.pulls_under_way;
-    if (chunk.inflight != kNoSlot) lane.free_slots.push_back(chunk.inflight);
-    chunk.inflight = kNoSlot;
+    if (chunk.inflight != kNoSlot) lane.ReturnSlot(chunk);
     chunk.phase = LaneChunk::Phase::kReady;
     lane_key.cursor = entry.chunk;
     QueueLaneKey(lane, entry.lane_key);

@@ -17,6 +17,7 @@
 #include "client/session/endpoint.h"
 #include "client/session/measured_clock.h"
 #include "common/base/clock.h"
+#include "common/base/priority_levels.h"
 #include "common/transport/shm/shared_regions.h"
 #include "phub/v1/session.pb.h"
 
@@ -57,6 +58,12 @@ inline DurationNs ShortestLivenessTimeout(const DaemonLinks& links) {
   for (const std::unique_ptr<DaemonLink>& link : links)
     shortest = std::min<DurationNs>(shortest, link->joined.liveness_timeout_ns());
   return shortest;
+}
+// EngineConfig::yielding_slots. Lanes of all daemons are limited, or none.
+inline std::uint32_t YieldingSlotsOf(const DaemonLinks& links) {
+  const bool all =
+      std::ranges::all_of(links, [](const auto& link) { return link->joined.priority_classes(); });
+  return all ? YieldingSlotsMax(links.front()->joined.slots_per_lane()) : 0;
 }
 inline DaemonLink& LinkOfLane(const DaemonLinks& links, std::uint32_t lane) {
   std::size_t i = 0;

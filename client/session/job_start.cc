@@ -148,6 +148,7 @@ absl::Status JobImpl::StartThreads() {
           .incarnation = Incarnation{anchor.incarnation()},
           .membership_epoch = MembershipEpoch{anchor.membership_epoch()},
           .slots_per_lane = anchor.slots_per_lane(),
+          .yielding_slots = YieldingSlotsOf(calls_.links()),
           .lane_count = layout_->lane_count(),
           .chunk_bytes = anchor.chunk_bytes(),
           .apply_iteration = applies_iterations(),

@@ -303,6 +303,7 @@ v1::KeySpec ToProto(const KeyDefinition& key) {
   message.set_kept_millionths(key.encoding.kept_millionths);
   message.set_collective(key.collective);
   message.set_pooled(key.pooled);
+  message.set_priority_class(static_cast<v1::PriorityClass>(key.priority_class));
   message.set_operation(OperationOf(key.operation));
   message.set_optimizer(OptimizerKindOf(key.optimizer));
   ToProto(key.hyper_parameters, *message.mutable_hyper_parameters());

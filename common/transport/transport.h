@@ -124,6 +124,10 @@ class Connection {
   // if one write transfers header and payload. Otherwise 0.
   virtual std::uint32_t slot_header_bytes() const { return 0; }
 
+  // The system shall hold at most about so many bytes that it has not sent. By the thread that
+  // serves the lane. Connections that send without a buffer of the system ignore it.
+  virtual void LimitUnsent(std::uint32_t /*bytes*/) {}
+
   // The lane version that both ends agreed on. Its creator sets it before the lane is adopted.
   void SetVersion(std::uint8_t version) { version_ = version; }
   std::uint8_t version() const { return version_; }

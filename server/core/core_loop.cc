@@ -107,7 +107,7 @@ bool CoreLoop::RunOnce() {
   worked |= loop.turns.FinishDue([&](JobShard& shard, Chunk& chunk) {  // rounds that were queued
     loop.FinishRound(shard, chunk);
   });
-  loop.intake.RelieveAfterLosses();
+  loop.intake.RelieveLanes();
   worked |= loop.FlushBacklogs();  // replies that found no room before
   worked |= loop.reports.AdvanceSnapshots();
   loop.remover.Advance();

@@ -141,6 +141,7 @@ void InitializeKey(ShardKey& key, const KeyShardSpec& spec, const ShardConfig& c
   key.chunks_numbered = spec.first_chunk.has_value();
   key.first_chunk = ChunkIndex{spec.first_chunk.value_or(0)};
   key.pool_bytes = spec.pool_bytes;
+  key.level = spec.level;
   key.type = spec.type;
   key.gradient_type = spec.gradient_type;
   key.parameter_type = spec.parameter_type;

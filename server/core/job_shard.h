@@ -21,6 +21,7 @@
 #include "common/base/group_keys.h"
 #include "common/base/ids.h"
 #include "common/base/mapped_memory.h"
+#include "common/base/priority_levels.h"
 #include "common/simd/kernels.h"
 #include "common/wire/message.h"
 #include "server/core/checkpoint_image.h"
@@ -111,6 +112,7 @@ struct KeyShardSpec {
   std::optional<std::uint32_t> first_chunk = {};
   // Not 0: a pooled u8 key of that many bytes, whose rounds state the rest (wire::PoolRound).
   std::uint64_t pool_bytes = 0;
+  std::uint8_t level = 0;                          // of its priority class, below kPriorityLevels
   ElementType type = ElementType::kF32;            // type of the parameters that are kept
   ElementType gradient_type = ElementType::kF32;   // type of gradients on the wire
   ElementType parameter_type = ElementType::kF32;  // type of parameters on the wire
@@ -138,6 +140,7 @@ struct ShardKey {
   bool collective = false;
   const Members* members = nullptr;  // see KeyShardSpec
   std::uint64_t pool_bytes = 0;      // likewise
+  std::uint8_t level = 0;            // likewise
   ElementType type = ElementType::kF32;
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
@@ -333,18 +336,21 @@ struct JobShard {
   // can be removed before later ones, which keep their numbers.
   std::unique_ptr<ShardKey> no_key = std::make_unique<ShardKey>();
   std::unique_ptr<Chunk> no_chunk = std::make_unique<Chunk>();
-  std::uint32_t lanes_full = 0;      // lanes without a free slot
+  std::uint32_t lanes_full = 0;      // see aggregate/lane_room.h
   std::uint32_t lanes_open = 0;      // adopted by a transport and not yet reported closed
   std::uint32_t departed_count = 0;  // ranks that left normally
   std::uint32_t reply_backlog = 0;   // waiting replies, credits and kSummed messages, of all lanes
-  RoundPolicy round_policy{};        // chosen when the core loop gets the job
-  bool ending = false;               // kEndJob was executed
-  bool faulted = false;              // a fault was reported; the shard only drains
-  LongWork* long_work = nullptr;     // the core loop's; null without a loop
-  MemoryMetrics* memory = nullptr;   // the exchange's; null: no loop, or the job spans no racks
-  schedule::JobTurn turn;            // used by fair_queue.h
-  NonFinite non_finite;              // the first sum that was not finite
-  Conflict conflict;                 // if ranks disagree: what they sent
+  // [level]: how many chunks have it; and the highest level that some chunk has.
+  std::array<std::uint32_t, kPriorityLevels> chunks_at{};
+  std::uint8_t top_level = 0;
+  RoundPolicy round_policy{};       // chosen when the core loop gets the job
+  bool ending = false;              // kEndJob was executed
+  bool faulted = false;             // a fault was reported; the shard only drains
+  LongWork* long_work = nullptr;    // the core loop's; null without a loop
+  MemoryMetrics* memory = nullptr;  // the exchange's; null: no loop, or the job spans no racks
+  schedule::JobTurn turn;           // used by fair_queue.h
+  NonFinite non_finite;             // the first sum that was not finite
+  Conflict conflict;                // if ranks disagree: what they sent
   ShardIteration iteration;
   CheckpointImage* snapshot = nullptr;          // being taken
   std::uint32_t snapshot_chunks = 0;            // its chunks that were not removed meanwhile

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "common/base/check.h"
+#include "server/core/aggregate/lane_room.h"
 #include "server/core/on_core_loop.h"
 #include "server/core/reply/bits.h"
 
@@ -148,6 +149,7 @@ void KeyRemover::Begin(JobShard& shard, const KeyRemoval& removal) {
 
 void KeyRemover::RemoveChunk(JobShard& shard, std::uint32_t number) {
   turns_.RemoveChunk(shard, *shard.chunks()[number]);
+  aggregate::NoteChunkRemoved(shard, shard.chunks()[number]->key->level);
   // A later key may have this number; the checkpoint that was loaded last is not about it.
   if (shard.loaded != nullptr && number < shard.loaded->chunk_count)
     shard.loaded->chunks[number].ready.store(false, std::memory_order_relaxed);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "server/core/aggregate/lane_room.h"
 #include "server/core/exchange/shard_exchange.h"
 #include "server/core/rounds/departed.h"
 #include "server/core/rounds/rounds.h"
@@ -88,9 +89,11 @@ void Orders::AddKeys(JobShard& shard, KeyBatch& batch) {
     PHUB_CHECK(shard.IsHole(*place), "chunk={} key={}", chunk.index.value, key.key.value);
     place = &chunk;
     AddStreamChunk(shard, chunk);
+    loop_.relief_due |= aggregate::NoteChunkAdded(shard, key.level);
     if (!key.collective) ++shard.iteration.chunk_count;
   }
   turns_.AddKeys(shard, batch);
+  LoopLanes::LimitUnsent(shard);
   if (batch.exchange != nullptr) exchange::LinkBatch(shard, *batch.exchange, loop_.transports);
 }
 

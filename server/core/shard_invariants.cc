@@ -17,6 +17,32 @@ std::uint32_t CountBits(const std::uint64_t* bits, std::uint32_t chunk_count) {
   return count;
 }
 
+using CountsOfLevels = std::array<std::uint32_t, kPriorityLevels>;
+
+CountsOfLevels PendingAt(const JobShard& shard, const Lane& lane) {
+  CountsOfLevels counts{};
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+    for (const std::uint64_t* const bits : {lane.pending_reply, lane.pending_previous})
+      counts[shard.chunks()[i]->key->level] += bits[i / 64] >> (i % 64) & 1;
+  }
+  return counts;
+}
+
+CountsOfLevels ChunksAt(const JobShard& shard) {
+  CountsOfLevels counts{};
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+    const Chunk& chunk = *shard.chunks()[i];
+    counts[chunk.key->level] += !shard.IsHole(chunk);
+  }
+  return counts;
+}
+
+std::size_t TopLevel(const CountsOfLevels& counts) {
+  std::size_t top = counts.size() - 1;
+  while (top > 0 && counts[top] == 0) --top;
+  return top;
+}
+
 bool Wants(const Chunk& chunk, std::uint32_t member) {
   return (chunk.wants_reply[member / 64] >> (member % 64) & 1) != 0;
 }
@@ -123,6 +149,7 @@ void CheckChunk(const JobShard& shard, const Chunk& chunk) {
 void CheckLane(const JobShard& shard, Rank rank) {
   const Lane& lane = shard.lanes[rank.value];
   std::uint32_t used = 0;
+  CountsOfLevels used_at{};
   for (std::size_t slot = 0; slot < lane.slot_chunk.size(); ++slot) {
     const ChunkIndex held = lane.slot_chunk[slot];
     if (held == ChunkIndex::Max()) continue;
@@ -130,11 +157,12 @@ void CheckLane(const JobShard& shard, Rank rank) {
     PHUB_CHECK(held.value < shard.chunk_count, "S2 rank={} slot={} chunk={}", rank.value, slot,
                held.value);
     const Chunk& chunk = *shard.chunks()[held.value];
+    ++used_at[chunk.key->level];
     PHUB_CHECK(chunk.IsMember(rank) && chunk.staged_slot[chunk.IndexOf(rank)].value == slot,
                "S2 rank={} slot={} chunk={}", rank.value, slot, held.value);
   }
-  PHUB_CHECK(used == lane.slots_used, "S3 rank={} used={} counted={}", rank.value, used,
-             lane.slots_used);
+  PHUB_CHECK(used == lane.slots_used && used_at == lane.slots_at, "S3 rank={} used={} counted={}",
+             rank.value, used, lane.slots_used);
   PHUB_CHECK(lane.replies_posted <= shard.config.replies_per_lane_max, "S6 rank={} posted={}",
              rank.value, lane.replies_posted);
   PHUB_CHECK(lane.replies_draining <= lane.replies_posted, "S6 rank={} draining={} posted={}",
@@ -151,11 +179,12 @@ void CheckLane(const JobShard& shard, Rank rank) {
 
 // S4: the invariant that prevents deadlock. A job that has failed does not fold any more.
 void CheckFullLane(const JobShard& shard, Rank rank) {
-  const Lane& lane = shard.lanes[rank.value];
-  if (lane.slots_used < lane.slot_chunk.size() || !shard.live()) return;
-  if (aggregate::HoldsWholeRound(shard, rank)) return;
-  for (const ChunkIndex held : lane.slot_chunk) {
+  if (!aggregate::LaneFull(shard, rank) || !shard.live()) return;
+  if (aggregate::FreesItself(shard, rank)) return;
+  for (const ChunkIndex held : shard.lanes[rank.value].slot_chunk) {
+    if (held == ChunkIndex::Max()) continue;
     const Chunk& chunk = *shard.chunks()[held.value];
+    if (!aggregate::FullFor(shard, rank, chunk)) continue;
     PHUB_CHECK(!wire::HasRoot(chunk.operation), "S4 rank={} chunk={}", rank.value, held.value);
     PHUB_CHECK(chunk.staged_data[chunk.folded_count] == nullptr, "S4 rank={} chunk={} folded={}",
                rank.value, held.value, chunk.folded_count);
@@ -170,7 +199,7 @@ void CheckShard(const JobShard& shard) {
     const Lane& lane = shard.lanes[rank];
     CheckLane(shard, Rank{rank});
     CheckFullLane(shard, Rank{rank});
-    full += lane.slots_used == shard.config.slots_per_lane;
+    full += aggregate::LaneFull(shard, Rank{rank});
     departed += lane.departed;
     backlog += lane.replies_pending + lane.summed_pending +
                static_cast<std::uint32_t>(lane.credits_waiting.size());
@@ -178,6 +207,7 @@ void CheckShard(const JobShard& shard) {
                                   CountBits(lane.pending_previous, shard.chunk_count);
     PHUB_CHECK(pending == lane.replies_pending, "S5 rank={} bits={} counted={}", rank, pending,
                lane.replies_pending);
+    PHUB_CHECK(PendingAt(shard, lane) == lane.replies_pending_at, "S5 rank={} levels differ", rank);
     PHUB_CHECK(CountBits(lane.pending_summed, shard.chunk_count) == lane.summed_pending,
                "S5 rank={} counted={}", rank, lane.summed_pending);
     std::uint32_t in_place = 0;
@@ -200,6 +230,8 @@ void CheckShard(const JobShard& shard) {
     PHUB_CHECK(shard.IsHole(chunk) || chunk.index.value == i, "S12 chunk={}", i);
     CheckChunk(shard, chunk);
   }
+  PHUB_CHECK(ChunksAt(shard) == shard.chunks_at, "S12 levels differ");
+  PHUB_CHECK(TopLevel(shard.chunks_at) == shard.top_level, "S12 top={}", shard.top_level);
   CheckIteration(shard);
   CheckQueue(shard);
   CheckSnapshot(shard);

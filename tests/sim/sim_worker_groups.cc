@@ -39,6 +39,8 @@ void SimWorker::AddNextGroup() {
   spec.set_type(key.pooled ? v1::ELEMENT_TYPE_U8 : v1::ELEMENT_TYPE_F32);
   spec.set_pooled(key.pooled);
   spec.set_collective(true);
+  spec.set_priority_class(
+      static_cast<v1::PriorityClass>(v1::PRIORITY_CLASS_DATA + next_group_ % kPriorityLevels));
   spec.set_operation(key.mean ? v1::OPERATION_MEAN : v1::OPERATION_SUM);
   CallAll<v1::AddKeysResponse>(
       "add keys of a group",
@@ -77,7 +79,7 @@ void SimWorker::OnGroupAdded() {
   batch->keys.push_back({.layout = std::move(layouts->front()),
                          .rank = Rank{rank_},
                          .priority = static_cast<std::int32_t>(random_.Below(3)),
-                         .level = static_cast<std::uint8_t>(random_.Below(client::kPriorityLevels)),
+                         .level = static_cast<std::uint8_t>(next_group_ % kPriorityLevels),
                          .collective = true,
                          .pooled = key.pooled,
                          .listener = keys_.back().get()});

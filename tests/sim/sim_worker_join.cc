@@ -142,6 +142,8 @@ void SimWorker::Begin() {
   const v1::JoinResponse& anchor = links_.front()->joined;
   config_.membership_epoch = MembershipEpoch{anchor.membership_epoch()};
   config_.slots_per_lane = anchor.slots_per_lane();
+  // Clients of older versions have no such limit.
+  config_.yielding_slots = random_.Below(4) == 0 ? 0 : YieldingSlotsMax(config_.slots_per_lane);
   config_.restart = script_.restart;
   config_.apply_iteration = script_.apply_iteration;
   config_.clip_norm = script_.clip_norm;

@@ -116,11 +116,10 @@ enum class Operation : std::uint8_t {
   kBitwiseXor = 8,
 };
 
-// In which order a rank sends: chunks of a higher class first, whenever their rounds were started.
-// While others wait, one of 20 chunks is of the lowest class that has some. The names are those of
+// In which order a rank sends and a daemon answers: chunks of a higher class first, whenever their
+// rounds were started. While others wait, one of 20 is of the lowest class. The names are those of
 // forms of parallel training: a step waits for exchanges of tensor parallelism at once, and for
-// those of data parallelism at its end. Ranks may state different classes, as results do not depend
-// on them.
+// those of data parallelism at its end. Ranks state the same class. Results do not depend on it.
 enum class PriorityClass : std::uint8_t {
   kData = 1,      // the default
   kPipeline = 2,  // before kData

@@ -209,8 +209,8 @@ class Job:
         Calls no daemon: only the members call it, and they meet when they add the first keys.
 
         priority_class: "tensor", "pipeline" or "data" (the default), of keys and pools that state
-        none. This rank sends the rounds of higher classes first, whenever they were started. While
-        others wait, one of 20 chunks is of the lowest class that has some.
+        none; the same on all members. Rounds of higher classes are sent and answered first,
+        whenever they were started. While others wait, one of 20 chunks is of the lowest class.
         """
         return Group(self, name, ranks, priority_class)
 

@@ -78,6 +78,13 @@ IoResult TcpConnection::Writev(std::span<const iovec> parts) {
   return {bytes, bytes < Total(parts) ? IoStatus::kDrained : IoStatus::kMore};
 }
 
+void TcpConnection::LimitUnsent(std::uint32_t bytes) {
+  const int limit = static_cast<int>(bytes);
+  // Fails on a socket that is already reset; the next read reports that.
+  [[maybe_unused]] const int result =
+      setsockopt(socket_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof limit);
+}
+
 void TcpConnection::Shutdown() { shutdown(socket_.get(), SHUT_RDWR); }
 
 }  // namespace phub::transport

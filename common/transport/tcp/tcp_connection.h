@@ -18,6 +18,7 @@ class TcpConnection : public StreamConnection {
   IoResult Readv(std::span<const iovec> parts) override;
   IoResult Writev(std::span<const iovec> parts) override;
   void Shutdown() override;
+  void LimitUnsent(std::uint32_t bytes) override;
 
   int socket() const { return socket_.get(); }
   // The kernel has reported that the peer sends no more, or that the socket failed. From now on, a

@@ -44,6 +44,21 @@ std::string MovementName(const v1::KeySpec& key) {
   return fmt::format("movement {}", ToString(MovementOf(key)));
 }
 
+// Clients that know no classes send none.
+v1::PriorityClass PriorityClassOf(const v1::KeySpec& key) {
+  return key.priority_class() == v1::PRIORITY_CLASS_UNSPECIFIED ? v1::PRIORITY_CLASS_DATA
+                                                                : key.priority_class();
+}
+
+std::string PriorityClassName(const v1::KeySpec& key) {
+  switch (PriorityClassOf(key)) {
+    case v1::PRIORITY_CLASS_DATA: return "priority class data";
+    case v1::PRIORITY_CLASS_PIPELINE: return "priority class pipeline";
+    case v1::PRIORITY_CLASS_TENSOR: return "priority class tensor";
+    default: return fmt::format("priority class number {}", static_cast<int>(key.priority_class()));
+  }
+}
+
 // "3 tensors", or "tensor 1 of 64 elements" if `other` has as many.
 std::string DescribeTensors(const v1::KeySpec& own, const v1::KeySpec& other) {
   if (own.tensors().empty()) return "one tensor";
@@ -100,6 +115,9 @@ Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
       return key.pooled() ? "rounds of a pool" : "rounds of one type and length";
     };
     return phrase(name(a), name(b));
+  }
+  if (PriorityClassOf(a) != PriorityClassOf(b)) {
+    return phrase(PriorityClassName(a), PriorityClassName(b));
   }
   if (a.root() != b.root()) {
     return phrase(fmt::format("root {}", a.root()), fmt::format("root {}", b.root()));

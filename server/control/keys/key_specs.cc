@@ -228,6 +228,13 @@ absl::Status CheckCollective(const KeyBuild& build, const v1::KeySpec& key) {
                                 OptimizerOf(key.optimizer()).name));
 }
 
+absl::Status CheckPriorityClass(const v1::KeySpec& key) {
+  if (v1::PriorityClass_IsValid(key.priority_class())) return absl::OkStatus();
+  return Wrong(key, fmt::format("unknown priority class number {}; this daemon supports data, "
+                                "pipeline, tensor",
+                                static_cast<int>(key.priority_class())));
+}
+
 // A pooled key only has a size in bytes; its rounds state the rest.
 absl::Status CheckPooled(const KeyBuild& build, const v1::KeySpec& key) {
   if (!key.pooled()) return absl::OkStatus();
@@ -259,6 +266,7 @@ absl::Status CheckKey(const KeyBuild& build, const v1::KeySpec& key, std::size_t
   if (absl::Status status = CheckMovement(build, key); !status.ok()) return status;
   if (absl::Status status = CheckCollective(build, key); !status.ok()) return status;
   if (absl::Status status = CheckPooled(build, key); !status.ok()) return status;
+  if (absl::Status status = CheckPriorityClass(key); !status.ok()) return status;
   if (build.config.sum_block != 0) {
     const std::string why =
         WhyNotSummedFixed(TypeOf(key.type()), MovementOf(key), ReductionOf(key.operation()));
@@ -308,6 +316,8 @@ KeyShardSpec ShardSpecOf(const v1::KeySpec& key, KeyIndex index) {
   spec.movement = MovementOf(key);
   spec.collective = key.collective();
   spec.pool_bytes = key.pooled() ? key.element_count() : 0;
+  if (key.priority_class() != v1::PRIORITY_CLASS_UNSPECIFIED)
+    spec.level = static_cast<std::uint8_t>(key.priority_class() - v1::PRIORITY_CLASS_DATA);
   spec.type = TypeOf(key.type());
   spec.gradient_type = TypeOf(key.gradient_type());
   spec.parameter_type = TypeOf(key.parameter_type());

@@ -225,6 +225,7 @@ v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t ve
   response.set_groups(true);
   response.set_pooled_keys(true);
   response.set_pooled_moves(true);
+  response.set_priority_classes(true);
   response.set_removes_keys(true);
   response.set_encoding_max(numeric::kEncodingMax);
   response.set_operation_max(v1::Operation_MAX);

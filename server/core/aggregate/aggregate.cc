@@ -27,26 +27,14 @@ void Occupy(JobShard& shard, Rank rank, Chunk& chunk, SlotIndex slot, const std:
     ++lane.staged_in_place;
     return;
   }
-  PHUB_CHECK(lane.slot_chunk[slot.value] == ChunkIndex::Max(), "rank={} slot={}", rank.value,
-             slot.value);
-  lane.slot_chunk[slot.value] = chunk.index;
-  ++lane.slots_used;
-  shard.metrics.slots_used.Add();
-  if (LaneFull(shard, rank)) ++shard.lanes_full;
+  TakeSlot(shard, rank, chunk, slot);
 }
 
 // Returns the slot that the member's staged gradient is in.
 SlotIndex FreeSlot(JobShard& shard, std::uint32_t member, Chunk& chunk) {
-  const Rank rank = chunk.RankOf(member);
-  Lane& lane = shard.lanes[rank.value];
   const SlotIndex slot = chunk.staged_slot[member];
-  PHUB_CHECK(lane.slot_chunk[slot.value] == chunk.index, "rank={} slot={} chunk={}", rank.value,
-             slot.value, chunk.index.value);
   chunk.staged_slot[member] = kNoSlot;
-  if (LaneFull(shard, rank)) --shard.lanes_full;
-  lane.slot_chunk[slot.value] = ChunkIndex::Max();
-  --lane.slots_used;
-  shard.metrics.slots_used.Subtract();
+  ReturnSlot(shard, chunk.RankOf(member), chunk, slot);
   return slot;
 }
 
@@ -188,25 +176,6 @@ void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMe
   chunk.skip_asked |= (header.flags & wire::kFlagSkip) != 0;
   const std::byte* const data = message.payload != nullptr ? message.payload : NoPayload(chunk);
   Occupy(shard, rank, chunk, header.slot, data);
-}
-
-bool LaneFull(const JobShard& shard, Rank rank) {
-  return shard.lanes[rank.value].slots_used == shard.config.slots_per_lane;
-}
-
-bool HeldByFullLane(const JobShard& shard, const Chunk& chunk) {
-  if (shard.lanes_full == 0) return false;
-  for (std::uint32_t member = chunk.folded_count; member < chunk.member_count; ++member) {
-    if (chunk.staged_slot[member] != kNoSlot && LaneFull(shard, chunk.RankOf(member))) return true;
-  }
-  return false;
-}
-
-bool HoldsWholeRound(const JobShard& shard, Rank rank) {
-  const std::vector<ChunkIndex>& slots = shard.lanes[rank.value].slot_chunk;
-  return std::any_of(slots.begin(), slots.end(), [&](ChunkIndex held) {
-    return held != ChunkIndex::Max() && shard.chunks()[held.value]->IsWhole();
-  });
 }
 
 void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed) {

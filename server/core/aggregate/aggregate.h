@@ -20,8 +20,9 @@
 // A gradient in memory that worker and daemon share is staged in place: it holds no slot and needs
 // no credit. It is folded together with its prefix.
 //
-//   Invariant, after every run: if a lane is full, either it holds a whole round that waits for its
-//   turn and then frees a slot, or no chunk that it holds has a ready prefix or a root.
+//   Invariant, after every run: if a lane is full (lane_room.h), either it holds whole rounds that
+//   wait for their turn and then free enough slots, or no chunk that it holds, and that it is full
+//   for, has a ready prefix or a root.
 //   Why no lane gets stuck: every gradient of rank 0 is a ready prefix, so rank 0 always makes
 //   progress. Once all gradients of rank 0 have arrived, the same holds for rank 1, and so on.
 //   tests/sim/exhaustive_test.cc searches every push order of small cases.
@@ -34,6 +35,7 @@
 #include <cstddef>
 #include <span>
 
+#include "server/core/aggregate/lane_room.h"
 #include "server/core/job_shard.h"
 
 namespace phub::server::aggregate {
@@ -55,11 +57,6 @@ struct FreedSlots {
 // shared memory.
 void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMessage& message,
            TimeNs now);
-
-// LaneFull: the rank's lane has no free slot. HeldByFullLane: a full lane holds the chunk in one of
-// its slots.
-bool LaneFull(const JobShard& shard, Rank rank);
-bool HeldByFullLane(const JobShard& shard, const Chunk& chunk);
 
 // Folds the ready prefix of one chunk, if any, or puts aside what its round moves. `freed` returns
 // the slots that are free now. Notes a sum that is not finite (screening.h).
@@ -84,16 +81,13 @@ void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk, FreedSlots& scra
   if (HeldByFullLane(shard, chunk)) fold(chunk);
 }
 
-// A slot of the lane holds a whole round, which will be finished instead of folded.
-bool HoldsWholeRound(const JobShard& shard, Rank rank);
-
-// Restores the invariant after a lane was lost. Its staged gradients are discarded, so rounds that
-// were whole and waited for their turn wait for its rank again, and lanes that are full of such
-// rounds must be relieved.
+// Restores the invariant after a lane was lost, or after keys of a higher class were added. The
+// staged gradients of a lost lane are discarded, so rounds that were whole and waited for their
+// turn wait for its rank again, and lanes that are full of such rounds must be relieved.
 template <typename Credit>
-void RelieveAfterLoss(JobShard& shard, FreedSlots& scratch, Credit&& credit) {
+void RelieveLanes(JobShard& shard, FreedSlots& scratch, Credit&& credit) {
   for (std::uint32_t rank = 0; rank < shard.config.world_size && shard.lanes_full > 0; ++rank) {
-    if (!LaneFull(shard, Rank{rank}) || HoldsWholeRound(shard, Rank{rank})) continue;
+    if (!LaneFull(shard, Rank{rank}) || FreesItself(shard, Rank{rank})) continue;
     for (const ChunkIndex held : shard.lanes[rank].slot_chunk) {
       if (held == ChunkIndex::Max()) continue;
       Fold(shard, *shard.chunks()[held.value], scratch);

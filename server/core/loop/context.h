@@ -38,7 +38,7 @@ struct LoopContext {
   TimeNs now = 0;                 // when this run began
   std::vector<JobShard*> shards;  // never grows beyond kShardsMax
   LongWork* long_work = nullptr;  // set by the loop
-  bool lane_lost = false;         // a worker's lane was lost since RelieveAfterLosses()
+  bool relief_due = false;        // Intake::RelieveLanes() has work
 };
 
 }  // namespace phub::server

@@ -8,6 +8,9 @@
 namespace phub::server {
 namespace {
 
+// 1 ms at 1 Gbit/s, 10 us at 100 Gbit/s.
+constexpr std::uint32_t kUnsentBytesMax = 128 * 1024;
+
 bool BrokeForm(const transport::Completion& completion) {
   return completion.error == transport::TransportError::kProtocol;
 }
@@ -94,6 +97,7 @@ void LoopLanes::AttachWorker(const Command& command) {
   lane.peer = command.connection;
   lane.peer->silence_meter().Begin(loop_.transports[command.transport_index]->ActivityOf(id));
   NoteNewLane(shard, rank);
+  LimitUnsent(shard);
   if (shard.turn.held) loop_.transports[command.transport_index]->Hold(id, true);
 }
 
@@ -169,7 +173,7 @@ void LoopLanes::LoseLane(JobShard& shard, Rank rank) {
   Lane& lane = shard.lanes[rank.value];
   loop_.counters.Add(CoreCounter::staged_discarded, aggregate::DiscardStaged(shard, rank));
   replies_.Forget(shard, rank);
-  loop_.lane_lost = true;
+  loop_.relief_due = true;
   lane.state = Lane::State::kAbsent;
   lane.connection = {};
   lane.peer = nullptr;
@@ -192,6 +196,13 @@ void LoopLanes::Hold(const JobShard& shard, bool held) {
   for (const Lane& lane : shard.lanes) {
     if (lane.state != Lane::State::kOpen) continue;
     loop_.transports[lane.transport_index]->Hold(lane.connection, held);
+  }
+}
+
+void LoopLanes::LimitUnsent(const JobShard& shard) {
+  if (shard.top_level == 0) return;
+  for (const Lane& lane : shard.lanes) {
+    if (lane.state == Lane::State::kOpen) lane.peer->LimitUnsent(kUnsentBytesMax);
   }
 }
 

@@ -39,6 +39,9 @@ class LoopLanes {
   void CloseAll(JobShard& shard);
   // Makes the transports stop reading (held) or read again from the job's workers.
   void Hold(const JobShard& shard, bool held);
+  // If the job has keys of a higher priority class than data, the kernel may hold only a little
+  // that its lanes have not sent: what it holds cannot be overtaken.
+  static void LimitUnsent(const JobShard& shard);
   // Checks L1 and L2 of docs/internals/invariants.md.
   void CheckInvariants() const;
 

@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "server/core/on_core_loop.h"
 #include "server/core/reply/bits.h"
+#include "server/core/reply/window.h"
 
 namespace phub::server::reply {
 ReplyStage::ReplyStage(std::span<transport::Transport* const> transports, CoreCounters& counters)
@@ -26,10 +27,6 @@ bool ReceivesRoundOf(const wire::MessageHeader& header, const Chunk& chunk, Rank
 }
 
 }  // namespace
-
-bool ReplyStage::HasWindow(const JobShard& shard, const Lane& lane) const {
-  return lane.replies_posted < shard.config.replies_per_lane_max;
-}
 
 std::byte* ReplyStage::OwnReply(const Lane& lane, SharedAddress address,
                                 std::uint32_t bytes) const {
@@ -75,7 +72,7 @@ std::span<std::byte* const> ReplyStage::OwnReplies(const JobShard& shard, const 
 void ReplyStage::Defer(JobShard& shard, Lane& lane, const Chunk& chunk, Iteration version) {
   std::uint64_t* const bits = version == chunk.applied ? lane.pending_reply : lane.pending_previous;
   if (TestAndSet(bits, chunk.index.value)) return;
-  ++lane.replies_pending;
+  NotePending(lane, chunk.key->level);
   ++shard.reply_backlog;
   counters_.Add(CoreCounter::replies_deferred);
 }
@@ -125,14 +122,14 @@ bool ReplyStage::PostTo(JobShard& shard, const Chunk& chunk, Rank rank, Iteratio
                  address)) {
     return false;
   }
-  ++lane.replies_posted;
+  NotePosted(lane, chunk.key->level);
   DropCredit(shard, lane, chunk.index);
   return true;
 }
 
 void ReplyStage::SendToRank(JobShard& shard, Chunk& chunk, Rank rank, Iteration version) {
   Lane& lane = shard.lanes[rank.value];
-  if (HasWindow(shard, lane) && PostTo(shard, chunk, rank, version)) return;
+  if (HasWindow(shard, lane, chunk.key->level) && PostTo(shard, chunk, rank, version)) return;
   Defer(shard, lane, chunk, version);
 }
 
@@ -151,7 +148,7 @@ void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transpo
     const bool is_alone = chunk.RepliesWithPayloadTo(RankOfJob(shard, rank)) == has_receiver;
     if (is_alone || chunk.reply_address[member] != SharedAddress{}) {
       SendToRank(shard, chunk, Rank{rank}, chunk.applied);
-    } else if (!HasWindow(shard, lane)) {
+    } else if (!HasWindow(shard, lane, chunk.key->level)) {
       Defer(shard, lane, chunk, chunk.applied);
     } else {
       ranks[count] = rank;
@@ -165,7 +162,7 @@ void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transpo
   for (std::size_t i = 0; i < count; ++i) {
     Lane& lane = shard.lanes[ranks[i]];
     if (posted) {
-      ++lane.replies_posted;
+      NotePosted(lane, chunk.key->level);
       DropCredit(shard, lane, chunk.index);
     } else {
       Defer(shard, lane, chunk, chunk.applied);
@@ -186,7 +183,8 @@ void ReplyStage::KeepVersions(JobShard& shard, const Chunk& chunk) {
   for (Lane& lane : shard.lanes) {
     if (lane.replies_pending == 0 || !TestAndClear(lane.pending_reply, chunk.index.value)) continue;
     if (!TestAndSet(lane.pending_previous, chunk.index.value)) continue;
-    --lane.replies_pending;  // a reply with the version before that waited, too; it is not kept
+    // A reply with the version before that waited, too; it is not kept.
+    NoteNotPending(lane, chunk.key->level);
     --shard.reply_backlog;
   }
 }
@@ -256,25 +254,38 @@ bool ReplyStage::FlushCredits(JobShard& shard, Lane& lane) {
 }
 
 bool ReplyStage::FlushReplies(JobShard& shard, Rank rank) {
+  const Lane& lane = shard.lanes[rank.value];
+  bool posted_any = false;
+  if (IsLowestDue(lane)) posted_any = FlushLevel(shard, rank, LowestWaiting(lane));
+  for (std::size_t level = kPriorityLevels; level-- > 0;) {
+    if (lane.replies_pending_at[level] > 0) posted_any |= FlushLevel(shard, rank, level);
+  }
+  return posted_any;
+}
+
+bool ReplyStage::FlushLevel(JobShard& shard, Rank rank, std::size_t level) {
   Lane& lane = shard.lanes[rank.value];
   const std::uint32_t words = WordsOfChunks(shard);
   bool posted_any = false;
-  for (std::uint32_t visited = 0; visited <= words && lane.replies_pending > 0; ++visited) {
+  for (std::uint32_t visited = 0; visited <= words; ++visited) {
     if (lane.pending_cursor >= words) lane.pending_cursor = 0;
     for (std::uint64_t* const bits : {lane.pending_reply, lane.pending_previous}) {
       std::uint64_t& word = bits[lane.pending_cursor];
-      while (word != 0) {
-        if (!HasWindow(shard, lane)) return posted_any;
-        const auto bit = static_cast<std::uint32_t>(std::countr_zero(word));
+      for (std::uint64_t left = word; left != 0; left &= left - 1) {
+        const auto bit = static_cast<std::uint32_t>(std::countr_zero(left));
         const Chunk& chunk = *shard.chunks()[lane.pending_cursor * kWordBits + bit];
+        if (chunk.key->level != level) continue;
+        if (lane.replies_pending_at[level] == 0 || !HasWindow(shard, lane, level))
+          return posted_any;
         const std::uint64_t behind = bits == lane.pending_previous ? 1 : 0;
         if (!PostTo(shard, chunk, rank, Iteration{chunk.applied.value - behind})) return posted_any;
-        word &= word - 1;
-        --lane.replies_pending;
+        word &= ~(std::uint64_t{1} << bit);
+        NoteNotPending(lane, level);
         --shard.reply_backlog;
         posted_any = true;
       }
     }
+    if (lane.replies_pending_at[level] == 0) break;
     ++lane.pending_cursor;
   }
   return posted_any;
@@ -312,7 +323,9 @@ void ReplyStage::Forget(JobShard& shard, Rank rank) {
     std::fill_n(lane.pending_reply, words, std::uint64_t{0});
     std::fill_n(lane.pending_previous, words, std::uint64_t{0});
     lane.replies_pending = 0;
+    lane.replies_pending_at = {};
   }
+  lane.replies_ahead = 0;
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     Chunk& chunk = *shard.chunks()[i];
     const std::uint32_t member = chunk.IndexOf(rank);

@@ -9,10 +9,10 @@
 //
 // A whole round is answered at once, with one request for all lanes that wait for it. Nothing here
 // blocks or grows, because messages that cannot be sent wait in memory of fixed size:
-//   reply    Each lane has a window (replies_per_lane_max posted and not yet sent). If it is full,
-//            the chunk's bit is set in the lane's bitmap, and the reply is posted later from the
-//            chunk's parameters. These cannot change before the rank has the reply, because the
-//            next version needs the rank's next push.
+//   reply    Each lane has a window (replies_per_lane_max posted and not yet sent, fewer of lower
+//            priority classes: window.h). If it is full, the chunk's bit is set in the lane's
+//            bitmap, and the reply is posted later from the chunk's parameters. These cannot change
+//            before the rank has the reply, because the next version needs the rank's next push.
 //   reply with the previous version
 //            A process that took over a rank may pull a version that is not current any more when
 //            the reply is posted, because its predecessor had already pushed. It has another
@@ -68,7 +68,6 @@ class ReplyStage {
   void Forget(JobShard& shard, Rank rank);
 
  private:
-  bool HasWindow(const JobShard& shard, const Lane& lane) const;
   void Defer(JobShard& shard, Lane& lane, const Chunk& chunk, Iteration version);
   std::byte* OwnReply(const Lane& lane, SharedAddress address, std::uint32_t bytes) const;
   // payload: chunk.reply_bytes() bytes, or null for a reply without payload
@@ -82,6 +81,8 @@ class ReplyStage {
   bool FlushCredits(JobShard& shard, Lane& lane);
   static void DropCredit(JobShard& shard, Lane& lane, ChunkIndex chunk);
   bool FlushReplies(JobShard& shard, Rank rank);
+  // Those of one priority class.
+  bool FlushLevel(JobShard& shard, Rank rank, std::size_t level);
   bool PostSummed(JobShard& shard, const Chunk& chunk, std::uint8_t transport_index,
                   std::span<const transport::ConnectionId> connections);
   void DeferSummed(JobShard& shard, Lane& lane, const Chunk& chunk);

@@ -107,13 +107,13 @@ void Intake::RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk) {
   NoteFolded(shard, credited);
 }
 
-void Intake::RelieveAfterLosses() {
-  if (!stages_.loop.lane_lost) return;
-  stages_.loop.lane_lost = false;
+void Intake::RelieveLanes() {
+  if (!stages_.loop.relief_due) return;
+  stages_.loop.relief_due = false;
   for (JobShard* const shard : stages_.loop.shards) {
     if (!shard->live()) continue;
     std::size_t credited = 0;
-    aggregate::RelieveAfterLoss(*shard, stages_.freed, [&](const aggregate::FreedSlot& slot) {
+    aggregate::RelieveLanes(*shard, stages_.freed, [&](const aggregate::FreedSlot& slot) {
       stages_.Credit(*shard, slot);
       ++credited;
     });

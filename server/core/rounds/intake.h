@@ -21,7 +21,7 @@ class Intake {
   Chunk* Aggregate(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
                    const transport::ReceivedMessage& message);
   // If lanes were lost: relieves lanes that are full of rounds that wait for the lost ranks again.
-  void RelieveAfterLosses();
+  void RelieveLanes();
 
  private:
   Chunk* OnChunkMessage(JobShard& shard, Rank rank, const ingest::Verdict& verdict,

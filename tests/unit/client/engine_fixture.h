@@ -76,6 +76,7 @@ class EngineTest : public ::testing::Test {
     config_ = {.incarnation = Incarnation{77},
                .membership_epoch = MembershipEpoch{3},
                .slots_per_lane = slots,
+               .yielding_slots = yielding_slots_,
                .lane_count = lane_count,
                .apply_iteration = apply_iteration_,
                .clip_norm = iteration_.clip_norm,
@@ -184,7 +185,8 @@ class EngineTest : public ::testing::Test {
     bool skip_nonfinite = false;
   };
   bool apply_iteration_ = false;
-  bool report_sent_ = false;  // set before Start
+  bool report_sent_ = false;          // set before Start
+  std::uint32_t yielding_slots_ = 0;  // likewise
   IterationOptions iteration_;
   StillClock clock_;
   FakeTransport transport_;

@@ -151,6 +151,40 @@ TEST_F(EngineGroupsTest, RoundsOfEqualKeysAreSentInTheOrderInWhichTheyWereStarte
   EXPECT_THAT(order, ElementsAre(3, 0, 4, 1, 2));
 }
 
+TEST_F(EngineGroupsTest, LowerClassesLeaveSlotsFreeForAHigherOne) {
+  yielding_slots_ = 2;
+  Start(1, 8);
+  TestKey& data = AddToGroup(0, 0, 6, 0);
+  TestKey& tensor = AddToGroup(1, 6, 2, 2);
+  Push(data);
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(0, 1));
+  Push(tensor);
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(6, 7));
+  // Expect: a credit frees a slot for the lower class, and so does a reply; those of the higher
+  // class do not.
+  Reply(0, 6, 1, 4.0f);
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre());
+  Credit(0, 0, SlotIndex{0});
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(2));
+  Reply(0, 1, 1, 4.0f);
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(3));
+  // Expect: a new lane starts with free slots.
+  transport_.Break(0, transport::TransportError::kReset);
+  Run();
+  Attach(0);
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(7, 0, 2));
+}
+
+TEST_F(EngineGroupsTest, WithoutAHigherClassLowerOnesUseAllSlots) {
+  yielding_slots_ = 1;
+  Start(1, 4);
+  TestKey& data = AddToGroup(0, 0, 4, 1);
+  AddToGroup(1, 4, 1, 2);
+  Remove(1);
+  Push(data);
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(0, 1, 2, 3));
+}
+
 TEST_F(EngineGroupsTest, OneOfTwentyChunksIsOfTheLowestClassThatWaits) {
   Start(1, 1);
   TestKey& low = AddToGroup(0, 0, 3);

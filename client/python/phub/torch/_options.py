@@ -25,8 +25,8 @@ class Options:
     bucket_bytes: reductions of a repeated size get keys of their own, up to this sum of sizes in a
     group; 0: none do. Rank 0's value counts.
     priority_class: only of groups that new_group() makes: "tensor", "pipeline" or "data" (the
-    default). This rank sends what groups of a higher class exchange first. If it is the only
-    option that is set, the others are those of the default group.
+    default), the same on all members. What groups of a higher class exchange is sent first. If it
+    is the only option that is set, the others are those of the default group.
     The others are those of :func:`phub.connect`.
     """
 

@@ -37,6 +37,7 @@ TEST(CheckKey, APriorityClassIsOneOfThree) {
       CheckKey(Spec(f32, None{}, {.priority_class = PriorityClass::kTensor}), kBytesMax);
   ASSERT_TRUE(key.ok());
   EXPECT_EQ(LevelOf(key->priority_class), 2);
+  EXPECT_EQ(ToProto(*key).priority_class(), v1::PRIORITY_CLASS_TENSOR);
 }
 
 // A name must be safe to show, to send (protobuf takes UTF-8 only) and to save.

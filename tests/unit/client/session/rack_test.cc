@@ -223,9 +223,10 @@ TEST_F(RackTest, SilentDaemonIsNamedInTime) {
   const auto start = steady_clock::now();
   const Status status = key_->PushPull().Wait();
   EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(30));
-  EXPECT_THAT(status.message(),
-              AllOf(ContainsRegex("daemon 127.0.0.1:7702 has been silent on all lanes for [0-9]+[.]"),
-                    HasSubstr("(job digits, rank 1)")));
+  EXPECT_THAT(
+      status.message(),
+      AllOf(ContainsRegex("daemon 127.0.0.1:7702 has been silent on all lanes for [0-9]+[.]"),
+            HasSubstr("(job digits, rank 1)")));
 }
 
 TEST_F(RackTest, DaemonThatGoesWhileItIsDrainedIsSaidToBe) {

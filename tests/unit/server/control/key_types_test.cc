@@ -55,6 +55,20 @@ TEST_F(KeyTypesTest, PooledKeysAreBytesOrAreRefused) {
   EXPECT_EQ(LastBatch().keys[0].pool_bytes, 100u);
 }
 
+TEST_F(KeyTypesTest, APriorityClassBecomesALevelOrIsRefused) {
+  v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM);
+  key.set_priority_class(static_cast<v1::PriorityClass>(v1::PriorityClass_MAX + 1));
+  EXPECT_THAT(Refusal(key), HasSubstr("unknown priority class number 4"));
+  v1::KeySpec tensor = key;
+  tensor.set_name("tensor");
+  tensor.set_priority_class(v1::PRIORITY_CLASS_TENSOR);
+  key.clear_priority_class();  // that of older clients
+  AddKeys(Batch(EnterAs(JoinOf(0, 1)), 0, {key, tensor}));
+  Settle();
+  EXPECT_EQ(LastBatch().keys[0].level, 0);
+  EXPECT_EQ(LastBatch().keys[1].level, 2);
+}
+
 TEST_F(KeyTypesTest, JobsWithFixedSumsTakeSumsAndMeansOfSomeTypes) {
   sums_fixed_ = true;
   for (const v1::ElementType type :

@@ -137,6 +137,9 @@ TEST_F(KeysTest, EveryFieldOfAKeyMustAgree) {
                   },
                   "collective"),
               HasSubstr("with rounds in iterations, but rank 1 (node1) has collective rounds"));
+  EXPECT_THAT(
+      message([](auto& key) { key.set_priority_class(v1::PRIORITY_CLASS_TENSOR); }, "priority"),
+      HasSubstr("with priority class data, but rank 1 (node1) has priority class tensor"));
   EXPECT_THAT(message([](auto& key) { key.set_root(1); }, "root"),
               HasSubstr("with root 0, but rank 1 (node1) has root 1"));
   EXPECT_THAT(message([](auto& key) { key.set_optimizer(v1::OPTIMIZER_SGD); }, "c"),

@@ -21,7 +21,11 @@ class ScriptedTransport final : public transport::Transport {
     const std::byte* from = nullptr;  // the address of the payload
     std::vector<std::byte> bytes;     // the payload
   };
-  class Endpoint final : public transport::Connection {};
+  class Endpoint final : public transport::Connection {
+   public:
+    void LimitUnsent(std::uint32_t bytes) override { unsent_max = bytes; }
+    std::uint32_t unsent_max = 0;  // of the last call; 0: none
+  };
 
   // ---- the test's side ----
   void Deliver(transport::ConnectionId to, const wire::MessageHeader& header,

@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include "common/transport/tcp/tcp_connection.h"
+
 namespace phub::transport {
 namespace {
 
@@ -23,6 +25,17 @@ TEST(TcpSocket, LanesHaveTheHostsCongestionControlUnlessThatIsBbr) {
   ASSERT_TRUE(plain && lane);
   const std::string host = CongestionControl(plain.get());
   EXPECT_EQ(CongestionControl(lane.get()), host.starts_with("bbr") ? "cubic" : host);
+}
+
+TEST(TcpConnection, LimitsWhatTheKernelHoldsUnsent) {
+  Descriptor socket = LaneSocket(AF_INET);
+  ASSERT_TRUE(socket);
+  TcpConnection connection(std::move(socket), 1, {});
+  connection.LimitUnsent(128 * 1024);
+  int limit = 0;
+  socklen_t bytes = sizeof limit;
+  ASSERT_EQ(getsockopt(connection.socket(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, &bytes), 0);
+  EXPECT_EQ(limit, 128 * 1024);
 }
 
 }  // namespace
