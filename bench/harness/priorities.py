@@ -1,8 +1,8 @@
 """Measures a small all-reduce next to large ones, with and without priority classes. Needs root.
 
 Each worker and the daemon have a network namespace behind a link of the same rate (tc tbf). Two
-groups of the same ranks share the links: one starts an all-reduce of --bytes and waits for it, again
-and again; the other one always has two all-reduces of --bulk in flight. Systems:
+groups of the same ranks share the links: one starts an all-reduce of --bytes and waits for it,
+again and again; the other one always has two all-reduces of --bulk in flight. Systems:
   alone      without the large ones
   tensor     the small ones have the class tensor, the large ones data
   data       both have the same class, so they wait in one queue

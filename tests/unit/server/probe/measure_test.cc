@@ -86,7 +86,7 @@ TEST_F(ProbeTest, MeasuresBothWaysAndEnds) {
   EXPECT_GT(result->round_trip_min, 0);
   EXPECT_LE(result->round_trip_min, result->round_trip);
   EXPECT_LE(result->round_trip, result->round_trip_median);
-  EXPECT_LT(result->round_trip, 30 * kSecond);  // of a busy machine
+  EXPECT_LT(result->round_trip, 30 * kSecond);  // on a busy machine
   EXPECT_LE(result->echoes, kShort.echoes);
   for (const Way& way : {result->out, result->back}) {
     EXPECT_GT(way.duration, 0);
