@@ -23,7 +23,7 @@ CountsOfLevels PendingAt(const JobShard& shard, const Lane& lane) {
   CountsOfLevels counts{};
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     for (const std::uint64_t* const bits : {lane.pending_reply, lane.pending_previous})
-      counts[shard.chunks()[i]->key->level] += bits[i / 64] >> (i % 64) & 1;
+      counts[shard.chunks()[i]->key->level] += (bits[i / 64] >> (i % 64) & 1) != 0;
   }
   return counts;
 }
