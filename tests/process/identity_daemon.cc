@@ -10,6 +10,13 @@
 #include "common/base/check.h"
 
 namespace phub::process {
+namespace {
+
+// Much longer than any call takes, also while strangers flood the port of a busy machine.
+constexpr const char* kAnswerTimeout = "60s";
+
+}  // namespace
+
 IdentityDaemon::IdentityDaemon(Options options) : options_(std::move(options)) {
   if (options_.tls) {
     const Finished made = RunToEnd(kPhubctl, {"pki", "init", pki(), "--trust-domain", "rack.test"});
@@ -55,19 +62,20 @@ void IdentityDaemon::Kill() {
 }
 
 Finished IdentityDaemon::AskAsRoot(std::vector<std::string> arguments) const {
-  arguments.insert(arguments.begin(), {"-e", socket()});
+  arguments.insert(arguments.begin(), {"-e", socket(), "--timeout", kAnswerTimeout});
   return RunToEnd(kPhubctl, arguments);
 }
 
 Finished IdentityDaemon::Ask(const std::string& token_file,
                              std::vector<std::string> arguments) const {
-  arguments.insert(arguments.begin(), {"-e", endpoint(), "--token-file", token_file});
+  arguments.insert(arguments.begin(),
+                   {"-e", endpoint(), "--timeout", kAnswerTimeout, "--token-file", token_file});
   if (options_.tls) arguments.insert(arguments.begin(), {"--ca-file", pki() + "/ca.crt"});
   return RunToEnd(kPhubctl, arguments);
 }
 
 Finished IdentityDaemon::AskWithout(std::vector<std::string> arguments) const {
-  arguments.insert(arguments.begin(), {"-e", endpoint()});
+  arguments.insert(arguments.begin(), {"-e", endpoint(), "--timeout", kAnswerTimeout});
   if (options_.tls) arguments.insert(arguments.begin(), {"--ca-file", pki() + "/ca.crt"});
   return RunToEnd(kPhubctl, arguments);
 }
