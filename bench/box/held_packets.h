@@ -22,7 +22,7 @@ class HeldPackets {
 
   void Add(const phub_box_packet& packet, TimeNs now);
   void SendDue(TimeNs now);
-  // Nanoseconds until the next one is due; negative: there is none.
+  // Nanoseconds until the next one is due; negative if no packet waits.
   DurationNs Wait(TimeNs now) const;
   // Packets that the kernel did not take.
   std::uint64_t unsent() const { return unsent_; }

@@ -108,7 +108,7 @@ def read(context: Context, served: Running) -> list[int]:
     numbers = [to_daemon, from_daemon,
                *(sum(counters[f"phub_{name}_total"] for counters in daemons)
                  for name in DAEMON_COUNTERS)]
-    if served.box is None:
+    if not served.box:
         return numbers + [0] * len(BOX_COUNTERS)
     links = served.box.counters()
     server = links[SERVER]
@@ -158,7 +158,7 @@ def bytes_text(row: Result) -> str:
 
 
 def show(context: Context, shape: Shape, rows: Sequence[Result]) -> None:
-    behind = "" if shape.loss is None else f", which lose {shape.loss:g} % in each direction"
+    behind = f", which lose {shape.loss:g} % in each direction" if shape.is_boxed else ""
     context.say(f"\n{rows[0].case}: links of {shape.workers} workers and the daemon of "
                 f"{shape.rate_mbit:.0f} Mbit/s{behind}; the aggregator's "
                 f"{shape.rate_mbit * (shape.workers + 1):.0f} Mbit/s")

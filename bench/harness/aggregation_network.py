@@ -42,6 +42,10 @@ class Shape:
     # links do not lead through the box.
     loss: float | None = None
 
+    @property
+    def is_boxed(self) -> bool:
+        return self.loss is not None
+
     def workload(self) -> Workload:
         return Workload(model(self.model), self.workers, exchanges=self.exchanges, warmup=3)
 
@@ -116,7 +120,7 @@ def built(context: Context, shape: Shape) -> Iterator[tuple[Network, Box | None]
     """The network, with a running box if the shape has one."""
     nodes = [Node(worker(rank), shape.link_bits_per_s) for rank in range(shape.workers)]
     nodes.append(Node(SERVER, shape.link_bits_per_s))
-    boxed = [] if shape.loss is None else [node.name for node in nodes]
+    boxed = [node.name for node in nodes] if shape.is_boxed else []
     width = shape.workers + 1
     for system in shape.systems:
         if system in (SUMS, XDP):

@@ -167,7 +167,7 @@ def misses(path: Path) -> int:
     text = path.read_text()
     events = re.search(r"^events: (.*)$", text, re.MULTILINE)
     summary = re.search(r"^summary: (.*)$", text, re.MULTILINE)
-    if events is None or summary is None:
+    if not (events and summary):
         raise BenchFailure(f"{path} has no events or no summary")
     by_event = dict(zip(events[1].split(), summary[1].split()))
     return int(by_event["DLmr"]) + int(by_event["DLmw"])

@@ -7,8 +7,6 @@
 namespace phub::client {
 namespace {
 
-constexpr std::uint32_t kOvertakesMax = 19;
-
 std::vector<ReadyKey>& Heap(Lane& lane, std::uint32_t lane_key) {
   const LaneKey& queued = lane.keys[lane_key];
   return lane.ready[queued.level][static_cast<std::size_t>(queued.way)];

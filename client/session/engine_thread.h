@@ -1,5 +1,5 @@
-// The thread that runs a job's engine: polls while there is work, yields a few times when there is
-// none, then sleeps on its transports and a doorbell. It serves all its transports at once; polling
+// The thread that runs a job's engine: polls while there is work, then yields a few times, then
+// sleeps on its transports and a doorbell. It serves all its transports at once; polling
 // a transport without lanes costs almost nothing.
 #pragma once
 

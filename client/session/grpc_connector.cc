@@ -93,10 +93,7 @@ Result<std::unique_ptr<ControlChannel>> GrpcConnector::Connect(const Endpoint& d
   // The daemon was perhaps just started.
   while (!connected.ok() && !permanent && clock.Now() + kRetryAfter < deadline.at) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryAfter));
-    const absl::Status cause = connected.status();
     connected = ConnectOnce(address, deadline, permanent);
-    // The deadline cut this attempt short, so the one before it knows more.
-    if (!connected.ok() && !permanent && clock.Now() >= deadline.at) connected = cause;
   }
   if (!connected.ok()) {
     const absl::Status& status = connected.status();

@@ -63,7 +63,7 @@ class Timeline {
   static constexpr std::uint32_t kNoTrack = UINT32_MAX;
 
   explicit Timeline(TimelineSettings settings) : settings_(std::move(settings)) {}
-  // That of the environment; null: there is none. A value that is not valid is a warning.
+  // That of the environment; null if it is not set. A value that is not valid is a warning.
   static Timeline* OfProcess();
 
   bool Includes(std::uint64_t iteration) const {

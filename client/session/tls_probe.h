@@ -19,7 +19,7 @@ class TlsProbe {
  public:
   enum class Result {
     kOk,      // the certificate is valid
-    kNoTls,   // the peer's answer is not TLS, or there is none
+    kNoTls,   // the peer does not answer, or not in TLS
     kFailed,  // it speaks TLS; failure() says what is wrong
   };
 

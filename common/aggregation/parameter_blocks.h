@@ -82,7 +82,7 @@ class ParameterBlocks {
     std::uint32_t index = 0;        // in awaited_
     std::uint32_t questions = 0;    // since the last new block
     TimeNs asked_at = 0;            // 0: no block has to answer the last question
-    std::uint32_t asked_count = 0;  // blocks of the last question; 0: there was none
+    std::uint32_t asked_count = 0;  // blocks of the last question; 0: not asked yet
     std::uint32_t repeated = 0;     // how many of them have come twice
     BlockSet asked{};
     TimeNs since = 0;

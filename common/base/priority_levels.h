@@ -10,6 +10,9 @@ namespace phub {
 
 inline constexpr std::size_t kPriorityLevels = 3;
 
+// At either end of a lane, one of kOvertakesMax + 1 chunks is of the lowest class that waits.
+inline constexpr std::uint32_t kOvertakesMax = 19;
+
 // How many slots of a lane gradients of lower classes may hold together, if the lane has keys of a
 // higher class. Enough to keep the lane busy.
 inline constexpr std::uint32_t YieldingSlotsMax(std::uint32_t slots_per_lane) {

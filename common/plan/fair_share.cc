@@ -213,7 +213,7 @@ void FairShare::Narrow(std::uint32_t link, double share) {
   }
 }
 
-// Collects flows with a rate above the share of their bottleneck. False if there are none. `all`:
+// Collects flows with a rate above the share of their bottleneck. False if no flow has. `all`:
 // also collects the other flows of such links.
 bool FairShare::CollectAboveBottlenecks(bool all) {
   const std::size_t flows_before = touched_flows_.size();

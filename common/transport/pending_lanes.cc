@@ -126,7 +126,7 @@ void PendingLanes::AcceptSome(const Descriptor& listening) {
   }
 }
 
-// Returns a free place, which a silent peer may have just lost; null if there is none.
+// Returns a free place, which a silent peer may have just lost; null if all are in use.
 PendingLanes::Place* PendingLanes::FindPlace(const Origin& origin) {
   Peers own;
   Place* free = nullptr;

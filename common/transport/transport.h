@@ -117,15 +117,15 @@ static_assert(sizeof(Completion) <= 32, "two completions a cache line");
 class Connection {
  public:
   virtual ~Connection() = default;
-  // Details of the connection's loss, for people: device, port, peer, status. Empty if there are
-  // none beyond the error. Any thread, after kClosed.
+  // Details of the connection's loss, for people: device, port, peer, status. Empty if the
+  // error says it all. Any thread, after kClosed.
   virtual std::string Trouble() const { return {}; }
   // Bytes that must precede a landing slot of this end, in the same memory: the size of the header,
   // if one write transfers header and payload. Otherwise 0.
   virtual std::uint32_t slot_header_bytes() const { return 0; }
 
-  // The system shall hold at most about so many bytes that it has not sent. By the thread that
-  // serves the lane. Connections that send without a buffer of the system ignore it.
+  // The system shall hold at most about so many bytes that it has not sent; 0: its default. By the
+  // thread that serves the lane. Connections that send without a buffer of the system ignore it.
   virtual void LimitUnsent(std::uint32_t /*bytes*/) {}
 
   // The lane version that both ends agreed on. Its creator sets it before the lane is adopted.

@@ -40,7 +40,7 @@ class ControlTurns {
   // lock protects.
   void RunLong(std::size_t units, const std::string& tenant, std::function<void()> work,
                std::function<void()> then);
-  // Runs `then` in a later turn; at once if there are none.
+  // Runs `then` in a later turn; at once without has_later().
   void RunLater(const std::string& tenant, std::function<void()> then);
   // Whether work can go on in a later turn. If not, it must be finished in this one.
   bool has_later() const { return background_ != nullptr; }

@@ -271,6 +271,7 @@ struct JobShard {
   // [level]: how many chunks have it; and the highest level that some chunk has.
   std::array<std::uint32_t, kPriorityLevels> chunks_at{};
   std::uint8_t top_level = 0;
+  bool limits_unsent = false;       // on its lanes; see LoopLanes::LimitUnsent
   RoundPolicy round_policy{};       // chosen when the core loop gets the job
   bool ending = false;              // kEndJob was executed
   bool faulted = false;             // a fault was reported; the shard only drains

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "server/core/aggregate/lane_room.h"
+#include "server/core/loop/lanes.h"
 #include "server/core/on_core_loop.h"
 #include "server/core/reply/bits.h"
 
@@ -140,6 +141,7 @@ void KeyRemover::Begin(JobShard& shard, const KeyRemoval& removal) {
       RemoveChunk(shard, key->first_chunk.value + i);
     key = nullptr;
   });
+  LoopLanes::LimitUnsent(shard);
   ShrinkTables(shard);
   RemoveStreamChunks(shard, shard.chunk_count);
   for (Lane& lane : shard.lanes) lane.replies_draining = lane.replies_posted;

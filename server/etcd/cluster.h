@@ -23,9 +23,10 @@ struct Cluster {
   std::int64_t revision = 0;
 };
 
-// Reads the cluster below the prefix and the token key at `path`. Founds the cluster if there is
-// none, and makes the key if it has none. UNAVAILABLE: etcd does not answer. FAILED_PRECONDITION,
-// DATA_LOSS: the key is missing, or is not the cluster's.
+// Reads the cluster below the prefix and the token key at `path`. Founds the cluster if it does
+// not exist, and makes the key if it has none.
+// UNAVAILABLE: etcd does not answer. FAILED_PRECONDITION, DATA_LOSS: the key is missing, or is not
+// the cluster's.
 absl::StatusOr<Cluster> FindCluster(Client& client, const std::string& prefix,
                                     const std::string& path, Random& random);
 

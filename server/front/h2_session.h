@@ -19,7 +19,7 @@
 namespace phub::server {
 
 using HeaderList = std::vector<std::pair<std::string, std::string>>;
-// The first value of a header; empty if there is none.
+// The first value of a header; empty if the list lacks the header.
 std::string_view FindHeader(const HeaderList& headers, std::string_view name);
 
 enum class H2Side { kServer, kClient };

@@ -39,7 +39,7 @@ class WireSocket {
   explicit operator bool() const { return static_cast<bool>(socket_); }
 
   enum class State { kDone, kBlocked, kEnded };
-  // Continues the handshake; kDone if there is none. kEnded also if the client has not agreed on
+  // Continues the handshake; kDone without TLS. kEnded also if the client has not agreed on
   // HTTP/2.
   State Handshake();
   State Read(char* bytes, std::size_t size, std::size_t& done);

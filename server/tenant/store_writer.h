@@ -46,7 +46,7 @@ class StoreWriter {
   bool HasRoomForTenants() const;
 
   StoreState state() const;
-  // "3 changes are not on disk yet (...) and are lost if phubd stops"; empty if there are none.
+  // "3 changes are not on disk yet (...) and are lost if phubd stops"; empty if all are.
   std::string Warning() const;
 
  private:

@@ -39,7 +39,7 @@ class AggregatorProcess {
   bool Renew(std::uint32_t number);
   bool End(std::uint32_t number);
   v1::ListLeasesResponse List();
-  // "dropped_total/forged"; 0 if there is none.
+  // "dropped_total/forged"; 0 if it does not exist.
   std::uint64_t Counter(const std::string& name);
 
  private:

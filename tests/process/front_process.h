@@ -19,7 +19,7 @@ inline std::uint64_t StatusField(pid_t pid, const std::string& field) {
   return 0;
 }
 
-// 0: there is none at the moment.
+// 0: no front runs at the moment.
 inline pid_t FrontOf(pid_t daemon) {
   std::error_code ignored;  // processes end while their folders are read
   for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {

@@ -57,7 +57,7 @@ class LossyRelay {
   std::vector<std::vector<std::uint8_t>> recorded_;
 };
 
-// A socket on 127.0.0.1. Aborts if there is none.
+// A socket on 127.0.0.1. Aborts if the system refuses it.
 aggregation::DatagramSocket LocalSocket();
 
 }  // namespace phub::process

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "common/base/errno_text.h"
 #include "tests/process/sum_streams_fixture.h"
 #include "tests/process/two_networks.h"
 
@@ -21,8 +20,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kItsInterface = "b2";
-constexpr const char* kItsAddress = "10.2.0.2";
 constexpr std::uint64_t kChunkBytes = 64 << 10;  // 46 blocks of 350 integers, and one of 284
 constexpr const char* kTroubles[] = {"lost", "repeated", "repeated-late", "reordered", "delayed"};
 
@@ -42,9 +39,8 @@ bool IsLongRun() { return std::getenv("PHUB_TEST_LONG") != nullptr; }
 class SumBox : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!networks_.problem().empty()) GTEST_SKIP() << networks_.problem();
-    if (const int error = ProgramsRefused(); error != 0)
-      GTEST_SKIP() << "bpf: " << ErrnoText(error);
+    if (const std::string problem = networks_.ProblemWithPrograms(); !problem.empty())
+      GTEST_SKIP() << problem;
   }
   Process StartBox(const BadNetwork& network) const {
     std::vector<std::string> arguments{"--link", TwoNetworks::kBoxLink, "--port", "7701"};
@@ -86,7 +82,7 @@ class SumBox : public ::testing::Test {
                    std::uint64_t elements, std::uint64_t sums) {
     Process box = StartBox(network);
     AggregatorProcess aggregator(
-        std::string(kItsAddress) + ":7701", arguments,
+        std::string(TwoNetworks::kItsAddress) + ":7701", arguments,
         [this](const std::string& program, const std::vector<std::string>& all) {
           return networks_.StartInOther(program, all);
         });
@@ -124,7 +120,9 @@ class SumBox : public ::testing::Test {
 
 TEST_F(SumBox, SumsInTheProcessHaveTheBitsOfTcp) { ExpectExactInAll({}); }
 
-TEST_F(SumBox, SumsInTheKernelHaveTheBitsOfTcp) { ExpectExactInAll({"--xdp", kItsInterface}); }
+TEST_F(SumBox, SumsInTheKernelHaveTheBitsOfTcp) {
+  ExpectExactInAll({"--xdp", TwoNetworks::kItsInterface});
+}
 
 }  // namespace
 }  // namespace phub::process

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/aggregation/endpoint_text.h"
-#include "common/base/errno_text.h"
 #include "tests/process/lossy_relay.h"
 #include "tests/process/sum_job.h"
 #include "tests/process/sum_streams_fixture.h"
@@ -23,17 +22,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr const char* kOurInterface = "a2";
-constexpr const char* kItsInterface = "b2";
-constexpr const char* kItsAddress = "10.2.0.2";
-
 class SumXdp : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!networks_.problem().empty()) GTEST_SKIP() << networks_.problem();
-    if (const int error = ProgramsRefused(); error != 0)
-      GTEST_SKIP() << "bpf: " << ErrnoText(error);
-    ASSERT_TRUE(TurnGroOn(kOurInterface));
+    if (const std::string problem = networks_.ProblemWithPrograms(); !problem.empty())
+      GTEST_SKIP() << problem;
+    ASSERT_TRUE(TurnGroOn(TwoNetworks::kOurInterface));
   }
   // What `phubctl job get` shows once streams are open.
   static std::string AwaitStreams(const std::string& endpoint) {
@@ -56,7 +50,7 @@ class SumXdp : public ::testing::Test {
 
 TEST_F(SumXdp, HasTheBitsOfTcpAlsoIfTheAggregatorIsKilled) {
   AggregatorProcess aggregator(
-      std::string(kItsAddress) + ":7701", {"--xdp", kItsInterface},
+      std::string(TwoNetworks::kItsAddress) + ":7701", {"--xdp", TwoNetworks::kItsInterface},
       [this](const std::string& program, const std::vector<std::string>& arguments) {
         return networks_.StartInOther(program, arguments);
       });

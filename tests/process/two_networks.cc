@@ -51,6 +51,9 @@ bool TurnGroOn(const std::string& interface) {
   return ioctl(socket.get(), SIOCETHTOOL, &request) == 0;
 }
 
+namespace {
+
+// 0 if this process may load programs into the kernel, otherwise an errno.
 int ProgramsRefused() {
   bpf_attr attributes{};
   attributes.map_type = BPF_MAP_TYPE_ARRAY;
@@ -59,6 +62,14 @@ int ProgramsRefused() {
   const Descriptor map(
       static_cast<int>(syscall(SYS_bpf, BPF_MAP_CREATE, &attributes, sizeof attributes)));
   return map ? 0 : errno;
+}
+
+}  // namespace
+
+std::string TwoNetworks::ProblemWithPrograms() const {
+  if (!problem_.empty()) return problem_;
+  const int error = ProgramsRefused();
+  return error == 0 ? "" : fmt::format("bpf: {}", std::strerror(error));
 }
 
 TwoNetworks::TwoNetworks(bool with_box) {

@@ -18,8 +18,6 @@ namespace phub::process {
 // An interface of veth receives packets that a program redirects only with GRO or a program of its
 // own. False: the kernel refused. REQUIRES: it is in this thread's namespace.
 bool TurnGroOn(const std::string& interface);
-// 0 if this process may load programs into the kernel, otherwise an errno.
-int ProgramsRefused();
 
 class TwoNetworks {
  public:
@@ -27,14 +25,19 @@ class TwoNetworks {
   // daemon's. problem() says why that failed.
   explicit TwoNetworks(bool with_box = false);
   const std::string& problem() const { return problem_; }
+  // The same, or why this process may not load programs into the kernel.
+  std::string ProblemWithPrograms() const;
 
   static constexpr const char* kControlAddress = "10.1.0.9";  // the daemon's
   static constexpr const char* kDataAddress = "10.2.0.9";
+  static constexpr const char* kOurInterface = "a2";  // the daemon's, in the data network
+  static constexpr const char* kItsInterface = "b2";  // the workers'
+  static constexpr const char* kItsAddress = "10.2.0.2";
   static constexpr const char* kBoxLink = "x2:y2";  // x2 is on the daemon's side
 
   // Starts a program in the other namespace: the workers'.
   Process StartInOther(const std::string& program, std::vector<std::string> arguments) const;
-  // Starts a program in the box's namespace. REQUIRES: there is one.
+  // Starts a program in the box's namespace. REQUIRES: with_box.
   Process StartInBox(const std::string& program, std::vector<std::string> arguments) const;
   enum class Network : std::uint8_t { kControl = 1, kData = 2 };
   // Drops every packet of that network in one direction.

@@ -175,8 +175,8 @@ class Search {
     return reinterpret_cast<float*>(chunk.accumulator);
   }
 
-  // Puts the worker's next gradient into a slot or shared memory. Returns false if there is none,
-  // or no free slot.
+  // Puts the worker's next gradient into a slot or shared memory. Returns false if no gradient is
+  // left, or no free slot.
   bool Place(std::uint32_t rank, transport::ReceivedMessage& message) {
     if (pushed_[rank] == chunks_) return false;
     const std::uint32_t index = (*orders_)[rank][pushed_[rank]];

@@ -87,7 +87,7 @@ class FairJob {
     transport::ConnectionId lane;
     std::vector<std::byte> staging;
     std::vector<std::uint32_t> free_slots;
-    std::vector<std::uint32_t> slot_of;  // by chunk; UINT32_MAX if there is none
+    std::vector<std::uint32_t> slot_of;  // by chunk; UINT32_MAX: no slot
     std::vector<bool> is_answered;       // by chunk, in this iteration
     std::uint32_t next_chunk = 0;
   };

@@ -68,7 +68,7 @@ class SimNetwork {
   // Creates a connection that both ends know at once. The caller models the round trips of a dial.
   ConnectionPair Connect(NodeId a, NodeId b);
 
-  // Executes the next event and advances time to it. Returns false if there is none.
+  // Executes the next event and advances time to it. Returns false if no event is left.
   bool Step();
   // Executes the events up to `time` and advances time there.
   void RunUntil(TimeNs time);
@@ -77,7 +77,7 @@ class SimNetwork {
 
   // Both ends see kReset at once; bytes in flight are lost.
   void Reset(const Connection& connection);
-  // Resets every connection between two nodes. Returns false if there is none.
+  // Resets every connection between two nodes. Returns false if they have none.
   bool ResetBetween(NodeId a, NodeId b);
   // Stalls this end's sending direction: bytes written from now on arrive no sooner than `until`.
   void Clog(const Connection& sender, TimeNs until);

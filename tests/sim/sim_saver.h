@@ -24,7 +24,7 @@ namespace phub::sim {
 class SimSaver {
  public:
   // `daemons`: those of the job's rack, or of all racks that it spans. `session_at`: the session of
-  // a rank that may load, at a daemon; empty if there is none now.
+  // a rank that may load, at a daemon; empty if no rank may now.
   SimSaver(SimNetwork& network, std::span<const std::unique_ptr<SimDaemon>> daemons,
            SeededRandom& random, const JobScript& script,
            std::function<std::string(std::size_t)> session_at);

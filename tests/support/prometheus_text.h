@@ -24,7 +24,7 @@ struct PrometheusText {
   std::map<std::string, PrometheusFamily> families;
   std::vector<std::string> problems;  // "line 7: ..."; empty if the text is correct
 
-  // The sum of the family's samples that have at least these labels; -1 if there is none.
+  // The sum of the family's samples that have at least these labels; -1 without such samples.
   double Sum(const std::string& name, const std::map<std::string, std::string>& labels = {}) const;
 };
 

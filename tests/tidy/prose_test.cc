@@ -70,7 +70,8 @@ TEST(TidyEnglish, MannerismsAreFound) {
         "the user and his token", "the loop lets go of it", "the state that was brought",
         "the file has to be readable", "when it comes to an end", "a server takes in 4 MiB",
         "it lies beside the first", "Of those that wait, one runs", "two jobs, of which one ended",
-        "such a one is refused", "the former ends", "the plan is what it was asked for"})
+        "such a one is refused", "null if there is none", "the former ends",
+        "the plan is what it was asked for"})
     EXPECT_THAT(MannerismsIn(text), SizeIs(::testing::Ge(1u))) << text;
   for (const char* text : {"restart phubd", "she, the only rank of the job", "besides, it ends",
                            "the half of the chunk", "a goal", "the history of this"})

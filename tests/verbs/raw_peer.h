@@ -30,7 +30,7 @@ class RawPeer {
   void Connect(const wire::VerbsOffer& daemon) { Connect(daemon, kFirstSent); }
 
   // Posts one work request over `bytes` of its own memory. Returns the status of its completion, or
-  // nothing if there is none within a second.
+  // nothing if no message arrives within a second.
   std::optional<ibv_wc_status> Do(ibv_wr_opcode opcode, std::uint64_t remote, std::uint32_t key,
                                   std::uint32_t bytes, std::uint32_t immediate);
 

@@ -48,7 +48,8 @@ class SharedRegions {
   bool AddAt(std::uint32_t index, std::shared_ptr<const SharedMemory> memory,
              bool writable_by_peer);
   // Removes it again. The result owns what threads on the data path may still use: drop it, and use
-  // the index again, only after each of them has synchronized with the caller. Null: there is none.
+  // the index again, only after each of them has synchronized with the caller. Null: no such
+  // region.
   std::shared_ptr<const void> Remove(std::uint32_t index);
 
   // The functions below are on the data path. Any thread.

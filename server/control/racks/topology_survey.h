@@ -59,7 +59,7 @@ class TopologySurvey {
   absl::Status CheckMeasured(const plan::Topology& topology) const;
   absl::StatusOr<std::shared_ptr<const plan::Topology>> ParseMeasured(std::string_view text) const;
   bool IsRack0() const;
-  // Why no survey can start: the racks that have not contacted this one; empty if there are none.
+  // Why no survey can start: the racks that have not contacted this one; empty if all have.
   std::string UnheardRacks() const;
   void AcceptTopology(MeasuredTopology measured, const char* by);
   void FailSurvey(const absl::Status& why);

@@ -61,7 +61,7 @@ class RequestTurns {
     std::string last;                                 // whose turn began last
     bool stopping = false;
 
-    // Under the mutex: the next tenant that may begin; end() if there is none.
+    // Under the mutex: the next tenant that may begin; end() if no tenant may.
     std::map<std::string, std::deque<Work>>::iterator Next();
   };
   void Loop();

@@ -1,5 +1,8 @@
 #include "server/core/loop/lanes.h"
 
+#include <algorithm>
+#include <span>
+
 #include "common/base/check.h"
 #include "server/core/aggregate/aggregate.h"
 #include "server/core/on_core_loop.h"
@@ -97,7 +100,7 @@ void LoopLanes::AttachWorker(const Command& command) {
   lane.peer = command.connection;
   lane.peer->silence_meter().Begin(loop_.transports[command.transport_index]->ActivityOf(id));
   NoteNewLane(shard, rank);
-  LimitUnsent(shard);
+  if (shard.limits_unsent) lane.peer->LimitUnsent(kUnsentBytesMax);
   if (shard.turn.held) loop_.transports[command.transport_index]->Hold(id, true);
 }
 
@@ -199,10 +202,14 @@ void LoopLanes::Hold(const JobShard& shard, bool held) {
   }
 }
 
-void LoopLanes::LimitUnsent(const JobShard& shard) {
-  if (shard.top_level == 0) return;
+void LoopLanes::LimitUnsent(JobShard& shard) {
+  const auto below_top = std::span(shard.chunks_at).first(shard.top_level);
+  const bool limits =
+      std::ranges::any_of(below_top, [](std::uint32_t chunks) { return chunks > 0; });
+  if (limits == shard.limits_unsent) return;
+  shard.limits_unsent = limits;
   for (const Lane& lane : shard.lanes) {
-    if (lane.state == Lane::State::kOpen) lane.peer->LimitUnsent(kUnsentBytesMax);
+    if (lane.state == Lane::State::kOpen) lane.peer->LimitUnsent(limits ? kUnsentBytesMax : 0);
   }
 }
 

@@ -39,9 +39,9 @@ class LoopLanes {
   void CloseAll(JobShard& shard);
   // Makes the transports stop reading (held) or read again from the job's workers.
   void Hold(const JobShard& shard, bool held);
-  // If the job has keys of a higher priority class than data, the kernel may hold only a little
-  // that its lanes have not sent: what it holds cannot be overtaken.
-  static void LimitUnsent(const JobShard& shard);
+  // The shard has got or lost keys. While they have several priority classes, the kernel may hold
+  // only a little that the job's lanes have not sent: what it holds cannot be overtaken.
+  static void LimitUnsent(JobShard& shard);
   // Checks L1 and L2 of docs/internals/invariants.md.
   void CheckInvariants() const;
 

@@ -3,8 +3,8 @@
 // A lane sends replies in the order in which they were posted, so each waits for those before it.
 // If the job has keys of a higher priority class, replies of lower classes get kYieldingReplies
 // places of the window. The others wait in the lane's bitmaps, where the stage chooses the highest
-// class first. After kAheadMax replies that went ahead of waiting ones of a lower class, one of the
-// lowest class that waits is posted, so that each class proceeds.
+// class first. After kOvertakesMax replies that went ahead of waiting ones of a lower class, one of
+// the lowest class that waits is posted, so that each class proceeds.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,6 @@ namespace phub::server::reply {
 
 // Enough to keep the lane busy while the core loop does other work.
 inline constexpr std::uint32_t kYieldingReplies = 2;
-inline constexpr std::uint32_t kAheadMax = 19;
 
 // The lowest class with waiting replies; kPriorityLevels if no reply waits.
 inline std::size_t LowestWaiting(const Lane& lane) {
@@ -26,7 +25,7 @@ inline std::size_t LowestWaiting(const Lane& lane) {
 }
 
 // A reply of the lowest class that waits must be posted next.
-inline bool IsLowestDue(const Lane& lane) { return lane.replies_ahead >= kAheadMax; }
+inline bool IsLowestDue(const Lane& lane) { return lane.replies_ahead >= kOvertakesMax; }
 
 // Whether a reply of that level may be posted now.
 inline bool HasWindow(const JobShard& shard, const Lane& lane, std::size_t level) {

@@ -118,7 +118,7 @@ class Pool:
 
     def slot(self, kind: Kind) -> Optional[Slot]:
         """The key for the next part of this kind. None: its last round is not complete yet. Adds
-        keys, which takes a call to the daemon, if there are none yet, or if results of the ring
+        keys, which takes a call to the daemon, if the ring has no keys, or if results of the ring
         have been in use for too long."""
         if self._removed:
             self._free_removed()

@@ -37,7 +37,7 @@ class JobTest : public ::testing::Test {
     daemon_ = &(*rack_)[0];
     job_options.job = "digits";
     auto job = rack_->Join(job_options);
-    job_.emplace(*std::move(job));  // aborts with the reason if there is none
+    job_.emplace(*std::move(job));  // aborts with the reason if the join failed
   }
   Key Add(const std::string& name, std::uint64_t count, const KeyOptions& options = {}) {
     auto key = job_->AddKey(name, f32, count, None{}, options);

@@ -90,12 +90,12 @@ TEST_F(PriorityTest, TheLowestClassProceedsAllTheSame) {
   transport_.set_report_sent(false);
   PushData(0, 4);
   EXPECT_EQ(Replied(), (Chunks{0, 1}));
-  for (std::uint64_t iteration = 1; iteration <= 2 * reply::kAheadMax; ++iteration)
+  for (std::uint64_t iteration = 1; iteration <= 2 * kOvertakesMax; ++iteration)
     PushTensor(iteration);
   loop_.RunOnce();
-  Chunks expected(reply::kAheadMax, kTensorChunk);
+  Chunks expected(kOvertakesMax, kTensorChunk);
   expected.push_back(2);
-  expected.insert(expected.end(), reply::kAheadMax, kTensorChunk);
+  expected.insert(expected.end(), kOvertakesMax, kTensorChunk);
   expected.push_back(3);
   EXPECT_EQ(Replied(), expected);
 }
@@ -148,7 +148,7 @@ TEST_F(PriorityTest, LanesThatAHigherClassMakesFullAreRelieved) {
   EXPECT_EQ(shard_->lanes_full, 0u);
 }
 
-TEST_F(PriorityTest, TheKernelHoldsLittleOnceThereAreTwoClasses) {
+TEST_F(PriorityTest, TheKernelHoldsLittleWhileThereAreTwoClasses) {
   StartJob();
   EXPECT_EQ(endpoint_.unsent_max, 0u);
   AddGroup(2);
@@ -156,6 +156,14 @@ TEST_F(PriorityTest, TheKernelHoldsLittleOnceThereAreTwoClasses) {
   endpoint_.unsent_max = 0;
   Attach(0);  // a new lane
   EXPECT_EQ(endpoint_.unsent_max, 128u * 1024);
+  RemoveGroup();
+  EXPECT_EQ(endpoint_.unsent_max, 0u);
+}
+
+TEST_F(PriorityTest, TheKernelsBuffersAreNotLimitedForOneHighClass) {
+  key_.level = 2;
+  StartJob();
+  EXPECT_EQ(endpoint_.unsent_max, 0u);
 }
 
 }  // namespace

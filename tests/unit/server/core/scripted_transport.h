@@ -24,7 +24,7 @@ class ScriptedTransport final : public transport::Transport {
   class Endpoint final : public transport::Connection {
    public:
     void LimitUnsent(std::uint32_t bytes) override { unsent_max = bytes; }
-    std::uint32_t unsent_max = 0;  // the last one that was set
+    std::uint32_t unsent_max = 0;  // the last one that was set; 0: the default
   };
 
   // ---- the test's side ----
