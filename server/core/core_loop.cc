@@ -33,6 +33,14 @@ constexpr std::size_t kPollsPerRun = 4;
 constexpr std::size_t kOutboxMax =
     kLanesUnreportedMax + kReportsUntakenMax + kEventsPerShardMax * kShardsMax;
 
+// The chunk that a message is about; null: there is no such chunk. The number is not validated.
+[[maybe_unused]] const Chunk* Touched(const JobShard& shard, LaneOwner from, ChunkIndex number) {
+  if (from.is_worker())
+    return number.value < shard.chunk_count ? shard.chunks()[number.value] : nullptr;
+  const bool exists = number.value < shard.exchange->chunk_count;
+  return exists ? shard.exchange->chunks()[number.value]->chunk : nullptr;
+}
+
 }  // namespace
 
 // The parts of a loop, each after the parts that it uses.
@@ -212,9 +220,10 @@ void CoreLoop::Impl::TellIdle() {
 // Checks the lane and the chunk that a message touched. `chunk` is from the message, not validated.
 void CoreLoop::Impl::CheckTouched(const JobShard& shard, LaneOwner from, ChunkIndex chunk) const {
   if (from.is_worker()) CheckLane(shard, from.rank());
-  if (chunk.value >= shard.chunk_count) return;
-  CheckChunk(shard, *shard.chunks()[chunk.value]);
-  if (shard.exchange != nullptr) exchange::CheckExchange(shard, chunk);
+  const Chunk* const touched = Touched(shard, from, chunk);
+  if (touched == nullptr) return;
+  CheckChunk(shard, *touched);
+  exchange::CheckExchange(shard, *touched);
 }
 
 void CoreLoop::Impl::CheckAll() const {

@@ -41,6 +41,7 @@ namespace phub::server {
 namespace exchange {
 struct ShardExchange;  // server/core/exchange/shard_exchange.h: for jobs that span racks
 struct ExchangeBatch;
+struct ChunkExchange;
 }  // namespace exchange
 
 struct ShardSums;  // server/core/shard_sums.h
@@ -139,6 +140,9 @@ struct Chunk {
   // This rack applies the chunk's rounds and has its masters and state. If the job spans racks,
   // that is only the chunk's home. Set before the core loop gets the chunk.
   bool is_home = true;
+  // Its rounds go through the exchange with other racks; null: they stay in this rack, as in jobs
+  // of one rack. Likewise set before.
+  exchange::ChunkExchange* exchange = nullptr;
   bool is_queued = false;  // its whole round waits for its turn (schedule/fair_queue.h)
   Chunk* next_queued = nullptr;
   TimeNs round_since = 0;         // when the round's first gradient arrived
@@ -212,8 +216,9 @@ struct KeyBatch {
   std::vector<std::uint64_t> wants_reply;
   std::vector<ShardKey> keys;
   std::vector<Chunk> chunks;
-  exchange::ExchangeBatch* exchange = nullptr;  // jobs that span racks; owned by control
-  std::uint64_t memory_bytes = 0;               // what admission charges for it
+  // Of chunks whose rounds go to other racks; null: they do not. Owned by control.
+  exchange::ExchangeBatch* exchange = nullptr;
+  std::uint64_t memory_bytes = 0;  // what admission charges for it
 };
 
 // The first reduction of a shard whose result was not finite.

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "server/core/aggregate/lane_room.h"
+#include "server/core/exchange/shard_exchange.h"
 #include "server/core/loop/lanes.h"
 #include "server/core/on_core_loop.h"
 #include "server/core/reply/bits.h"
@@ -89,6 +90,8 @@ const Chunk* StagedIn(const KeyRemoval& removal, const JobShard& shard, Rank ran
 bool SomeLaneCloses(const JobShard& shard) {
   std::uint32_t open = 0;
   for (const Lane& lane : shard.lanes) open += lane.state == Lane::State::kOpen;
+  if (shard.exchange != nullptr)
+    for (const exchange::PeerLane& lane : shard.exchange->peers) open += lane.open;
   return shard.lanes_open > open;
 }
 
@@ -132,7 +135,8 @@ bool KeyRemover::IsUnused(JobShard& shard, const KeyRemoval& removal) {
 void KeyRemover::Begin(JobShard& shard, const KeyRemoval& removal) {
   PHUB_ON_CORE_LOOP();
   if (!shard.live()) return;  // control frees everything when the job has ended
-  PHUB_CHECK(shard.removal == nullptr && shard.exchange == nullptr);
+  PHUB_CHECK(shard.removal == nullptr);
+  PHUB_CHECK(shard.exchange == nullptr || removal.group != nullptr);
   PHUB_CHECK(!shard.config.restart && removal.shared.size() <= shard.config.world_size);
   if (!IsUnused(shard, removal)) return;
   ForEachRemoved(shard, removal, [&](ShardKey*& key) {
@@ -150,6 +154,7 @@ void KeyRemover::Begin(JobShard& shard, const KeyRemoval& removal) {
 }
 
 void KeyRemover::RemoveChunk(JobShard& shard, std::uint32_t number) {
+  PHUB_CHECK(shard.chunks()[number]->exchange == nullptr, "chunk={}", number);
   turns_.RemoveChunk(shard, *shard.chunks()[number]);
   aggregate::NoteChunkRemoved(shard, shard.chunks()[number]->key->level);
   // A later key may have this number; the checkpoint that was loaded last is not about it.

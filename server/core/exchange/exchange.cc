@@ -119,7 +119,7 @@ bool RoundFits(const JobShard& shard, const MessageHeader& header, const ShardKe
 
 Verdict ExchangeStage::OnLocalSum(JobShard& shard, Chunk& chunk, bool has_payload) {
   PHUB_ON_CORE_LOOP();
-  ChunkExchange& state = *shard.exchange->chunks()[chunk.index.value];
+  ChunkExchange& state = *chunk.exchange;
   PHUB_CHECK(!state.local && !state.awaits_result, "chunk={}", chunk.index.value);
   if (!TakeTerms(state, OwnTerms(chunk), shard.exchange->plan.self)) {
     return Mismatch(shard, chunk, OwnTerms(chunk), state);
@@ -182,11 +182,11 @@ Verdict ExchangeStage::OnMessage(JobShard& shard, RackIndex from,
 Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
                                  const transport::ReceivedMessage& message) {
   const MessageHeader& header = message.header;
-  Chunk& chunk = *shard.chunks()[header.chunk.value];
   ChunkExchange& state = *shard.exchange->chunks()[header.chunk.value];
+  Chunk& chunk = *state.chunk;
   const std::size_t child = ChildIndex(*state.tree, from);
   if (child == state.tree->reduce_children.size()) return Fault(FaultCode::kNotInPlan, &chunk);
-  if (header.slot.value != EntryOf(chunk.index, EntryKind::kPartial)) {
+  if (header.slot.value != EntryOf(state.number, EntryKind::kPartial)) {
     return Fault(FaultCode::kSlotRange, &chunk);
   }
   const Iteration due = shard.exchange->plan.aggregates ? Iteration{state.summed.value + 1}
@@ -221,10 +221,10 @@ Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
 Verdict ExchangeStage::OnParameters(JobShard& shard, RackIndex from,
                                     const transport::ReceivedMessage& message) {
   const MessageHeader& header = message.header;
-  Chunk& chunk = *shard.chunks()[header.chunk.value];
   ChunkExchange& state = *shard.exchange->chunks()[header.chunk.value];
+  Chunk& chunk = *state.chunk;
   if (state.tree->gather_parent != from) return Fault(FaultCode::kNotInPlan, &chunk);
-  if (header.slot.value != EntryOf(chunk.index, EntryKind::kParameters)) {
+  if (header.slot.value != EntryOf(state.number, EntryKind::kParameters)) {
     return Fault(FaultCode::kSlotRange, &chunk);
   }
   const bool aggregates = shard.exchange->plan.aggregates;
@@ -283,7 +283,7 @@ void ExchangeStage::FoldPartials(JobShard& shard, Chunk& chunk, ChunkExchange& s
   }
   for (std::size_t child = 0; child < children.size(); ++child) {
     shard.exchange->peers[children[child].rack.value]
-        .landing[EntryOf(chunk.index, EntryKind::kPartial)] = {
+        .landing[EntryOf(state.number, EntryKind::kPartial)] = {
         state.landing + child * state.landing_stride, state.landing_stride};
   }
 }
@@ -313,27 +313,27 @@ Verdict ExchangeStage::SendUp(JobShard& shard, Chunk& chunk, ChunkExchange& stat
       Measure(shard, state, ExchangeSpan::kResult, Part::kBegins);
     }
     PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
-    above.landing[EntryOf(chunk.index, EntryKind::kParameters)] = {chunk.NextParameters(),
-                                                                   chunk.reply_bytes()};
+    above.landing[EntryOf(state.number, EntryKind::kParameters)] = {chunk.NextParameters(),
+                                                                    chunk.reply_bytes()};
   }
-  Send(shard, *state.tree->reduce_parent, EntryOf(chunk.index, EntryKind::kPartial));
+  Send(shard, *state.tree->reduce_parent, EntryOf(state.number, EntryKind::kPartial));
   return {Step::kWaits, FaultCode::kNone, &chunk};
 }
 
 void ExchangeStage::PassOn(JobShard& shard, Chunk& chunk) {
   PHUB_ON_CORE_LOOP();
-  ChunkExchange& state = *shard.exchange->chunks()[chunk.index.value];
+  ChunkExchange& state = *chunk.exchange;
   state.result_ready_at = now_;
   if (shard.exchange->plan.aggregates) {
     // The next result arrives only after every rack below has received this one.
     PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
-    above.landing[EntryOf(chunk.index, EntryKind::kParameters)] = {chunk.NextParameters(),
-                                                                   chunk.reply_bytes()};
+    above.landing[EntryOf(state.number, EntryKind::kParameters)] = {chunk.NextParameters(),
+                                                                    chunk.reply_bytes()};
   } else if (IsMeasured(state.partial_terms)) {
     Measure(shard, state, ExchangeSpan::kWhole, Part::kEnds);
   }
   for (const RackIndex child : state.tree->gather_children) {
-    Send(shard, child, EntryOf(chunk.index, EntryKind::kParameters));
+    Send(shard, child, EntryOf(state.number, EntryKind::kParameters));
   }
 }
 

@@ -12,7 +12,8 @@ bool IsOpen(const ShardExchange& exchange, RackIndex rack, std::uint32_t entry) 
 }
 
 // E1, E2: a landing slot is open exactly while its message is due.
-void CheckLanding(const JobShard& shard, const ChunkExchange& state, std::uint32_t chunk) {
+void CheckLanding(const JobShard& shard, const ChunkExchange& state) {
+  const std::uint32_t chunk = state.number;
   const ShardExchange& exchange = *shard.exchange;
   const std::vector<ReduceChild>& children = state.tree->reduce_children;
   for (std::size_t child = 0; child < children.size(); ++child) {
@@ -28,10 +29,14 @@ void CheckLanding(const JobShard& shard, const ChunkExchange& state, std::uint32
 
 }  // namespace
 
-void CheckExchange(const JobShard& shard, ChunkIndex index) {
+void CheckExchange(const JobShard& shard, const Chunk& chunk) {
+  if (chunk.exchange == nullptr) return;
   const ShardExchange& exchange = *shard.exchange;
-  const ChunkExchange& state = *exchange.chunks()[index.value];
-  const Chunk& chunk = *shard.chunks()[index.value];
+  const ChunkExchange& state = *chunk.exchange;
+  const ChunkIndex index = chunk.index;
+  PHUB_CHECK(state.chunk == &chunk && state.number < exchange.chunk_count &&
+                 exchange.chunks()[state.number] == &state,
+             "E9 chunk={} number={}", index.value, state.number);
   const std::size_t children = state.tree->reduce_children.size();
   PHUB_CHECK(children == 64 || state.arrived >> children == 0, "E3 chunk={} arrived={:x}",
              index.value, state.arrived);
@@ -48,13 +53,13 @@ void CheckExchange(const JobShard& shard, ChunkIndex index) {
              index.value, state.has_terms);
   const bool has_all = static_cast<std::size_t>(std::popcount(state.arrived)) == children;
   PHUB_CHECK(!(state.local && has_all), "E6 chunk={}", index.value);
-  CheckLanding(shard, state, index.value);
+  CheckLanding(shard, state);
 }
 
 void CheckExchanges(const JobShard& shard) {
   const ShardExchange& exchange = *shard.exchange;
-  PHUB_CHECK(exchange.chunk_count == shard.chunk_count, "E4 chunks={}", exchange.chunk_count);
-  for (std::uint32_t i = 0; i < exchange.chunk_count; ++i) CheckExchange(shard, ChunkIndex{i});
+  for (std::uint32_t i = 0; i < exchange.chunk_count; ++i)
+    CheckExchange(shard, *exchange.chunks()[i]->chunk);
   std::uint64_t waiting = 0;
   for (std::uint32_t rack = 0; rack < exchange.plan.rack_count; ++rack) {
     const PeerLane& peer = exchange.peers[rack];

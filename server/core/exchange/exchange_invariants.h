@@ -6,9 +6,9 @@
 
 namespace phub::server::exchange {
 
-// Checks one chunk's exchange and its slots in the landing tables. REQUIRES: shard.exchange.
-void CheckExchange(const JobShard& shard, ChunkIndex chunk);
-// Checks all chunks, and the messages that wait for room in a lane.
+// Checks one chunk's exchange and its slots in the landing tables. Chunks without one are right.
+void CheckExchange(const JobShard& shard, const Chunk& chunk);
+// Checks all chunks, and the messages that wait for room in a lane. REQUIRES: shard.exchange.
 void CheckExchanges(const JobShard& shard);
 
 }  // namespace phub::server::exchange

@@ -17,7 +17,7 @@ void ExchangeStage::Send(JobShard& shard, RackIndex to, std::uint32_t entry) {
 }
 
 void ExchangeStage::NoteWaits(JobShard& shard, RackIndex to, std::uint32_t entry, bool waits) {
-  ChunkExchange& state = *shard.exchange->chunks()[ChunkOf(entry).value];
+  ChunkExchange& state = *shard.exchange->chunks()[NumberOf(entry)];
   if (KindOf(entry) == EntryKind::kPartial) {
     state.partial_waits = waits;
   } else if (waits) {
@@ -29,14 +29,14 @@ void ExchangeStage::NoteWaits(JobShard& shard, RackIndex to, std::uint32_t entry
 
 bool ExchangeStage::Post(JobShard& shard, RackIndex to, std::uint32_t entry) {
   const PeerLane& peer = shard.exchange->peers[to.value];
-  const Chunk& chunk = *shard.chunks()[ChunkOf(entry).value];
-  const ChunkExchange& state = *shard.exchange->chunks()[ChunkOf(entry).value];
+  const ChunkExchange& state = *shard.exchange->chunks()[NumberOf(entry)];
+  const Chunk& chunk = *state.chunk;
   const bool is_partial = KindOf(entry) == EntryKind::kPartial;
   transport::SendRequest request;
   wire::MessageHeader& header = request.header;
   header.incarnation = shard.config.incarnation;
   header.membership_epoch = shard.config.membership_epoch;
-  header.chunk = chunk.index;
+  header.chunk = ChunkIndex{state.number};
   header.slot = SlotIndex{entry};
   header.key = chunk.key->key;
   if (is_partial) {

@@ -126,6 +126,8 @@ void AddExchange(const ShardExchange& exchange, ExchangeBatch& batch, KeyBatch& 
   PHUB_CHECK(keys.chunks.size() == batch.chunks.size());
   keys.exchange = &batch;
   for (std::size_t i = 0; i < keys.chunks.size(); ++i) {
+    batch.chunks[i].chunk = &keys.chunks[i];
+    keys.chunks[i].exchange = &batch.chunks[i];
     keys.chunks[i].is_home = batch.chunks[i].tree->home == exchange.plan.self;
   }
 }
@@ -136,7 +138,8 @@ void LinkBatch(const JobShard& shard, ExchangeBatch& batch,
   const std::uint32_t first = exchange.chunk_count;
   PHUB_CHECK(first + batch.chunks.size() <= kChunksPerShardMax);
   for (ChunkExchange& chunk : batch.chunks) {
-    exchange.chunks()[exchange.chunk_count++] = &chunk;
+    chunk.number = exchange.chunk_count++;
+    exchange.chunks()[chunk.number] = &chunk;
     ExtendSpans(exchange.plan, exchange.metrics, chunk);
   }
   auto* const tables = reinterpret_cast<transport::LandingSlot*>(exchange.landing_tables.data());
@@ -150,7 +153,7 @@ void LinkBatch(const JobShard& shard, ExchangeBatch& batch,
         if (chunk.tree->reduce_children[child].rack.value != rack) continue;
         table[2 * c] = {chunk.landing + child * chunk.landing_stride, chunk.landing_stride};
       }
-      const Chunk& landed = *shard.chunks()[c];
+      const Chunk& landed = *chunk.chunk;
       if (exchange.plan.aggregates && chunk.tree->gather_parent == RackIndex{rack}) {
         table[2 * c + 1] = {landed.NextParameters(), landed.reply_bytes()};
       }

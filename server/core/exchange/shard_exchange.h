@@ -8,9 +8,9 @@
 // the landing memory is (racks - 1) times the model; if homes are spread evenly, each daemon has
 // less than one model's size.
 //
-// Landing table of a peer. Slot 2c receives the partial sum of chunk c, slot 2c+1 its new
-// parameters. An entry is open exactly while such a message is due, so the transport refuses a
-// forged or repeated message before it writes any byte.
+// Landing table of a peer. Slot 2c receives the partial sum of the chunk with number c
+// (ChunkExchange::number), slot 2c+1 its new parameters. An entry is open exactly while such a
+// message is due, so the transport refuses a forged or repeated message before it writes any byte.
 //
 // Overlapping rounds. A child may receive round t's result on another path earlier than this rack,
 // and send its partial sum of t+1. Then this rack collects round t+1; see collecting().
@@ -73,6 +73,10 @@ struct RoundTerms {
 };
 
 struct ChunkExchange {
+  Chunk* chunk = nullptr;
+  // Its number on lanes between racks, the same in every rack. The numbers of chunks may differ,
+  // because each rack also has chunks of groups that other racks do not know.
+  std::uint32_t number = 0;
   const RackTree* tree = nullptr;
   std::byte* landing = nullptr;  // [reduce child], landing_stride bytes each
   std::uint32_t landing_stride = 0;
@@ -109,9 +113,9 @@ struct PeerLane {
   std::uint8_t transport_index = 0;
   transport::ConnectionId connection{};
   transport::Connection* peer = nullptr;      // while it is open
-  std::span<transport::LandingSlot> landing;  // [2 * chunk + (0: partial, 1: parameters)]
-  // A ring of the messages that found the send queue full, in order: each is 2 * chunk + kind. They
-  // are never more than the entries of the landing table: while a message waits, a peer cannot
+  std::span<transport::LandingSlot> landing;  // [2 * number + (0: partial, 1: parameters)]
+  // A ring of the messages that found the send queue full, in order: each is 2 * number + kind.
+  // They are never more than the entries of the landing table: while a message waits, a peer cannot
   // rightly begin or finish the next round, so such a message from a peer is a fault.
   std::uint32_t* waiting = nullptr;
   std::uint32_t waiting_capacity = 0;  // a power of two
@@ -123,7 +127,7 @@ struct ShardExchange {
   RackPlan plan;
   std::uint32_t rank_count = 0;  // ranks of the whole job; the divisor of a mean
   std::vector<PeerLane> peers;   // [rack]
-  MappedMemory chunk_table;      // ChunkExchange*[kChunksPerShardMax], address space only
+  MappedMemory chunk_table;      // [number]: ChunkExchange*, address space only
   MappedMemory landing_tables;   // address space only
   MappedMemory waiting_rings;    // address space only
   std::uint32_t chunk_count = 0;
@@ -144,16 +148,16 @@ std::unique_ptr<ShardExchange> MakeShardExchange(RackPlan plan, std::uint32_t ra
 std::unique_ptr<ExchangeBatch> MakeExchangeBatch(const ShardExchange& exchange,
                                                  std::span<const KeyShardSpec> keys,
                                                  TreeChooser& chooser);
-// Links `batch` to `keys`, which must have the same chunks, and marks the chunks whose home is this
-// rack.
+// Links `batch` and `keys`, which must have the same chunks, and marks the chunks whose home is
+// this rack.
 void AddExchange(const ShardExchange& exchange, ExchangeBatch& batch, KeyBatch& keys);
 // Memory of a shard and of a batch, for admission. `chooser` is a copy, so it does not advance.
 std::uint64_t ShardExchangeBytes(const RackPlan& plan);
 std::uint64_t ExchangeBatchBytes(const RackPlan& plan, std::span<const KeyShardSpec> keys,
                                  TreeChooser chooser);
 
-// Called by the core loop: adds the batch's chunks to the exchange. REQUIRES: the shard already has
-// them.
+// Called by the core loop: numbers the batch's chunks and adds them to the exchange. REQUIRES: the
+// shard already has them.
 void LinkBatch(const JobShard& shard, ExchangeBatch& batch,
                std::span<transport::Transport* const> transports);
 

@@ -96,7 +96,9 @@ std::uint32_t RanksOfJob(const JobShard& shard) {
 }
 
 bool MayBeRoot(const JobShard& shard, Rank root, const Chunk& chunk) {
-  return chunk.members == nullptr ? root.value < RanksOfJob(shard) : chunk.IsMember(root);
+  if (chunk.members == nullptr) return root.value < RanksOfJob(shard);
+  const std::uint32_t base = shard.config.rank_base;
+  return root.value >= base && chunk.IsMember(Rank{root.value - base});
 }
 
 Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, Chunk& chunk) {

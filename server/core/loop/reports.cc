@@ -12,7 +12,7 @@ namespace {
 
 // Whether the chunk's round has left the queue and its result depends on other racks.
 bool WaitsForRacks(const JobShard& shard, const Chunk& chunk) {
-  return shard.exchange != nullptr && shard.config.world_size > 0 && chunk.IsWhole() &&
+  return chunk.exchange != nullptr && shard.config.world_size > 0 && chunk.IsWhole() &&
          !chunk.is_queued && !chunk.is_summed;
 }
 

@@ -14,7 +14,7 @@ bool ScreensBeforeReplies(const RoundStages& stages, const JobShard& shard, cons
 }
 
 Made Finish(RoundStages& stages, JobShard& shard, Chunk& chunk) {
-  PHUB_DCHECK(shard.exchange == nullptr && !chunk.is_summed, "chunk={}", chunk.index.value);
+  PHUB_DCHECK(chunk.exchange == nullptr && !chunk.is_summed, "chunk={}", chunk.index.value);
   checkpoint::BeforeRound(shard, chunk);
   const std::span<std::byte* const> own = stages.replies.OwnReplies(shard, chunk);
   if (chunk.operation == wire::RoundOperation::kLoad) {

@@ -60,7 +60,9 @@ void Rounds::Complete(JobShard& shard, Chunk& chunk, Made made, TimeNs begin) {
 
 Made Rounds::Make(JobShard& shard, Chunk& chunk) {
   switch (shard.round_policy) {
-    case RoundPolicy::kAcrossRacks: return across_racks::Finish(stages_, shard, chunk);
+    case RoundPolicy::kAcrossRacks:
+      if (chunk.exchange == nullptr) break;  // a group's, within this rack
+      return across_racks::Finish(stages_, shard, chunk);
     case RoundPolicy::kWholeIteration:
       // Outside iterations, rounds are plain unless they are summed in fixed point.
       if (chunk.operation != wire::RoundOperation::kReduce || chunk.key->collective) {
@@ -98,7 +100,7 @@ void Rounds::Publish(JobShard& shard, Chunk& chunk, Made made) {
   chunk.applied_hyper_version[chunk.applied.value % 2] = chunk.hyper_version;
   aggregate::Finish(shard, chunk);
   checkpoint::AfterRound(shard, chunk);
-  if (shard.round_policy == RoundPolicy::kAcrossRacks) stages_.exchanges.PassOn(shard, chunk);
+  if (chunk.exchange != nullptr) stages_.exchanges.PassOn(shard, chunk);
   stages_.replies.KeepVersions(shard, chunk);
   stages_.replies.Answer(shard, chunk);
 }
