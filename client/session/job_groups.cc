@@ -39,7 +39,6 @@ std::string GroupPlace(const std::string& job, std::uint32_t rank, const std::st
 Status JobGroups::CheckSupported(const std::string& group) const {
   const JobOptions& options = job_.settings_.options;
   const char* why = nullptr;
-  if (!options.plan.empty()) why = "spans racks";
   if (options.restart) why = "has restart=true";
   if (options.sum == Sum::kFixed) why = "has sum=kFixed";
   if (job_.calls_.links().size() > 1) why = "uses several daemons";

@@ -132,7 +132,9 @@ Status CheckCollective(const KeySpec& spec, const Membership& member, KeyDefinit
                     spec.name));
   if (member.spans_racks)
     return Invalid(
-        fmt::format("key {}: collective keys do not work in jobs that span racks", spec.name));
+        fmt::format("key {}: collective keys do not work in jobs that span racks, except in groups "
+                    "inside one rack",
+                    spec.name));
   if (std::holds_alternative<None>(spec.optimizer)) return Status();
   return Invalid(fmt::format("key {}: collective keys do not allow an optimizer", spec.name));
 }

@@ -95,13 +95,12 @@ absl::Status Ledger::Open(const Account& account, std::uint32_t workers, Charges
   PHUB_CHECK(found != tenants_.end(), "tenant={}", account.tenant);
   Holder& holder = found->second;
   if (absl::Status place = CheckPlace(account, holder); !place.ok()) return place;
-  if (holder.quota.jobs && holder.used.jobs >= *holder.quota.jobs) {
+  if (holder.quota.jobs && holder.used.jobs >= *holder.quota.jobs)
     return absl::ResourceExhaustedError(fmt::format(
         "job {} was not created: tenant {} may have {} jobs at once and already has {}: {}. End "
         "another job, or raise the quota",
         account.job, account.tenant, *holder.quota.jobs, holder.used.jobs,
         DescribeJobs(account.tenant)));
-  }
   if (holder.quota.workers && holder.used.workers + workers > *holder.quota.workers) {
     return absl::ResourceExhaustedError(fmt::format(
         "job {} was not created: it has {} workers, {} too many. Tenant {} may have {} workers at "
@@ -111,7 +110,7 @@ absl::Status Ledger::Open(const Account& account, std::uint32_t workers, Charges
   }
   const Usage charge = {.jobs = charges.job ? 1u : 0u, .workers = charges.workers ? workers : 0};
   if (!GrantCovers(account.tenant, charge)) return NotGranted(account, charge);
-  const bool added = accounts_.try_emplace(account, Holding{0, workers, 0, charges}).second;
+  const bool added = accounts_.try_emplace(account, Holding{0, workers, 0, 0, charges}).second;
   PHUB_CHECK(added, "tenant={} job={}", account.tenant, account.job);
   ++holder.used.jobs;
   holder.used.workers += workers;
@@ -277,22 +276,21 @@ absl::Status Ledger::Reserve(const Account& account, std::uint64_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status Ledger::AddKeys(const Account& account, std::uint64_t count) {
+absl::Status Ledger::AddKeys(const Account& account, std::uint64_t count, bool only_here) {
   const auto found = accounts_.find(account);
   PHUB_CHECK(found != accounts_.end(), "tenant={} job={}", account.tenant, account.job);
   Holder& holder = tenants_[account.tenant];
   const std::uint64_t after = holder.used.keys + count;
-  if (holder.quota.keys && after > *holder.quota.keys) {
+  if (holder.quota.keys && after > *holder.quota.keys)
     return absl::ResourceExhaustedError(
         fmt::format("job {} adds {} keys, {} too many. Tenant {} may have {} keys at once, and its "
                     "jobs have {}",
                     account.job, count, after - *holder.quota.keys, account.tenant,
                     *holder.quota.keys, holder.used.keys));
-  }
-  if (found->second.charges.keys) {
-    const Usage more = {.keys = count};
+  if (const Usage more = {.keys = count}; only_here || found->second.charges.keys) {
     if (!GrantCovers(account.tenant, more)) return NotGranted(account, more);
     holder.charged.keys += count;
+    found->second.keys_charged += count;
   }
   found->second.keys += count;
   holder.used.keys = after;
@@ -311,15 +309,17 @@ void Ledger::Return(const Account& account, std::uint64_t bytes) {
   used_bytes_ -= bytes;
 }
 
-void Ledger::ReturnKeys(const Account& account, std::uint64_t count) {
+void Ledger::ReturnKeys(const Account& account, std::uint64_t count, bool only_here) {
   const auto found = accounts_.find(account);
   PHUB_CHECK(found != accounts_.end() && found->second.keys >= count, "job={} keys={}", account.job,
              count);
   Holder& holder = tenants_[account.tenant];
-  PHUB_CHECK(holder.used.keys >= count, "job={} keys={}", account.job, count);
   found->second.keys -= count;
   holder.used.keys -= count;
-  if (found->second.charges.keys) holder.charged.keys -= count;
+  if (!only_here && !found->second.charges.keys) return;
+  PHUB_CHECK(found->second.keys_charged >= count, "job={} keys={}", account.job, count);
+  found->second.keys_charged -= count;
+  holder.charged.keys -= count;
 }
 
 std::uint64_t Ledger::Close(const Account& account) {
@@ -327,8 +327,9 @@ std::uint64_t Ledger::Close(const Account& account) {
   if (found == accounts_.end()) return 0;
   const std::uint64_t bytes = found->second.bytes;
   Return(account, bytes);
-  ReturnKeys(account, found->second.keys);
   Holder& holder = tenants_[account.tenant];
+  holder.used.keys -= found->second.keys;
+  holder.charged.keys -= found->second.keys_charged;
   PHUB_CHECK(holder.used.jobs > 0 && holder.used.workers >= found->second.workers, "job={}",
              account.job);
   --holder.used.jobs;
@@ -375,7 +376,7 @@ void Ledger::CheckInvariants() const {
     sum.keys += holding.keys;
     ++sum.jobs;
     if (holding.charges.job) ++charged[account.tenant].jobs;
-    if (holding.charges.keys) charged[account.tenant].keys += holding.keys;
+    charged[account.tenant].keys += holding.keys_charged;
     if (holding.charges.workers) charged[account.tenant].workers += holding.workers;
   }
   std::uint64_t bytes = 0;

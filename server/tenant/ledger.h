@@ -65,10 +65,12 @@ class Ledger {
   // Adds to the account, or changes nothing: RESOURCE_EXHAUSTED says how many bytes are missing,
   // and how much the tenant's jobs hold. REQUIRES: an open account.
   [[nodiscard]] absl::Status Reserve(const Account& account, std::uint64_t bytes);
-  [[nodiscard]] absl::Status AddKeys(const Account& account, std::uint64_t count);
+  // only_here: no other daemon has the keys, so they are charged whatever the account's Charges.
+  [[nodiscard]] absl::Status AddKeys(const Account& account, std::uint64_t count,
+                                     bool only_here = false);
   // Return a part of a reservation that could not be used.
   void Return(const Account& account, std::uint64_t bytes);
-  void ReturnKeys(const Account& account, std::uint64_t count);
+  void ReturnKeys(const Account& account, std::uint64_t count, bool only_here = false);
   // Closes the account and returns the bytes that it held; 0 if there is no such account.
   std::uint64_t Close(const Account& account);
 
@@ -132,6 +134,7 @@ class Ledger {
     std::uint64_t bytes = 0;
     std::uint32_t workers = 0;
     std::uint64_t keys = 0;
+    std::uint64_t keys_charged = 0;  // to the grant
     Charges charges;
   };
   struct Room {

@@ -36,8 +36,6 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(encoded_rounds)                   \
   X(pooled_rounds)                    \
   X(pooled_moves)                     \
-  X(group_rounds)                     \
-  X(groups_removed)                   \
   X(keys_removed)                     \
   X(reduced_in_place)                 \
   X(gradients_copied) X(replies_in_pass) X(parameters_shared) X(decisions) X(rounds_skipped)
@@ -53,6 +51,8 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(streams_broken_across) X(keys_resumed_across) X(keys_resumed_back_across) X(surveys)
 #define PHUB_SIM_BOTH_COVERAGE(X) \
   X(rounds)                       \
+  X(group_rounds)                 \
+  X(groups_removed)               \
   X(control_outages)              \
   X(rounds_without_control)       \
   X(long_works)                   \

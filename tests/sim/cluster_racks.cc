@@ -130,6 +130,7 @@ void Cluster::DrawRackJobs() {
   script.racks = racks;
   script.topology = rack_topology_.get();
   script.order = order_;
+  script.one_daemon = per_rack_ == 1;
   for (std::uint32_t d = 0; d < per_rack_; ++d) script.core_count += rack_[d]->core_count();
   const std::uint64_t job_count = 1 + random_.Below(2);
   for (std::uint64_t i = 0; i < job_count; ++i) {

@@ -292,6 +292,7 @@ JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,
   DrawPolicy(aside, job);
   DrawTraining(random, job);
   DrawSums(job, racks);
+  if (racks.one_daemon) DrawGroups(random, job);
   ComputeExpected(job);
   return job;
 }
@@ -305,9 +306,7 @@ std::string Describe(const JobScript& job) {
       job.plan, job.chunk_bytes, job.slots_per_lane, job.wait_policy, job.restart, job.crashes,
       job.lockstep, job.apply_iteration, job.clip_norm, job.skip_nonfinite, job.sum_block,
       job.iterations, job.removals);
-  for (const KeyScript& key : job.keys) {
-    text += DescribeKey(key);
-  }
+  for (const KeyScript& key : job.keys) text += DescribeKey(key);
   return text + "]" + DescribeGroups(job);
 }
 

@@ -119,6 +119,7 @@ struct JobScript {
   std::uint32_t removals = 0;
   std::vector<KeyScript> keys;      // last those of groups
   std::vector<GroupScript> groups;  // each with one key, removed after all its rounds
+  std::uint32_t groups_after = 1;   // they are added after that many batches of the job's keys
   Fate fate = Fate::kCompletes;
   std::uint32_t culprit = 0;            // the rank that causes the fate
   std::uint32_t culprit_iteration = 1;  // of its own, of the first key
@@ -139,8 +140,8 @@ struct JobScript {
 // Draws a job; `fate` decides whether and how it fails. one_daemon: so it may have groups.
 JobScript DrawJob(SeededRandom& random, std::string name, Fate fate, bool one_daemon = false);
 
-// Draws groups and their keys (script_groups.cc). Takes a copy of the generator, like DrawSum().
-// REQUIRES: everything else is drawn.
+// Draws groups and their keys (script_groups.cc). In jobs that span racks, each is inside one rack.
+// Takes a copy of the generator, like DrawSum(). REQUIRES: everything else is drawn.
 void DrawGroups(SeededRandom random, JobScript& job);
 std::string DescribeGroups(const JobScript& job);  // for messages
 // The ranks that push the key.
@@ -178,6 +179,7 @@ struct RackPlanScript {
   std::string plan;  // the plan as the job requests it
   const plan::Forest* forest = nullptr;
   std::uint32_t core_count = 0;  // core loops in each rack
+  bool one_daemon = false;       // in each rack, so jobs may have groups
   oracle::Order order{};         // the order in which the oracle sums
 };
 JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,

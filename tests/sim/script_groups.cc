@@ -9,10 +9,14 @@ namespace {
 
 constexpr int kDrawnBefore = 24;
 
-std::vector<std::uint32_t> DrawMembers(SeededRandom& random, std::uint32_t world_size) {
+// Some ranks of one rack.
+std::vector<std::uint32_t> DrawMembers(SeededRandom& random, const JobScript& job) {
+  const std::uint32_t in_rack = job.world_size / job.racks;
+  const auto first =
+      job.racks == 1 ? 0 : in_rack * static_cast<std::uint32_t>(random.Below(job.racks));
   std::vector<std::uint32_t> ranks;
   while (ranks.empty()) {
-    for (std::uint32_t rank = 0; rank < world_size; ++rank)
+    for (std::uint32_t rank = first; rank < first + in_rack; ++rank)
       if (random.Chance(1, 2)) ranks.push_back(rank);
   }
   return ranks;
@@ -43,14 +47,16 @@ KeyScript DrawKeyOf(SeededRandom& random, const JobScript& job, std::uint32_t gr
 
 void DrawGroups(SeededRandom random, JobScript& job) {
   for (int i = 0; i < kDrawnBefore; ++i) (void)random.Below(2);
-  if (job.fate != Fate::kCompletes || job.restart || job.sum_block != 0 || job.removals > 0) return;
+  if ((job.fate != Fate::kCompletes && job.racks == 1) || job.restart || job.sum_block != 0 ||
+      job.removals > 0)
+    return;
   if (random.Chance(1, 3)) return;
-  const auto count = static_cast<std::uint32_t>(1 + random.Below(3));
+  const auto count = static_cast<std::uint32_t>(1 + random.Below(job.racks == 1 ? 3 : 6));
   for (std::uint32_t group = 0; group < count; ++group) {
-    job.groups.push_back(
-        {.name = fmt::format("g{}", group), .ranks = DrawMembers(random, job.world_size)});
+    job.groups.push_back({.name = fmt::format("g{}", group), .ranks = DrawMembers(random, job)});
     job.keys.push_back(DrawKeyOf(random, job, group));
   }
+  job.groups_after = static_cast<std::uint32_t>(1 + random.Below(4));
 }
 
 std::string DescribeGroups(const JobScript& job) {

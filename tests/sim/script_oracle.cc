@@ -31,11 +31,11 @@ struct KeyState {
   std::uint64_t reductions = 0;
 };
 
-// Sums an element of the gradients of a rack's ranks, or of the members of a group. `terms` is
-// indexed by the ranks that push the key.
-float SumOfRack(const JobScript& job, std::uint32_t rack,
+// Sums an element of the gradients of one of `racks` racks, or of the members of a group. `terms`
+// is indexed by the ranks that push the key.
+float SumOfRack(std::uint32_t racks, std::uint32_t rack,
                 const std::vector<std::vector<float>>& terms, std::size_t element) {
-  const std::uint32_t ranks = static_cast<std::uint32_t>(terms.size()) / job.racks;
+  const std::uint32_t ranks = static_cast<std::uint32_t>(terms.size()) / racks;
   float sum = terms[rack * ranks][element];
   for (std::uint32_t i = 1; i < ranks; ++i) sum = sum + terms[rack * ranks + i][element];
   return sum;
@@ -81,10 +81,11 @@ std::vector<float> SumSerially(const JobScript& job, std::uint32_t key_index,
   std::vector<float> sum(key.element_count);
   const std::size_t in_chunk = job.chunk_bytes / sizeof(float);
   for (std::size_t i = 0; i < sum.size(); ++i) {
-    const auto of_rack = [&](std::uint32_t rack) { return SumOfRack(job, rack, terms, i); };
-    sum[i] = job.racks == 1 ? of_rack(0)
-                            : oracle::Fold<float>(job.sums[key_index][i / in_chunk], of_rack,
-                                                  [](float a, float b) { return a + b; });
+    const std::uint32_t racks = key.group == kNoGroup ? job.racks : 1;
+    const auto of_rack = [&](std::uint32_t rack) { return SumOfRack(racks, rack, terms, i); };
+    sum[i] = racks == 1 ? of_rack(0)
+                        : oracle::Fold<float>(job.sums[key_index][i / in_chunk], of_rack,
+                                              [](float a, float b) { return a + b; });
   }
   if (job.sum_block != 0) sum = SumInFixedPoint(job, key, terms);
   if (!key.mean) return sum;

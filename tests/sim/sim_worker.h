@@ -279,6 +279,7 @@ class SimWorker final : public client::EngineListener {
   };
   std::vector<JoinedGroup> groups_;  // that this rank is a member of
   std::uint32_t next_group_ = 0;     // to be added, of the script; then to be removed, of `groups_`
+  bool groups_added_ = false;
   std::uint64_t group_rounds_ = 0, groups_removed_ = 0;
   std::uint64_t keys_resumed_back_ = 0;  // to the version before the newest
   bool agreed_ = false, stands_alone_ = false, ended_leaving_ = false;

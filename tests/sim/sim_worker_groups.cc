@@ -1,4 +1,5 @@
-// A worker's groups: it adds their keys before it trains, and removes the groups afterwards.
+// A worker's groups: it adds their keys before it trains, sometimes before keys of the whole job,
+// and removes the groups afterwards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +27,8 @@ void SimWorker::AddNextGroup() {
   SkipOtherGroups();
   if (next_group_ == script_.groups.size()) {
     next_group_ = 0;
-    return StartTraining();
+    groups_added_ = true;
+    return AddNextBatch();
   }
   const GroupScript& group = script_.groups[next_group_];
   const KeyScript& key = script_.keys[KeyOfGroup(next_group_)];

@@ -265,7 +265,9 @@ void SimWorker::AddNextBatch() {
     });
   }
   const v1::AddKeysRequest request = NextBatch();
-  if (request.keys_size() == 0) return AddNextGroup();
+  const bool is_last = request.keys_size() == 0;
+  if (!groups_added_ && (is_last || next_batch_ == script_.groups_after)) return AddNextGroup();
+  if (is_last) return StartTraining();
   const std::uint64_t shared_bytes = PlanMemory(request);
   CallAll<v1::AddKeysResponse>(
       "add keys",
@@ -298,7 +300,9 @@ void SimWorker::OnKeysAdded() {
                      .element_bytes = key.pooled ? 1u : 4u,
                      .parts = {key.movement, script_.world_size, Rank{key.root}},
                      .chunk_bins = {placement.chunk_bins().data(),
-                                    static_cast<std::size_t>(placement.chunk_bins_size())}});
+                                    static_cast<std::size_t>(placement.chunk_bins_size())},
+                     .first_chunks = {placement.first_chunks().data(),
+                                      static_cast<std::size_t>(placement.first_chunks_size())}});
   }
   auto layouts = layout_->AddKeys(views);
   if (!layouts.ok()) {

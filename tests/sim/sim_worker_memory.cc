@@ -95,12 +95,14 @@ std::uint64_t SimWorker::PlanMemory(const v1::AddKeysRequest& request) {
   if (SharingLink() == nullptr) return 0;
   // As in libphub: memory for two versions, or with parts from several daemons, is not contiguous.
   const bool one_stretch = links_.size() == 1 && !script_.restart;
+  const auto first = static_cast<std::size_t>(
+      std::ranges::find(script_.keys, next_batch_, &KeyScript::batch) - script_.keys.begin());
   for (std::size_t i = 0; i < memory_plans_.size(); ++i) {
-    const KeyScript& key = script_.keys[keys_.size() + i];
+    const std::size_t index = first + i;
+    const KeyScript& key = script_.keys[index];
     const std::uint64_t elements = PushedBy(script_, key, rank_).size();
-    const auto index = static_cast<std::uint32_t>(keys_.size() + i);
-    const std::uint64_t pushed =
-        std::max<std::uint64_t>(elements, Key::EncodedFloats(script_, index)) * sizeof(float);
+    const std::uint64_t encoded = Key::EncodedFloats(script_, static_cast<std::uint32_t>(index));
+    const std::uint64_t pushed = std::max<std::uint64_t>(elements, encoded) * sizeof(float);
     const std::uint64_t received = ReceivedBy(script_, key, rank_).size() * sizeof(float);
     MemoryPlan& plan = memory_plans_[i];
     if (random_.Chance(3, 4) && pushed > 0) plan.gradients = AddPiece(pushed, total);

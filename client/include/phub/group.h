@@ -6,7 +6,8 @@
 //   pair->Remove();
 //
 // A group is a part of its job and uses its lanes. The groups of a job are independent of each
-// other and of the job's keys. If a rank dies, the job ends, and so do its groups.
+// other and of the job's keys. If a rank dies, the job ends, and so do its groups. In a job that
+// spans racks, all members of a group must be in one rack, whose daemon serves it alone.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 //
 // What the daemon holds for a pool is reserved when the pool is added. Operations make no call to
 // the daemon and add no keys. Their rounds are outside iterations and checkpoints, like those of
-// collective keys (KeyOptions::collective), with the same limits: not in jobs with restart=true, of
-// several racks, or with sum=kFixed.
+// collective keys (KeyOptions::collective), with the same limits: not in jobs with restart=true or
+// sum=kFixed, and in jobs of several racks only in groups inside one rack (group.h).
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,9 @@ class Group:
 
     A group is a part of its job and uses its connections. The groups of a job are independent of
     each other and of the job's keys. Sums go in ascending rank, and a mean is that of the members.
-    If a rank dies, the job ends, and so do its groups. Jobs with restart=True or sum="fixed", of
-    several daemons or of several racks, cannot have groups, nor checkpoints of a job that had one.
+    If a rank dies, the job ends, and so do its groups. Jobs with restart=True, sum="fixed" or
+    several daemons cannot have groups, nor checkpoints of a job that had one. In a job that spans
+    racks, all members of a group must be in one rack.
 
     Every member makes the same calls in the same order, other ranks make none. One thread at a time
     uses a group. At its end, a context manager removes the group, unless an exception ends it.

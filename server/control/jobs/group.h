@@ -35,7 +35,8 @@ struct Group {
   std::string name;      // a label: other groups of the job may have it, if they share no rank
   std::uint64_t id = 0;  // from 1, in the order in which the job's groups were made
   Rank first{};          // the member that made it
-  std::shared_ptr<const Members> members;
+  std::vector<std::uint32_t> ranks;                   // its members, numbered over the whole job
+  std::shared_ptr<const Members> members;             // likewise, numbered in this rack
   std::vector<std::uint32_t> next_batch;              // [member]
   std::vector<std::shared_ptr<BatchRecord>> batches;  // handed out if they have tickets
   // Used only by the build of a batch.

@@ -226,6 +226,9 @@ struct Job {
   std::size_t batches_handed_out = 0;  // the first of `batches`, which were sent to the core loops
   OwnBins own_bins;                    // this daemon's core loops among those of the rack
   std::vector<PlacementBin> bins;      // the bins of the rack, in the order that breaks ties
+  // Jobs that span racks: loads of the keys of groups, which `bins` does not have because other
+  // racks do not know them. [as bins]
+  std::vector<std::uint64_t> group_loads;
   std::vector<NumberSpace> chunk_numbers;  // [bin]
   // Groups with keys, in the order in which they were made.
   std::vector<std::shared_ptr<Group>> groups;

@@ -18,6 +18,13 @@ absl::Status InvalidGroup(std::string message) {
   return absl::InvalidArgumentError(std::move(message));
 }
 
+std::uint32_t RanksOfJob(const Job& job) {
+  return std::max(job.settings.world_size, job.settings.ranks_of_job);
+}
+
+// The rank in control's numbering; no rank of this rack has the number of another rack's rank.
+Rank InRack(const Job& job, std::uint32_t rank) { return Rank{rank - job.config.rank_base}; }
+
 absl::Status CheckSpec(const Job& job, Rank rank, const v1::GroupSpec& spec) {
   const std::string who = DescribeRankBriefly(job, rank);
   if (!IsName(spec.name()))
@@ -27,16 +34,30 @@ absl::Status CheckSpec(const Job& job, Rank rank, const v1::GroupSpec& spec) {
                     who, job.name(), Printable(spec.name(), 64), kNameBytesMax));
   for (int i = 0; i < spec.ranks_size(); ++i) {
     const bool in_order = i == 0 || spec.ranks(i - 1) < spec.ranks(i);
-    if (in_order && spec.ranks(i) < job.settings.world_size) continue;
-    return InvalidGroup(fmt::format(
-        "{} gave group {} of job {} the ranks {}; they must be ascending "
-        "and less than world_size {}",
-        who, spec.name(), job.name(), DescribeRanks(spec.ranks()), job.settings.world_size));
+    if (in_order && spec.ranks(i) < RanksOfJob(job)) continue;
+    return InvalidGroup(
+        fmt::format("{} gave group {} of job {} the ranks {}; they must be ascending "
+                    "and less than world_size {}",
+                    who, spec.name(), job.name(), DescribeRanks(spec.ranks()), RanksOfJob(job)));
   }
-  if (std::ranges::find(spec.ranks(), rank.value) == spec.ranks().end())
+  if (std::ranges::find(spec.ranks(), rank.value + job.config.rank_base) == spec.ranks().end())
     return InvalidGroup(fmt::format("{} is not a member of group {} (ranks {}) of job {}", who,
                                     spec.name(), DescribeRanks(spec.ranks()), job.name()));
   return absl::OkStatus();
+}
+
+// The daemons of other racks know nothing of a group, so all its members must be ranks of this one.
+absl::Status CheckRack(const Job& job, const v1::GroupSpec& spec) {
+  const auto other = std::ranges::find_if(spec.ranks(), [&](std::uint32_t rank) {
+    return InRack(job, rank).value >= job.settings.world_size;
+  });
+  if (other == spec.ranks().end()) return absl::OkStatus();
+  const std::uint32_t per_rack = job.config.ranks_per_rack;
+  return absl::FailedPreconditionError(fmt::format(
+      "group {} (ranks {}) of job {} has members in racks {} and {}, and groups of several racks "
+      "are not supported: each rack has {} ranks of the job, from rank {} on in this rack",
+      spec.name(), DescribeRanks(spec.ranks()), job.name(), job.config.rank_base / per_rack,
+      *other / per_rack, per_rack, job.config.rank_base));
 }
 
 }  // namespace
@@ -53,7 +74,6 @@ absl::Status GroupKeys::Disagree(Job& job, Rank rank, const std::string& what) {
 
 absl::Status GroupKeys::CheckJob(const Job& job, const std::string& group) const {
   const char* why = nullptr;
-  if (job.rack_run != nullptr) why = "spans racks";
   if (job.settings.restart) why = "has restart=true";
   if (job.settings.sum_block != 0) why = "has sum=fixed";
   if (job.settings.daemon_cores.size() > 1) why = "uses several daemons";
@@ -67,14 +87,14 @@ absl::StatusOr<std::shared_ptr<Group>> GroupKeys::FindGroup(Job& job, Rank rank,
                                                             const v1::GroupSpec& spec) {
   for (const std::shared_ptr<Group>& group : job.groups) {
     const bool overlaps = std::ranges::any_of(spec.ranks(), [&](std::uint32_t each) {
-      return group->members->IndexOf(Rank{each}) != kNoMember;
+      return group->members->IndexOf(InRack(job, each)) != kNoMember;
     });
     if (group->name != spec.name() || !overlaps) continue;
-    if (std::ranges::equal(RanksOf(*group), spec.ranks())) return group;
+    if (std::ranges::equal(group->ranks, spec.ranks())) return group;
     return Disagree(job, rank,
                     fmt::format("{} made group {} of ranks {}, and {} made it of ranks {}",
                                 DescribeRankBriefly(job, group->first), group->name,
-                                DescribeRanks(RanksOf(*group)), DescribeRankBriefly(job, rank),
+                                DescribeRanks(group->ranks), DescribeRankBriefly(job, rank),
                                 DescribeRanks(spec.ranks())));
   }
   return std::shared_ptr<Group>();
@@ -88,6 +108,7 @@ void GroupKeys::AddKeys(Request request, Answer<v1::AddKeysResponse> answer) {
   const v1::GroupSpec& spec = request->group();
   absl::Status status = CheckSpec(job, seat->rank, spec);
   if (status.ok()) status = CheckJob(job, spec.name());
+  if (status.ok() && job.rack_run != nullptr) status = CheckRack(job, spec);
   if (!status.ok()) return answer(Refuse(status), {});
   absl::StatusOr<std::shared_ptr<Group>> found = FindGroup(job, seat->rank, spec);
   if (!found.ok()) return answer(found.status(), {});
@@ -128,19 +149,19 @@ void GroupKeys::Build(Job& job, Rank rank, const std::shared_ptr<Group>& found,
   std::shared_ptr<Group> group = found;
   if (group == nullptr) {
     std::vector<Rank> ranks;
-    for (const std::uint32_t each : adding.request->group().ranks()) ranks.push_back(Rank{each});
     group = std::make_shared<Group>();
+    for (const std::uint32_t each : adding.request->group().ranks()) {
+      group->ranks.push_back(each);
+      ranks.push_back(InRack(job, each));
+    }
     group->name = adding.request->group().name();
     group->first = rank;
     group->members = std::make_shared<const Members>(ranks);
     group->next_batch.assign(ranks.size(), 0);
   }
   const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_);
+  BuildForGroup(job, *build, group);
   build->given = std::shared_ptr<const KeySpecs>(adding.request, &adding.request->keys());
-  build->group = group;
-  build->group_key_numbers = job.group_key_numbers;
-  build->names = group->key_names;
-  build->share = false;
   keys_.StartBuild(job, build, [this, group, adding](const absl::Status& status) {
     if (!status.ok()) return adding.answer(status, {});
     Share(group, adding);

@@ -194,7 +194,7 @@ void GroupKeys::Finish(Job& job, const std::shared_ptr<Group>& group) {
   }
   host_memory_.left().Check();  // members may still map what they shared: charged to the tenant
   context_.ledger.Return(job.account, bytes);
-  context_.ledger.ReturnKeys(job.account, keys);
+  context_.ledger.ReturnKeys(job.account, keys, /*only_here=*/true);
   job.memory_bytes -= bytes;
   std::erase(job.groups, group);
   context_.counters.Add(ControlCounter::key_removals);

@@ -11,12 +11,6 @@
 
 namespace phub::server {
 
-inline std::vector<std::uint32_t> RanksOf(const Group& group) {
-  std::vector<std::uint32_t> ranks;
-  for (const Rank rank : group.members->ranks()) ranks.push_back(rank.value);
-  return ranks;
-}
-
 // "0, 1, 5"; a long list is cut.
 std::string DescribeRanks(const auto& ranks) {
   constexpr std::size_t kRanksNamedMax = 16;
@@ -30,7 +24,7 @@ std::string DescribeRanks(const auto& ranks) {
 }
 
 inline std::string Describe(const Group& group) {
-  return fmt::format("group {} (ranks {})", group.name, DescribeRanks(RanksOf(group)));
+  return fmt::format("group {} (ranks {})", group.name, DescribeRanks(group.ranks));
 }
 
 }  // namespace phub::server

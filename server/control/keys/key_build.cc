@@ -112,7 +112,8 @@ void GiveNumbers(KeyBuild& build) {
   if (build.group == nullptr) return;
   const Members& members = *build.group->members;
   const auto in_job = [&](Rank member) {
-    return member == kEveryRank ? member : members.RankOf(member.value);
+    if (member == kEveryRank) return member;
+    return Rank{members.RankOf(member.value).value + build.config.rank_base};
   };
   for (std::vector<KeyShardSpec>& part : build.parts) {
     for (KeyShardSpec& key : part) {
@@ -179,6 +180,18 @@ std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMem
     build->choosers = job.exchange->choosers;
   }
   return build;
+}
+
+// Other racks do not know the group, and its keys are not exchanged with them. The keys of the
+// whole job are placed as if there were no groups, so that all racks place them alike.
+void BuildForGroup(const Job& job, KeyBuild& build, const std::shared_ptr<Group>& group) {
+  build.group = group;
+  build.group_key_numbers = job.group_key_numbers;
+  build.names = group->key_names;
+  build.share = false;
+  build.exchange_shards.clear();
+  for (std::size_t i = 0; i < job.group_loads.size(); ++i)
+    build.bins[i].load_bytes += job.group_loads[i];
 }
 
 void PlanKeys(KeyBuild& build) {

@@ -36,7 +36,7 @@ struct KeyBuild {
   NumberSpace group_key_numbers;
   std::shared_ptr<const KeySpecs> given;  // until they are planned
   Rank rank{};
-  // Only for jobs that span racks.
+  // Only for keys that racks exchange.
   std::vector<std::shared_ptr<exchange::ShardExchange>> exchange_shards;  // [core]
   std::vector<exchange::TreeChooser> choosers;                            // [core]
   // The other racks get a message with the keys, of at most that size; 0: they do not.
@@ -62,12 +62,16 @@ struct KeyBuild {
   std::uint32_t ranks() const {
     return group == nullptr ? config.world_size : group->members->count();
   }
+  // Whether the keys are those of several racks.
+  bool exchanges() const { return config.ranks_of_job > 0 && group == nullptr; }
   std::size_t keys_before() const {
     return group == nullptr ? first_key : group_key_numbers.used();
   }
 };
 
 std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMemory& host_memory);
+// The keys of the build, which was just started, belong to this group.
+void BuildForGroup(const Job& job, KeyBuild& build, const std::shared_ptr<Group>& group);
 void PlanKeys(KeyBuild& build);  // the first step
 void BuildKeys(
     KeyBuild& build);  // the second step; afterwards record is complete, except its pages

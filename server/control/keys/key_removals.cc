@@ -28,7 +28,9 @@ void TakeMemoryOf(BatchRecord& record, std::vector<std::shared_ptr<const void>>&
 
 void ReturnPlaces(Job& job, const BatchRecord& record) {
   PHUB_CHECK(record.loads.size() == job.bins.size(), "job={}", job.name());
-  for (std::size_t i = 0; i < job.bins.size(); ++i) job.bins[i].load_bytes -= record.loads[i];
+  const bool apart = !job.group_loads.empty();  // only groups of such jobs remove keys
+  for (std::size_t i = 0; i < job.bins.size(); ++i)
+    (apart ? job.group_loads[i] : job.bins[i].load_bytes) -= record.loads[i];
   for (const NumberRange& range : record.chunks)
     job.chunk_numbers[range.bin.value].Return(range.first, range.count);
 }

@@ -176,8 +176,10 @@ absl::Status CheckMovement(const KeyBuild& build, const v1::KeySpec& key) {
     return Wrong(key, fmt::format("root is {}, but movement {} has no root", key.root(), name));
   }
   if (movement == KeyMovement::kAllReduce) return absl::OkStatus();
-  if (build.config.ranks_of_job > 0) {
-    return Wrong(key, fmt::format("movement {} does not work in jobs that span racks", name));
+  if (build.exchanges()) {
+    return Wrong(key, fmt::format("movement {} does not work in jobs that span racks, except in "
+                                  "groups inside one rack",
+                                  name));
   }
   if (build.config.apply_iteration && !key.collective()) {
     return Wrong(key, fmt::format("movement {} does not work with apply=iteration, except with "
@@ -220,8 +222,10 @@ absl::Status CheckCollective(const KeyBuild& build, const v1::KeySpec& key) {
     return Wrong(key, "keys of groups must be collective");
   }
   if (build.config.restart) return Wrong(key, "collective keys do not work with restart=true");
-  if (build.config.ranks_of_job > 0) {
-    return Wrong(key, "collective keys do not work in jobs that span racks");
+  if (build.exchanges()) {
+    return Wrong(key,
+                 "collective keys do not work in jobs that span racks, except in groups inside "
+                 "one rack");
   }
   if (key.optimizer() == v1::OPTIMIZER_NONE) return absl::OkStatus();
   return Wrong(key, fmt::format("collective keys do not allow optimizer {}",

@@ -38,12 +38,32 @@ std::vector<UnbackedMemory> UnbackedMemoryOf(const KeyBuild& build) {
   return memory;
 }
 
+// The job has the places and numbers of the batch's chunks. The record keeps what its removal
+// returns.
+void TakePlaces(Job& job, KeyBuild& build) {
+  BatchRecord& record = build.record;
+  const bool apart = build.group != nullptr && !job.group_loads.empty();
+  std::vector<std::uint64_t> loads;
+  for (std::size_t i = 0; i < job.bins.size(); ++i) {
+    const std::uint64_t of_groups = apart ? job.group_loads[i] : 0;
+    loads.push_back(build.bins[i].load_bytes - job.bins[i].load_bytes - of_groups);
+    if (apart) job.group_loads[i] += loads[i];
+  }
+  if (!apart) job.bins.swap(build.bins);
+  job.chunk_numbers.swap(build.chunk_numbers);
+  if (!std::ranges::all_of(*record.keys, &v1::KeySpec::collective)) return;
+  record.loads = std::move(loads);
+  for (const std::vector<NumberRange>& key : build.numbers)
+    record.chunks.insert(record.chunks.end(), key.begin(), key.end());
+}
+
 }  // namespace
 
 // Reserves what the batch needs.
 absl::Status Keys::Admit(Job& job, KeyBuild& build) {
   build.refusal = ControlCounter::keys_refused_quota;
-  if (absl::Status status = context_.ledger.AddKeys(job.account, build.placement.size());
+  if (absl::Status status =
+          context_.ledger.AddKeys(job.account, build.placement.size(), build.group != nullptr);
       !status.ok()) {
     return status;
   }
@@ -52,7 +72,7 @@ absl::Status Keys::Admit(Job& job, KeyBuild& build) {
   if (status.ok()) {
     job.memory_bytes += build.bytes;
   } else {
-    context_.ledger.ReturnKeys(job.account, build.placement.size());
+    context_.ledger.ReturnKeys(job.account, build.placement.size(), build.group != nullptr);
   }
   return status;
 }
@@ -65,7 +85,7 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
   if (!status.ok()) {
     context_.ledger.Return(job.account, build.bytes);
     job.memory_bytes -= build.bytes;
-    context_.ledger.ReturnKeys(job.account, build.placement.size());
+    context_.ledger.ReturnKeys(job.account, build.placement.size(), build.group != nullptr);
     if (record.keys != nullptr) {  // a retry may use the names
       for (const v1::KeySpec& key : *record.keys) build.names->erase(key.name());
     }
@@ -75,21 +95,14 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
                     FormatBytes(build.bytes), std::string(status.message())));
   }
   host_memory_.TellOfParameters(job, record);
-  if (job.exchange != nullptr) {
+  if (job.exchange != nullptr && build.group == nullptr) {
     job.exchange->choosers = std::move(build.choosers);
     for (auto& batch : build.exchange_batches) job.exchange->batches.push_back(std::move(batch));
   }
   record.bytes = build.bytes;
   record.parameter_bytes = build.parameter_bytes;
-  job.bins.swap(build.bins);
-  job.chunk_numbers.swap(build.chunk_numbers);
   job.parameter_bytes += build.parameter_bytes;
-  if (std::ranges::all_of(*record.keys, &v1::KeySpec::collective)) {
-    for (std::size_t i = 0; i < job.bins.size(); ++i)
-      record.loads.push_back(job.bins[i].load_bytes - build.bins[i].load_bytes);
-    for (const std::vector<NumberRange>& key : build.numbers)
-      record.chunks.insert(record.chunks.end(), key.begin(), key.end());
-  }
+  TakePlaces(job, build);
   context_.counters.Add(ControlCounter::key_batches);
   context_.counters.Add(ControlCounter::keys_added, record.keys->size());
   const std::size_t batch =

@@ -152,6 +152,7 @@ absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request, const JobS
   job->own_bins = {std::accumulate(cores.begin(), own, 0u), *own};
   job->bins = BinsForJob(std::accumulate(cores.begin(), cores.end(), 0u), job->name());
   job->chunk_numbers.resize(job->bins.size());
+  if (job->exchange != nullptr) job->group_loads.resize(job->bins.size());
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
     JobShard* shard = job->shards[core].get();
     jobs_.AddShard(shard, *job, CoreAt(core));

@@ -89,6 +89,7 @@ class RackNode : public ControlTest {
   using ControlTest::Leave;
   using ControlTest::ListStalls;
   using ControlTest::OpenAllLanes;
+  using ControlTest::RemoveKeys;
   using ControlTest::options;
   using ControlTest::Settle;
   using ControlTest::sinks;

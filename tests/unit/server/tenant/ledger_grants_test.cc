@@ -83,6 +83,24 @@ TEST_F(LedgerGrants, KeysAndMemoryCountToo) {
   ledger_.SetLeft("acme", "old", 0);
 }
 
+// As the keys of a group inside a rack that is charged no keys of its jobs.
+TEST_F(LedgerGrants, KeysOfNoOtherDaemonAreChargedInAnyCase) {
+  ledger_.SetTenant({.name = "acme", .quota = {.keys = 10}});
+  ledger_.SetGrant("acme", {.jobs = 1, .workers = 4, .keys = 3});
+  EXPECT_TRUE(ledger_.Open(Job("acme", 1), 4, {.keys = false}).ok());
+  EXPECT_TRUE(ledger_.AddKeys(Job("acme", 1), 5).ok());
+  EXPECT_FALSE(ledger_.AddKeys(Job("acme", 1), 4, /*only_here=*/true).ok());
+  EXPECT_TRUE(ledger_.AddKeys(Job("acme", 1), 3, /*only_here=*/true).ok());
+  EXPECT_EQ(ledger_.GrantUseOf("acme").charged.keys, 3u);
+  ledger_.ReturnKeys(Job("acme", 1), 4);
+  ledger_.ReturnKeys(Job("acme", 1), 1, /*only_here=*/true);
+  EXPECT_EQ(ledger_.GrantUseOf("acme").charged.keys, 2u);
+  ledger_.CheckInvariants();
+  ledger_.Close(Job("acme", 1));
+  EXPECT_EQ(ledger_.GrantUseOf("acme").charged.keys, 0u);
+  ledger_.CheckInvariants();
+}
+
 TEST_F(LedgerGrants, AGrantEndsWithItsLease) {
   ledger_.SetGrant("acme", {.jobs = 2, .workers = 10});
   EXPECT_TRUE(ledger_.Open(Job("acme", 1), 1).ok());
