@@ -80,11 +80,8 @@ const char* NameOf(phub_verdict verdict) {
     case PHUB_VERDICT_STORE_LAST: return "store_last";
     case PHUB_VERDICT_ADD: return "add";
     case PHUB_VERDICT_ADD_LAST: return "add_last";
-    case PHUB_VERDICT_SEND_SUM: return "send_sum";
-    case PHUB_VERDICT_MISSING: return "missing";
-    case PHUB_VERDICT_HAVE: return "have";
-    case PHUB_VERDICT_TAKEN: return "taken";
     case PHUB_VERDICT_REFUSED: return "refused";
+    case PHUB_VERDICT_REPEATED: return "repeated";
     case PHUB_VERDICT_EARLY: return "early";
     case PHUB_VERDICT_PHASE: return "phase";
     case PHUB_VERDICT_COUNT: break;
@@ -95,8 +92,7 @@ const char* NameOf(phub_verdict verdict) {
 const char* NameOfKind(std::uint32_t kind) {
   switch (kind) {
     case PHUB_PACKET_PAYLOAD: return "payload";
-    case PHUB_PACKET_PROBE: return "probe";
-    case PHUB_PACKET_TAKEN: return "taken";
+    case PHUB_PACKET_NACK: return "nack";
     case PHUB_PACKET_PARAMETERS: return "parameters";
     default: return nullptr;
   }
@@ -106,6 +102,7 @@ struct Engine::Held {
   LeaseRequest request;
   TimeNs renewed = 0;
   std::uint64_t sums = 0;
+  std::uint16_t last_nack = 0;  // the number of the last one that was handled
   std::vector<phub_slot> slots;
   std::vector<std::uint32_t> values;
 
@@ -246,9 +243,10 @@ void Engine::Receive(std::span<const std::uint8_t> datagram, const phub_endpoint
   ++counters_.checks[check];
   if (check != PHUB_CHECK_GOOD) return;
   ++counters_.kinds[packet.kind];
-  if (packet.kind == PHUB_PACKET_TAKEN) return ForwardTaken(*held, packet, datagram);
+  const std::span<const std::uint8_t> payload = datagram.subspan(PHUB_PACKET_BYTES);
+  if (packet.kind == PHUB_PACKET_NACK) return AnswerNack(*held, packet, payload);
   if (packet.kind == PHUB_PACKET_PARAMETERS) return ForwardParameters(*held, packet, datagram);
-  Contribute(*held, packet, datagram.subspan(PHUB_PACKET_BYTES));
+  Contribute(*held, packet, payload);
 }
 
 void Engine::Contribute(Held& held, const phub_packet& packet,
@@ -266,19 +264,66 @@ void Engine::Contribute(Held& held, const phub_packet& packet,
       if (slot.state != PHUB_SLOT_SUMMED) return;
       ++held.sums;
       return SendSum(held, packet, slot, held.ValuesOf(packet.slot));
-    case PHUB_VERDICT_SEND_SUM: return SendSum(held, packet, slot, held.ValuesOf(packet.slot));
-    default: return Answer(held, packet, verdict, slot);
+    case PHUB_VERDICT_REFUSED: return Refuse(held, packet, slot);
+    default: return;
   }
 }
 
-void Engine::Answer(const Held& held, const phub_packet& packet, phub_verdict verdict,
-                    const phub_slot& slot) {
+void Engine::AnswerNack(Held& held, const phub_packet& packet,
+                        std::span<const std::uint8_t> payload) {
+  phub_nack nack{};
+  phub_packet_get_nack(&packet, &nack);
+  if (phub_nack_is_later(nack.number, held.last_nack) == 0) {
+    ++counters_.nacks_dropped;
+    return;
+  }
+  held.last_nack = nack.number;
+  for (std::uint32_t word = 0; word < packet.count; ++word) {
+    for (std::uint32_t bits = phub_load32(payload.data() + 4 * std::size_t{word}); bits != 0;
+         bits &= bits - 1) {
+      const std::uint32_t slot =
+          nack.slot + 32 * word + static_cast<std::uint32_t>(std::countr_zero(bits));
+      if (slot >= held.request.lease.slot_count) return;
+      AnswerNackOf(held, {.lease = packet.lease,
+                          .phase = packet.phase,
+                          .payload_sum = 0,
+                          .slot = static_cast<__u16>(slot),
+                          .count = 0,
+                          .kind = PHUB_PACKET_MISSING,
+                          .worker = 0,
+                          .exponent = 0,
+                          .next_exponent = 0});
+    }
+  }
+}
+
+// `about`: a MISSING for the slot, without a worker.
+void Engine::AnswerNackOf(const Held& held, phub_packet about) {
+  phub_slot slot{};
+  std::array<std::uint32_t, PHUB_PACKET_COUNT_MAX> values;
+  if (!ReadSlot(about.lease, about.slot, slot, values)) return;
+  const phub_nacked nacked = phub_slot_nacked(&slot, about.phase, held.request.lease.worker_count);
+  if (nacked.send_sum != 0) {
+    ++counters_.sums_repeated;
+    return SendSum(held, about, slot, values.data());
+  }
+  for (std::uint64_t missing = nacked.missing; missing != 0; missing &= missing - 1) {
+    about.worker = static_cast<__u8>(std::countr_zero(missing));
+    Answer(held, about);
+  }
+}
+
+void Engine::Refuse(const Held& held, const phub_packet& packet, const phub_slot& slot) {
   phub_packet answer{};
-  if (phub_slot_answer(&slot, verdict, &packet, &answer) == 0) return;
+  phub_slot_refusal(&slot, &packet, &answer);
+  Answer(held, answer);
+}
+
+void Engine::Answer(const Held& held, const phub_packet& answer) {
   std::array<std::uint8_t, PHUB_PACKET_BYTES> header{};
   phub_packet_encode(&answer, &held.request.lease.key, header.data());
   ++counters_.answers;
-  send_(held.request.lease.workers[packet.worker], header, {});
+  send_(held.request.lease.workers[answer.worker], header, {});
 }
 
 void Engine::SendSum(const Held& held, const phub_packet& packet, const phub_slot& slot,
@@ -301,12 +346,7 @@ void Engine::Perform(const KernelEvent& event) {
   const auto found = leases_.find(event.packet.lease);
   if (found == leases_.end()) return;
   const Held& held = *found->second;
-  switch (event.verdict) {
-    case PHUB_VERDICT_STORE_LAST:
-    case PHUB_VERDICT_ADD_LAST:
-    case PHUB_VERDICT_SEND_SUM: break;
-    default: return Answer(held, event.packet, event.verdict, event.slot);
-  }
+  if (event.verdict == PHUB_VERDICT_REFUSED) return Refuse(held, event.packet, event.slot);
   phub_slot slot{};
   std::array<std::uint32_t, PHUB_PACKET_COUNT_MAX> values{};
   // A slot that has gone on to a later phase has had its sum taken.
@@ -326,21 +366,6 @@ bool Engine::ReadSlot(std::uint32_t lease, std::uint32_t slot, phub_slot& state,
   std::copy_n(held.ValuesOf(slot),
               std::min<std::size_t>(values.size(), held.request.lease.count_max), values.begin());
   return true;
-}
-
-void Engine::ForwardTaken(const Held& held, const phub_packet& packet,
-                          std::span<const std::uint8_t> datagram) {
-  phub_slot slot{};
-  if (!ReadSlot(packet.lease, packet.slot, slot, {}) || slot.phase != packet.phase ||
-      slot.state != PHUB_SLOT_SUMMED) {
-    ++counters_.taken_dropped;
-    return;
-  }
-  const phub_lease& lease = held.request.lease;
-  for (std::uint32_t worker = 0; worker < lease.worker_count; ++worker) {
-    ++counters_.taken_forwarded;
-    send_(lease.workers[worker], datagram, {});
-  }
 }
 
 void Engine::ForwardParameters(const Held& held, const phub_packet& packet,

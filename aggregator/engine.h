@@ -3,14 +3,14 @@
 // is to be sent. One thread at a time.
 //
 //   from            kind             it
-//   a worker        PAYLOAD, PROBE   asks the slot; sends the sum to the core loop, or an answer
-//   the core loop   TAKEN            forwards it to all workers, if the slot is SUMMED in its phase
+//   a worker        PAYLOAD          asks the slot; sends the sum to the core loop, or REFUSED
+//   the core loop   NACK             sends its sums again, or MISSING to the workers that they wait
+//                                    for
 //                   PARAMETERS       forwards it to all workers, or to the one that it names
 //   anyone          anything else    drops and counts it
-// TAKEN of other phases needs no forwarding: the slot itself answers it. So one recorded TAKEN that
-// a stranger repeats does not become a datagram to every worker for long. PARAMETERS have no such
-// limit: a stranger who can send from the core loop's address and repeats a recorded one makes it
-// go to every worker, which ignores it.
+// A NACK leads to many datagrams, but only once: its number must be later than the last one. A
+// recorded one of PARAMETERS has no such limit: a stranger who can send from the core loop's
+// address and repeats it makes it go to every worker, which ignores it.
 //
 // With KernelSlots, a program in the kernel does the first line of the table. The engine then keeps
 // leases and shares, hands in what the program has not seen, and sends what the program leaves to
@@ -50,13 +50,13 @@ struct LeaseRequest {
 };
 
 struct Counters {
-  std::array<std::uint64_t, 9> kinds{};  // good packets, by phub_packet_kind
+  std::array<std::uint64_t, PHUB_PACKET_KINDS> kinds{};  // good packets, by phub_packet_kind
   std::array<std::uint64_t, PHUB_CHECK_COUNT> checks{};
   std::array<std::uint64_t, PHUB_VERDICT_COUNT> verdicts{};
-  std::uint64_t sums = 0;             // sent, also again
-  std::uint64_t answers = 0;          // to workers
-  std::uint64_t taken_forwarded = 0;  // datagrams
-  std::uint64_t taken_dropped = 0;    // from a core loop, and not about the slot's present phase
+  std::uint64_t sums = 0;                  // sent, also again
+  std::uint64_t sums_repeated = 0;         // the part of `sums` that a NACK asked for
+  std::uint64_t answers = 0;               // to workers
+  std::uint64_t nacks_dropped = 0;         // repeated, or older than another
   std::uint64_t parameters_forwarded = 0;  // datagrams
   std::uint64_t kernel_sums = 0;           // the part of `sums` that never left the kernel
   std::uint64_t kernel_passed = 0;         // left to the process, see aggregate.bpf.c
@@ -118,12 +118,12 @@ class Engine {
   Leases_::iterator Release(Leases_::iterator lease);
   void Contribute(Held& held, const phub_packet& packet, std::span<const std::uint8_t> payload);
   void Perform(const KernelEvent& event);
-  void Answer(const Held& held, const phub_packet& packet, phub_verdict verdict,
-              const phub_slot& slot);
+  void AnswerNack(Held& held, const phub_packet& packet, std::span<const std::uint8_t> payload);
+  void AnswerNackOf(const Held& held, phub_packet about);
+  void Answer(const Held& held, const phub_packet& answer);
+  void Refuse(const Held& held, const phub_packet& packet, const phub_slot& slot);
   void SendSum(const Held& held, const phub_packet& packet, const phub_slot& slot,
                const std::uint32_t* values);
-  void ForwardTaken(const Held& held, const phub_packet& packet,
-                    std::span<const std::uint8_t> datagram);
   void ForwardParameters(const Held& held, const phub_packet& packet,
                          std::span<const std::uint8_t> datagram);
 

@@ -19,9 +19,9 @@ void ForEachCounter(const Counters& counters, const Visit& visit) {
   for (std::uint32_t i = 0; i < PHUB_VERDICT_COUNT; ++i)
     visit("verdicts_total", NameOf(static_cast<phub_verdict>(i)), counters.verdicts[i]);
   visit("sums_sent_total", "", counters.sums);
+  visit("sums_repeated_total", "", counters.sums_repeated);
   visit("answers_sent_total", "", counters.answers);
-  visit("taken_forwarded_total", "", counters.taken_forwarded);
-  visit("taken_dropped_total", "", counters.taken_dropped);
+  visit("nacks_dropped_total", "", counters.nacks_dropped);
   visit("parameters_forwarded_total", "", counters.parameters_forwarded);
   visit("kernel_sums_sent_total", "", counters.kernel_sums);
   visit("kernel_passed_total", "", counters.kernel_passed);

@@ -23,7 +23,12 @@ class SocketSumPort final : public SumPort {
                 aggregation::DatagramSocket socket)
       : socket_(std::move(socket)), port_(geometry, stream, socket_) {}
   void Open(const phub_lease& lease) override { port_.Open(lease); }
-  bool Receive(const OnSum& on_sum) override { return port_.Receive(on_sum); }
+  bool Receive(TimeNs now, const OnSum& on_sum) override { return port_.Receive(now, on_sum); }
+  void NoteAssigned(aggregation::Position position, TimeNs now) override {
+    port_.NoteAssigned(position, now);
+  }
+  std::uint32_t AskAgain(TimeNs now) override { return port_.AskAgain(now); }
+  TimeNs deadline() const override { return port_.deadline(); }
   void SendParameters(const phub_parameters& about, std::span<const std::byte> bytes,
                       std::uint8_t worker) override {
     port_.SendParameters(about, bytes, worker);

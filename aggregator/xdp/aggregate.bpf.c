@@ -4,11 +4,10 @@
 //   datagram                     the program
 //   not IPv4 and UDP, not for    passes it on
 //     this aggregator, fragment
-//   PAYLOAD or PROBE, good       asks the slot under its lock, and adds. The last contribution
+//   PAYLOAD, good                asks the slot under its lock, and adds. The last contribution
 //                                becomes the sum, which goes to the core loop. An event makes the
-//                                process send it if the way there is not known yet, and all
-//                                answers and repetitions
-//   TAKEN or PARAMETERS, good    learns the way to the core loop, and passes it on to the process
+//                                process send it if the way there is not known yet, and REFUSED
+//   NACK or PARAMETERS, good     learns the way to the core loop, and passes it on to the process
 //   longer than its header says  passes it on: the network stack may have joined datagrams, and the
 //                                process receives them cut again
 //   not good                     drops and counts it
@@ -223,7 +222,7 @@ static inline void make_sum(struct frame* frame, const struct phub_xdp_lease* le
   frame->udp->check = folded != 0 ? folded : 0xffff;  // 0: there is no checksum
 }
 
-// A good PAYLOAD or PROBE. `may_redirect`: the packet is on an interface.
+// A good PAYLOAD. `may_redirect`: the packet is on an interface.
 static inline int contribute(struct frame* frame, struct phub_xdp_lease* lease,
                              struct phub_xdp_event* event, struct phub_xdp_counters* counts,
                              int may_redirect) {
@@ -267,9 +266,7 @@ static inline int contribute(struct frame* frame, struct phub_xdp_lease* lease,
   COUNT(counts->checks, PHUB_CHECK_GOOD);
   COUNT(counts->kinds, packet->kind);
   COUNT(counts->verdicts, verdict);
-  if (verdict == PHUB_VERDICT_STORE || verdict == PHUB_VERDICT_ADD ||
-      verdict == PHUB_VERDICT_EARLY || verdict == PHUB_VERDICT_PHASE)
-    return XDP_DROP;
+  if (!is_last && verdict != PHUB_VERDICT_REFUSED) return XDP_DROP;
   if (is_last) __sync_fetch_and_add(&lease->sums, 1);
   if (!locate(frame, HEADERS_BYTES + PHUB_PACKET_BYTES)) return XDP_DROP;  // cannot be
   if (is_last && hop) {

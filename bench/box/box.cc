@@ -30,12 +30,10 @@ struct RingCloser {
 const char* KindName(std::uint32_t kind) {
   switch (kind) {
     case PHUB_PACKET_PAYLOAD: return "payload";
-    case PHUB_PACKET_PROBE: return "probe";
     case PHUB_PACKET_MISSING: return "missing";
-    case PHUB_PACKET_HAVE: return "have";
     case PHUB_PACKET_REFUSED: return "refused";
-    case PHUB_PACKET_TAKEN: return "taken";
     case PHUB_PACKET_SUM: return "sum";
+    case PHUB_PACKET_NACK: return "nack";
     case PHUB_PACKET_PARAMETERS: return "parameters";
     default: return nullptr;
   }

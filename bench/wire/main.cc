@@ -165,7 +165,7 @@ class Sender {
 
   // Prints the result.
   void Run() {
-    if (control_) SendTaken();
+    if (control_) SendNack();
     Send(options_.warmup);
     Await();
     const Descriptor measures(options_.program.empty() ? -1 : MeasurePrograms());
@@ -213,18 +213,18 @@ class Sender {
     }
   }
   // From this packet, the program in the kernel learns the way to the core loop.
-  void SendTaken() {
+  void SendNack() {
     std::vector<std::uint8_t> frame(kHeaders + PHUB_PACKET_BYTES);
-    const phub_packet taken{.lease = settings_.lease,
-                            .phase = 0,
-                            .payload_sum = 0,
-                            .slot = 0,
-                            .count = 0,
-                            .kind = PHUB_PACKET_TAKEN,
-                            .worker = PHUB_EVERY_WORKER,
-                            .exponent = 0,
-                            .next_exponent = 0};
-    phub_packet_encode(&taken, &settings_.key, frame.data() + kHeaders);
+    const phub_packet nack{.lease = settings_.lease,
+                           .phase = 0,
+                           .payload_sum = 0,
+                           .slot = 0,
+                           .count = 0,
+                           .kind = PHUB_PACKET_NACK,
+                           .worker = PHUB_EVERY_WORKER,
+                           .exponent = 0,
+                           .next_exponent = 0};
+    phub_packet_encode(&nack, &settings_.key, frame.data() + kHeaders);
     std::memset(frame.data(), 2, 6);
     std::memset(frame.data() + 6, 4, 6);
     const auto put16 = [&](std::size_t at, std::size_t value) {

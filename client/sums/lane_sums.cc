@@ -158,14 +158,14 @@ LaneFault LaneSums::Take(const wire::MessageHeader& header, std::span<const std:
   switch (header.kind) {
     case wire::MessageKind::kStreamIs: {
       const LaneFault fault = TakeStream(payload);
-      if (fault == LaneFault::kNone) Perform(now);
+      if (fault == LaneFault::kNone) Perform();
       return fault;
     }
     case wire::MessageKind::kAssign: return TakeAssignment(header, payload, now);
     case wire::MessageKind::kUseTcp:
       if (!stream_ || !stream_->UseTcp(header.chunk, header.iteration, actions_))
         return LaneFault::kChunkRange;
-      Perform(now);
+      Perform();
       return LaneFault::kNone;
     default: return LaneFault::kUnexpectedKind;
   }
@@ -185,7 +185,7 @@ LaneFault LaneSums::TakeStream(std::span<const std::byte> payload) {
   const aggregation::Geometry& geometry = stream_->geometry();
   if (terms.geometry.positions != geometry.positions || terms.geometry.blocks != geometry.blocks)
     return LaneFault::kStream;
-  // The same stream again, on a new lane: its timers go on.
+  // The same stream again, on a new lane: its open positions go on.
   if (terms.lease == stream_->lease()) return LaneFault::kNone;
   port_->Open(aggregation::LeaseOf(terms), terms.worker);
   stream_->StreamIs(terms.lease, actions_);
@@ -207,13 +207,13 @@ LaneFault LaneSums::TakeAssignment(const wire::MessageHeader& header,
     assigned[block] = std::to_integer<std::uint8_t>(payload[block]);
     if (assigned[block] < own[block]) return LaneFault::kStream;
   }
-  Perform(now);
+  Perform();
   return LaneFault::kNone;
 }
 
-void LaneSums::Perform(TimeNs now) {
+void LaneSums::Perform() {
   over_tcp_.clear();
-  if (port_) port_->Perform(actions_, now, over_tcp_);
+  if (port_) port_->Perform(actions_, over_tcp_);
   actions_.clear();
   for (const WorkerAction& action : over_tcp_) {
     blocks_.Forget(action.chunk);  // the reply comes over tcp
@@ -275,8 +275,7 @@ bool LaneSums::Poll(TimeNs now) {
   complete_.clear();
   questions_.clear();
   if (!port_ || stream_->lease() == aggregation::kNoLease) return false;
-  const bool received = port_->Receive(now);
-  if (port_->deadline() <= now) port_->Probe(now);
+  const bool received = port_->Receive();
   AskForBlocks(now);
   return received;
 }

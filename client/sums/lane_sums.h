@@ -14,7 +14,6 @@
 // nothing once the stream is open.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -61,7 +60,7 @@ class LaneSums {
   std::span<const std::uint32_t> again() const { return again_; }
   bool all_changed() const { return all_changed_; }
 
-  // Receives a batch of datagrams and asks again where it is time. True if there were any.
+  // Receives a batch of datagrams, and finds out what to ask for. True if there were any.
   bool Poll(TimeNs now);
   // The chunks whose parameters are complete since the last Poll().
   std::span<const std::uint32_t> complete() const { return complete_; }
@@ -75,10 +74,9 @@ class LaneSums {
         .first(aggregation::BlockSetBytes(blocks_.BlocksOf(question.chunk)));
   }
   TimeNs deadline() const {
-    if (!port_) return aggregation::ProbeTimers::kNever;
     // Questions need a lane.
-    if (lane_.state != Lane::State::kOpen) return port_->deadline();
-    return std::min(port_->deadline(), blocks_.deadline());
+    const bool can_ask = port_ && lane_.state == Lane::State::kOpen;
+    return can_ask ? blocks_.deadline() : aggregation::ParameterBlocks::kNever;
   }
 
   std::uint64_t payloads_sent() const { return port_ ? port_->payloads_sent() : 0; }
@@ -88,7 +86,7 @@ class LaneSums {
   LaneFault TakeAssignment(const wire::MessageHeader& header, std::span<const std::byte> payload,
                            TimeNs now);
   void Begin(const aggregation::Geometry& geometry);
-  void Perform(TimeNs now);
+  void Perform();
   bool Has(ChunkIndex chunk) const { return chunk.value < stream_->chunk_count(); }
   std::span<std::uint8_t> OwnExponents(std::uint32_t chunk) { return ExponentsIn(own_, chunk); }
   std::span<std::uint8_t> ExponentsIn(std::vector<std::uint8_t>& exponents, std::uint32_t chunk);

@@ -72,16 +72,15 @@ void CoreStream::Open(LeaseNumber lease, CoreActions& actions) {
              lease_.value);
   lease_ = lease;
   next_ = Position{0};
-  for (Place& place : places_) place.state = Place::State::kUnused;
+  for (Place& place : places_) place.open = false;
   TellStream(kEveryRank, actions);
 }
 
 void CoreStream::Close(CoreActions& actions) {
   if (lease_ == kNoLease) return;
   for (Place& place : places_) {
-    if (place.state == Place::State::kOpen)
-      actions.push_back(About(CoreAction::Kind::kClear, place.chunk));
-    place.state = Place::State::kUnused;
+    if (place.open) actions.push_back(About(CoreAction::Kind::kClear, place.chunk));
+    place.open = false;
   }
   for (Chunk& chunk : chunks_) {
     chunk.state = State::kWaiting;
@@ -103,7 +102,7 @@ void CoreStream::LaneReopened(Rank rank, CoreActions& actions) {
   TellStream(rank, actions);
   std::vector<const Place*> open;
   for (const Place& place : places_) {
-    if (place.state == Place::State::kOpen) open.push_back(&place);
+    if (place.open) open.push_back(&place);
   }
   std::ranges::sort(open, {}, [](const Place* place) { return place->position; });
   for (const Place* place : open) actions.push_back(AssignmentOf(*place, rank));
@@ -127,7 +126,7 @@ std::span<const std::uint8_t> CoreStream::Exponents(ChunkIndex chunk) const {
 
 std::optional<CoreAction> CoreStream::AssignmentAt(std::uint32_t index) const {
   const Place& place = places_[index];
-  if (place.state != Place::State::kOpen) return std::nullopt;
+  if (!place.open) return std::nullopt;
   return AssignmentOf(place, kEveryRank);
 }
 
@@ -200,14 +199,13 @@ void CoreStream::FinishOverTcp(ChunkIndex chunk) {
 
 bool CoreStream::CanAssign(ChunkIndex chunk) const {
   return lease_ != kNoLease && chunk.value < chunks_.size() &&
-         chunks_[chunk.value].state == State::kReady &&
-         places_[geometry_.PlaceOf(next_)].state != Place::State::kOpen;
+         chunks_[chunk.value].state == State::kReady && !places_[geometry_.PlaceOf(next_)].open;
 }
 
 void CoreStream::Assign(ChunkIndex chunk, CoreActions& actions) {
   PHUB_CHECK(CanAssign(chunk), "chunk={}", chunk.value);
   Place& place = places_[geometry_.PlaceOf(next_)];
-  place.state = Place::State::kOpen;
+  place.open = true;
   place.position = next_;
   place.chunk = chunk;
   place.blocks = chunks_[chunk.value].blocks;
@@ -224,15 +222,8 @@ SumVerdict CoreStream::Sum(const phub_packet& packet, CoreActions& actions) {
   const std::uint32_t block = packet.slot % geometry_.blocks;
   if (index >= places_.size()) return SumVerdict::kWrong;
   Place& place = places_[index];
-  if (place.state == Place::State::kUnused) return SumVerdict::kOld;
-  if (packet.phase != geometry_.PhaseOf(place.position)) return SumVerdict::kOld;
+  if (!place.open || packet.phase != geometry_.PhaseOf(place.position)) return SumVerdict::kOld;
   if (block >= place.blocks) return SumVerdict::kWrong;
-  if (place.state == Place::State::kTaken) {  // a worker has not received TAKEN
-    CoreAction again{.kind = CoreAction::Kind::kTaken, .chunk = place.chunk, .lease = lease_};
-    again.position = place.position;
-    actions.push_back(again);
-    return SumVerdict::kRepeated;
-  }
   // The aggregator adds only contributions with equal exponents.
   if (packet.exponent != ExponentsOf(place.chunk)[block]) return SumVerdict::kWrong;
   if (place.folded[block]) return SumVerdict::kRepeated;
@@ -242,16 +233,11 @@ SumVerdict CoreStream::Sum(const phub_packet& packet, CoreActions& actions) {
   fold.position = place.position;
   fold.block = block;
   actions.push_back(fold);
-  if (place.folded_count == place.blocks) MarkTaken(place, actions);
+  if (place.folded_count == place.blocks) {
+    place.open = false;
+    Complete(place.chunk, actions);
+  }
   return SumVerdict::kFolded;
-}
-
-void CoreStream::MarkTaken(Place& place, CoreActions& actions) {
-  place.state = Place::State::kTaken;
-  CoreAction taken = About(CoreAction::Kind::kTaken, place.chunk);
-  taken.position = place.position;
-  actions.push_back(taken);
-  Complete(place.chunk, actions);
 }
 
 void CoreStream::Complete(ChunkIndex chunk, CoreActions& actions) {
@@ -277,11 +263,10 @@ void CoreStream::AppendState(std::vector<std::uint64_t>& words) const {
     words.insert(words.end(), exponents.begin(), exponents.end());
   }
   for (const Place& place : places_) {
-    words.push_back(static_cast<std::uint64_t>(place.state));
-    if (place.state == Place::State::kUnused) continue;
+    words.push_back(place.open ? 1 : 0);
+    if (!place.open) continue;
     words.push_back(place.position.value);
     words.push_back(place.chunk.value);
-    if (place.state == Place::State::kTaken) continue;
     for (const bool folded : place.folded) words.push_back(folded ? 1 : 0);
   }
 }

@@ -1,6 +1,6 @@
 // The core loop's side of a stream of sums: which chunk is summed at which position, which sums are
-// folded, and when a position is taken. Events in, actions out. Pure: no I/O, no clock, no payload.
-// The caller performs the actions in order. One thread.
+// folded, and when a position is complete. Events in, actions out. Pure: no I/O, no clock, no
+// payload. The caller performs the actions in order. One thread.
 //
 // Each iteration of a chunk is summed once, in one of two ways, for all ranks alike:
 //   stream  all ranks have announced it under the present lease. When its turn comes, the caller
@@ -8,15 +8,15 @@
 //   tcp     every rank pushes it over tcp. The first push of a chunk's iteration decides for tcp:
 //           ranks that have announced it are asked to push it.
 //
-// Position k uses the same slots as k - S, so it is assigned only once k - S is taken. A position
-// is taken, and all workers are notified, once all its blocks have been folded. From then on a
-// repeated sum of it is answered TAKEN; a sum of any other position that is not open is dropped.
+// Position k uses the same slots as k - S, so it is assigned only once all blocks of k - S have
+// been folded. Sums of positions that are not open are dropped. Nobody else knows which sums are
+// missing of an open position, so the caller asks the aggregator for them (IsMissing()).
 //
 // Chunks come and go with the keys of the job, and have the numbers of the shard's chunks. A chunk
 // with 0 blocks is never summed in the network: every rank pushes it over tcp. So is a round that
 // is not a sum, such as a broadcast, of any chunk.
 //
-// If the stream closes, nothing that is not taken is kept: what was folded of open positions is
+// If the stream closes, nothing that is not complete is kept: what was folded of open positions is
 // cleared, and every rank pushes those chunks over tcp.
 #pragma once
 
@@ -40,8 +40,6 @@ struct CoreAction {
     kAssign,    // the chunk's iteration has `position` in stream `lease`
     kUseTcp,    // push the chunk's iteration over tcp
     kAnswer,    // the parameters of this iteration, which the rank has missed
-    // A datagram to all workers.
-    kTaken,  // `position` of stream `lease` is taken
     // Here.
     kReady,       // all ranks have announced the chunk: call Assign() when its turn comes
     kFold,        // the sum that Sum() was called with, to the chunk's accumulator at `block`
@@ -62,7 +60,7 @@ using CoreActions = std::vector<CoreAction>;
 // What became of a sum; one counter each.
 enum class SumVerdict : std::uint8_t {
   kFolded,
-  kRepeated,  // its block is folded already, or its position is the last taken at its place
+  kRepeated,  // its block is folded already
   kOld,       // it has another lease or another position
   kWrong,     // a slot that the chunk or the stream does not have, or another exponent
 };
@@ -120,6 +118,11 @@ class CoreStream {
   // The ranks that have announced the chunk's present iteration, a bit each.
   std::uint64_t Announced(ChunkIndex chunk) const { return chunks_[chunk.value].announced; }
   bool IsOverTcp(ChunkIndex chunk) const { return chunks_[chunk.value].over_tcp; }
+  // Whether the position is open, and the sum of its block has not arrived.
+  bool IsMissing(Position position, std::uint32_t block) const {
+    const Place& place = places_[geometry_.PlaceOf(position)];
+    return place.open && place.position == position && block < place.blocks && !place.folded[block];
+  }
   // The kAssign of the open position at the place (position modulo S), if there is one.
   std::optional<CoreAction> AssignmentAt(std::uint32_t place) const;
   // No rank has announced or pushed the chunk's present iteration.
@@ -141,10 +144,9 @@ class CoreStream {
     bool over_tcp = false;        // some rank has pushed it
   };
   struct Place {
-    enum class State : std::uint8_t { kUnused, kOpen, kTaken };
-    State state = State::kUnused;
+    bool open = false;
     Position position{};
-    ChunkIndex chunk{};        // once taken, it may have been removed
+    ChunkIndex chunk{};
     std::uint32_t blocks = 0;  // the chunk's
     std::uint32_t folded_count = 0;
     std::vector<bool> folded;  // by block
@@ -162,7 +164,6 @@ class CoreStream {
   void TellStream(Rank rank, CoreActions& actions) const;
   void AskForPushes(ChunkIndex chunk, CoreActions& actions);
   void Complete(ChunkIndex chunk, CoreActions& actions);
-  void MarkTaken(Place& place, CoreActions& actions);
 
   Geometry geometry_;
   std::uint32_t ranks_;

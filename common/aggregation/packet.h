@@ -6,7 +6,7 @@
 //
 //   at  bytes
 //    0   2  magic, 0x5350 ("PS" in memory)
-//    2   1  version, 1
+//    2   1  version, 2
 //    3   1  kind
 //    4   4  lease: the number of the stream; never reused
 //    8   4  phase: how often the slot has been used before, modulo 2^32
@@ -19,7 +19,8 @@
 //   20   4  payload sum: the sum of the payload's integers modulo 2^32
 //   24   8  tag: SipHash-2-4 of bytes 0 to 23, with the key of the lease
 //   32      payload: count integers of 32 bits
-// All numbers are little-endian. PARAMETERS use some fields in another way, see phub_parameters.
+// All numbers are little-endian. PARAMETERS and NACK use some fields in another way, see
+// phub_parameters and phub_nack.
 //
 // The payload sum is checked because a program at the network driver sees UDP checksums that nobody
 // has verified. It is linear: the payload sum of a sum is the sum of the contributions' payload
@@ -40,7 +41,7 @@
 
 #define PHUB_PACKET_BYTES 32u
 #define PHUB_PACKET_MAGIC 0x5350u
-#define PHUB_PACKET_VERSION 1u
+#define PHUB_PACKET_VERSION 2u
 // 848 integers and all headers fit into the 3506 bytes that a program at the driver gets in one
 // piece.
 #define PHUB_PACKET_COUNT_MAX 848u
@@ -50,20 +51,17 @@
 enum phub_packet_kind {
   // From a worker to the aggregator.
   PHUB_PACKET_PAYLOAD = 1,
-  PHUB_PACKET_PROBE = 2,  // asks what the aggregator has of this worker
   // From the aggregator to a worker, without payload.
-  PHUB_PACKET_MISSING = 3,
-  PHUB_PACKET_HAVE = 4,
-  PHUB_PACKET_REFUSED = 5,  // another worker's contribution has another exponent or count
-  // From the aggregator or the core loop to workers, without payload: the core loop has all sums of
-  // the position. From the aggregator, `exponent` is that of the slot's present phase, which the
-  // worker needs next.
-  PHUB_PACKET_TAKEN = 6,
+  PHUB_PACKET_MISSING = 2,  // its contribution has not arrived: send it again
+  PHUB_PACKET_REFUSED = 3,  // another worker's contribution has another exponent or count
   // From the aggregator to the core loop.
-  PHUB_PACKET_SUM = 7,
+  PHUB_PACKET_SUM = 4,
+  // From the core loop to the aggregator: which sums of a position have not arrived.
+  PHUB_PACKET_NACK = 5,
   // From the core loop to workers, to all or to one: a block of a chunk's new version. The
   // aggregator forwards it unchanged.
-  PHUB_PACKET_PARAMETERS = 8,
+  PHUB_PACKET_PARAMETERS = 6,
+  PHUB_PACKET_KINDS,  // one more than the last
 };
 
 struct phub_packet {
@@ -85,6 +83,16 @@ struct phub_parameters {
   __u32 version;  // modulo 2^32
   __u16 chunk;
   __u16 block;  // the payload's place, in units of the lease's count_max integers
+};
+
+// What a NACK is about. In its header, `slot` is the position's first one, and `exponent` and
+// `next_exponent` have the number, low byte first. Bit i % 32 of the payload's integer i / 32 is
+// set if the sum of slot + i has not arrived.
+struct phub_nack {
+  // The core loop counts its NACKs, modulo 2^16. The aggregator handles only later ones, so that a
+  // recorded one that a stranger repeats has no effect.
+  __u16 number;
+  __u16 slot;
 };
 
 struct phub_lease_key {
@@ -128,16 +136,14 @@ enum phub_check {
 
 // Sets of kinds for phub_packet_check().
 #define PHUB_KIND_BIT(kind) (1u << (kind))
-#define PHUB_KINDS_FROM_WORKERS \
-  (PHUB_KIND_BIT(PHUB_PACKET_PAYLOAD) | PHUB_KIND_BIT(PHUB_PACKET_PROBE))
+#define PHUB_KINDS_FROM_WORKERS PHUB_KIND_BIT(PHUB_PACKET_PAYLOAD)
 #define PHUB_KINDS_FROM_CORE_LOOP \
-  (PHUB_KIND_BIT(PHUB_PACKET_TAKEN) | PHUB_KIND_BIT(PHUB_PACKET_PARAMETERS))
-#define PHUB_KINDS_WITH_PAYLOAD                                          \
-  (PHUB_KIND_BIT(PHUB_PACKET_PAYLOAD) | PHUB_KIND_BIT(PHUB_PACKET_SUM) | \
+  (PHUB_KIND_BIT(PHUB_PACKET_NACK) | PHUB_KIND_BIT(PHUB_PACKET_PARAMETERS))
+#define PHUB_KINDS_WITH_PAYLOAD \
+  (PHUB_KIND_BIT(PHUB_PACKET_PAYLOAD) | PHUB_KIND_BIT(PHUB_PACKET_SUM) | PHUB_KINDS_FROM_CORE_LOOP)
+#define PHUB_KINDS_TO_WORKERS                                                \
+  (PHUB_KIND_BIT(PHUB_PACKET_MISSING) | PHUB_KIND_BIT(PHUB_PACKET_REFUSED) | \
    PHUB_KIND_BIT(PHUB_PACKET_PARAMETERS))
-#define PHUB_KINDS_TO_WORKERS                                             \
-  (PHUB_KIND_BIT(PHUB_PACKET_MISSING) | PHUB_KIND_BIT(PHUB_PACKET_HAVE) | \
-   PHUB_KIND_BIT(PHUB_PACKET_REFUSED) | PHUB_KINDS_FROM_CORE_LOOP)
 #define PHUB_KINDS_TO_CORE_LOOP PHUB_KIND_BIT(PHUB_PACKET_SUM)
 
 #ifdef __bpf__
@@ -272,6 +278,25 @@ static inline void phub_packet_get_parameters(const struct phub_packet* packet,
   parameters->version = packet->phase;
   parameters->block = packet->slot;
   parameters->chunk = PHUB_CAST(__u16, packet->exponent | (packet->next_exponent << 8));
+}
+
+static inline void phub_packet_set_nack(struct phub_packet* packet, const struct phub_nack* nack) {
+  packet->kind = PHUB_PACKET_NACK;
+  packet->worker = PHUB_EVERY_WORKER;
+  packet->slot = nack->slot;
+  packet->exponent = PHUB_CAST(__u8, nack->number & 0xffu);
+  packet->next_exponent = PHUB_CAST(__u8, nack->number >> 8);
+}
+
+static inline void phub_packet_get_nack(const struct phub_packet* packet, struct phub_nack* nack) {
+  nack->slot = packet->slot;
+  nack->number = PHUB_CAST(__u16, packet->exponent | (packet->next_exponent << 8));
+}
+
+// Whether a NACK with this number may be handled after that one.
+static inline int phub_nack_is_later(__u16 number, __u16 than) {
+  const __u16 difference = PHUB_CAST(__u16, number - than);
+  return difference != 0 && difference < 0x8000u;
 }
 
 static inline int phub_endpoint_equals(const struct phub_endpoint* a,

@@ -7,7 +7,8 @@
 namespace phub::aggregation {
 
 DurationNs ParameterBlocks::wait() const {
-  const DurationNs usual = versions_.is_known() ? versions_.timeout() : kWaitFirst;
+  // Twice, since most losses show by later blocks, and a question too early costs more than a wait.
+  const DurationNs usual = versions_.is_known() ? 2 * versions_.timeout() : kWaitFirst;
   return std::clamp(usual * patience_ / kPatienceMin, kWaitMin, kWaitMax);
 }
 
@@ -57,13 +58,15 @@ ParameterBlocks::Arrival ParameterBlocks::Arrive(ChunkIndex chunk, std::uint32_t
     return Arrival::kNotAwaited;
   }
   awaited.missing[block / 8] &= static_cast<std::uint8_t>(~bit);
+  if (awaited.order == 0) awaited.order = ++begun_;
+  if (awaited.asked_count == 0) NoteLater(awaited, now);
   if (awaited.left > 1) {
     --awaited.left;
     // The others follow. A question in vain does not count if blocks arrive.
     awaited.due =
         awaited.questions == 0 ? std::max(awaited.due, now + kWaitMin) : now + AnswerWait();
     // Blocks are sent in order: after the last one, nothing follows by itself.
-    if (awaited.questions == 0 && block + 1 == awaited.blocks) awaited.due = now + kWaitMin;
+    if (awaited.questions == 0 && block + 1 == awaited.blocks) awaited.due = now + kWaitLost;
     NoteAnswer(awaited, now);
     awaited.questions = 0;
     deadline_ = std::min(deadline_, awaited.due);
@@ -74,6 +77,16 @@ ParameterBlocks::Arrival ParameterBlocks::Arrive(ChunkIndex chunk, std::uint32_t
   if (awaited.asked_count == 0) versions_.Add(now - awaited.since);
   patience_ = std::max(patience_ - patience_ / 16, kPatienceMin);
   return Arrival::kLast;
+}
+
+void ParameterBlocks::NoteLater(const Chunk& arrived, TimeNs now) {
+  for (const ChunkIndex chunk : awaited_) {
+    Chunk& earlier = chunks_[chunk.value];
+    if (earlier.order == 0 || earlier.order >= arrived.order || earlier.questions != 0) continue;
+    if (++earlier.later_blocks != kLaterBlocks) continue;
+    earlier.due = std::min(earlier.due, now + kWaitLost);
+    deadline_ = std::min(deadline_, earlier.due);
+  }
 }
 
 // By Karn's rule, only the answer to a single question is measured.

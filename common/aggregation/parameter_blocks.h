@@ -2,7 +2,9 @@
 // others. Pure: no clock, no I/O. One thread. Allocates only in Resize().
 //
 // A version arrives as datagrams, one for each block, which may be lost, repeated or overtake each
-// other. If some are missing when versions usually are complete, the worker asks the core loop for
+// other. The core loop sends blocks in order, and one version after the other. So what is missing
+// is lost once the version's last block has arrived, or a few blocks of a later version have. Then,
+// or if some are missing when versions usually are complete, the worker asks the core loop for
 // them, over tcp. How long a version takes is measured from Await(), as in RFC 6298, if there were
 // no questions (Karn's rule). If most of the blocks that a question was about come twice, it was
 // too early: then all wait twice as long. The next question about a chunk comes when answers
@@ -32,6 +34,8 @@ class ParameterBlocks {
   static constexpr DurationNs kWaitFirst = 200 * kMillisecond;  // until a version was measured
   static constexpr DurationNs kWaitMin = 10 * kMillisecond;
   static constexpr DurationNs kWaitMax = kSecond;
+  static constexpr DurationNs kWaitLost = kMillisecond;  // if later blocks have arrived
+  static constexpr std::uint32_t kLaterBlocks = 3;
   static constexpr std::uint32_t kQuestionsMax = 8;
   static constexpr TimeNs kNever = INT64_MAX;
 
@@ -85,17 +89,21 @@ class ParameterBlocks {
     std::uint32_t asked_count = 0;  // blocks of the last question; 0: not asked yet
     std::uint32_t repeated = 0;     // how many of them have come twice
     BlockSet asked{};
+    std::uint64_t order = 0;         // versions that began before, and 1; 0: no block has arrived
+    std::uint32_t later_blocks = 0;  // of versions that began later
     TimeNs since = 0;
     TimeNs due = kNever;
     BlockSet missing{};
   };
   Question MakeQuestion(ChunkIndex chunk, TimeNs now);
   void NoteRepeated(Chunk& chunk, std::uint32_t block);
+  void NoteLater(const Chunk& arrived, TimeNs now);
   DurationNs AnswerWait() const;
   void NoteAnswer(Chunk& chunk, TimeNs now);
 
   std::vector<Chunk> chunks_;
   std::vector<ChunkIndex> awaited_;  // in no order
+  std::uint64_t begun_ = 0;          // versions with a block that has arrived
   RoundTrip versions_;
   RoundTrip answers_;
   std::uint32_t patience_ = kPatienceMin;

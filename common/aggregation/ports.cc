@@ -27,125 +27,98 @@ WorkerPort::WorkerPort(const Geometry& geometry, WorkerStream& stream, DatagramS
       stream_(stream),
       socket_(socket),
       payload_of_(std::move(payload_of)),
-      on_parameters_(std::move(on_parameters)),
-      timers_(geometry),
-      timed_(geometry.positions) {}
+      on_parameters_(std::move(on_parameters)) {}
 
 void WorkerPort::Open(const phub_lease& lease, std::uint8_t worker) {
   PHUB_CHECK(worker < lease.worker_count, "worker={} of {}", worker, lease.worker_count);
   lease_ = lease;
   worker_ = worker;
-  for (std::uint32_t place = 0; place < geometry_.positions; ++place) timers_.Close(place);
-  timed_.assign(geometry_.positions, Position::Max());
 }
 
-void WorkerPort::Perform(const WorkerActions& actions, TimeNs now, WorkerActions& over_tcp) {
+void WorkerPort::Perform(const WorkerActions& actions, WorkerActions& over_tcp) {
   for (const WorkerAction& action : actions) {
     switch (action.kind) {
       case WorkerAction::Kind::kAnnounce:
       case WorkerAction::Kind::kPushTcp: over_tcp.push_back(action); break;
-      case WorkerAction::Kind::kSendPayload:
-      case WorkerAction::Kind::kSendProbe: Send(action, now); break;
+      case WorkerAction::Kind::kSendPayload: Send(action); break;
     }
     if (socket_.queued_bytes() > kQueuedBytesMax) socket_.Flush();
   }
   socket_.Flush();
 }
 
-void WorkerPort::Send(const WorkerAction& action, TimeNs now) {
+void WorkerPort::Send(const WorkerAction& action) {
   if (action.lease.value != lease_.number) return;  // the stream has ended
+  const Payload payload = payload_of_(action.chunk, action.iteration, action.block);
+  PHUB_CHECK(payload.integers.size() <= lease_.count_max, "count={}", payload.integers.size());
+  const std::span<const std::uint8_t> bytes = BytesOf(payload.integers);
   phub_packet packet{};
   packet.lease = lease_.number;
   packet.phase = geometry_.PhaseOf(action.position);
   packet.slot = static_cast<__u16>(geometry_.SlotOf(action.position, action.block));
   packet.worker = worker_;
-  packet.kind = PHUB_PACKET_PROBE;
-  std::span<const std::uint8_t> bytes;
-  if (action.kind == WorkerAction::Kind::kSendPayload) {
-    const Payload payload = payload_of_(action.chunk, action.iteration, action.block);
-    PHUB_CHECK(payload.integers.size() <= lease_.count_max, "count={}", payload.integers.size());
-    bytes = BytesOf(payload.integers);
-    packet.kind = PHUB_PACKET_PAYLOAD;
-    packet.count = static_cast<__u16>(payload.integers.size());
-    packet.exponent = payload.exponent;
-    packet.payload_sum = phub_payload_sum(bytes.data(), packet.count);
-    const std::uint32_t place = geometry_.PlaceOf(action.position);
-    if (std::exchange(timed_[place], action.position) != action.position) timers_.Close(place);
-    timers_.Sent(place, action.block, now);
-    ++payloads_sent_;
-  } else {
-    ++probes_sent_;
-  }
+  packet.kind = PHUB_PACKET_PAYLOAD;
+  packet.count = static_cast<__u16>(payload.integers.size());
+  packet.exponent = payload.exponent;
+  packet.payload_sum = phub_payload_sum(bytes.data(), packet.count);
   std::array<std::uint8_t, PHUB_PACKET_BYTES> header{};
   phub_packet_encode(&packet, &lease_.key, header.data());
   socket_.Queue(lease_.aggregator, header, bytes);
+  ++payloads_sent_;
 }
 
-bool WorkerPort::Receive(TimeNs now) {
+bool WorkerPort::Receive() {
   const std::size_t count =
       socket_.Receive([&](std::span<const std::uint8_t> datagram, const phub_endpoint& source) {
-        Handle(datagram, source, now);
+        Handle(datagram, source);
       });
   socket_.Flush();
   return count != 0;
 }
 
-void WorkerPort::Handle(std::span<const std::uint8_t> datagram, const phub_endpoint& source,
-                        TimeNs now) {
+void WorkerPort::Handle(std::span<const std::uint8_t> datagram, const phub_endpoint& source) {
   phub_packet packet{};
   const phub_check check = phub_packet_check(&lease_, PHUB_KINDS_TO_WORKERS, datagram.data(),
                                              static_cast<__u32>(datagram.size()), &source, &packet);
   ++checks_[check];
   if (check != PHUB_CHECK_GOOD) return;
   if (packet.worker != worker_ && packet.worker != PHUB_EVERY_WORKER) return;
-  if (packet.kind == PHUB_PACKET_REFUSED) ++refused_;
   if (packet.kind == PHUB_PACKET_PARAMETERS) {
     phub_parameters about{};
     phub_packet_get_parameters(&packet, &about);
     return on_parameters_(about, std::as_bytes(datagram.subspan(PHUB_PACKET_BYTES)));
   }
-  const std::uint32_t place = packet.slot / geometry_.blocks;
-  const std::uint32_t block = packet.slot % geometry_.blocks;
-  WorkerActions actions;
-  if (stream_.IsAbout(packet)) {
-    timers_.Answered(place, block, now);
-    if (packet.kind == PHUB_PACKET_TAKEN) {
-      timers_.Taken(place, now);
-      for (std::uint32_t other = 0; other < geometry_.positions; ++other) {
-        if (timed_[other] < timed_[place]) timers_.Overtaken(other, now);
-      }
-    }
+  if (packet.kind == PHUB_PACKET_REFUSED) {
+    ++refused_;
+    return;
   }
-  stream_.Receive(packet, actions);
-  for (const WorkerAction& action : actions) Send(action, now);
-}
-
-void WorkerPort::Probe(TimeNs now) {
   WorkerActions actions;
-  timers_.Due(now, [&](std::uint32_t place, std::uint32_t block) {
-    if (!stream_.IsOutstanding(place, block)) return timers_.Close(place);
-    stream_.Probe(place, block, actions);
-  });
-  for (const WorkerAction& action : actions) Send(action, now);
-  socket_.Flush();
+  stream_.Missing(packet, actions);
+  for (const WorkerAction& action : actions) Send(action);
 }
 
 CorePort::CorePort(const Geometry& geometry, CoreStream& stream, DatagramSocket& socket)
-    : geometry_(geometry), stream_(stream), socket_(socket) {
-  actions_.reserve(3);  // a datagram leads to that many at most: fold, taken, complete
+    : geometry_(geometry), stream_(stream), socket_(socket), timers_(geometry) {
+  actions_.reserve(2);  // a datagram leads to that many at most: fold, complete
 }
 
-bool CorePort::Receive(const OnSum& on_sum) {
+void CorePort::Open(const phub_lease& lease) {
+  lease_ = lease;
+  timers_.Clear();
+  nack_number_ = 0;
+}
+
+bool CorePort::Receive(TimeNs now, const OnSum& on_sum) {
   const std::size_t count =
       socket_.Receive([&](std::span<const std::uint8_t> datagram, const phub_endpoint& source) {
-        Handle(datagram, source, on_sum);
+        Handle(datagram, source, now, on_sum);
       });
   socket_.Flush();
   return count != 0;
 }
 
 void CorePort::Handle(std::span<const std::uint8_t> datagram, const phub_endpoint& source,
-                      const OnSum& on_sum) {
+                      TimeNs now, const OnSum& on_sum) {
   phub_packet packet{};
   const phub_check check = phub_packet_check(&lease_, PHUB_KINDS_TO_CORE_LOOP, datagram.data(),
                                              static_cast<__u32>(datagram.size()), &source, &packet);
@@ -154,10 +127,12 @@ void CorePort::Handle(std::span<const std::uint8_t> datagram, const phub_endpoin
     return;
   }
   actions_.clear();
-  ++sums_[static_cast<std::size_t>(stream_.Sum(packet, actions_))];
-  for (const CoreAction& action : actions_) {
-    if (action.kind == CoreAction::Kind::kTaken) SendTaken(action.position);
-  }
+  if (stream_.Sum(packet, actions_) != SumVerdict::kFolded) return;
+  const CoreAction& fold = actions_.front();
+  NackTimers::Sum sum = NackTimers::Sum::kOther;
+  if (fold.block + 1 == stream_.BlocksOf(fold.chunk)) sum = NackTimers::Sum::kOfLastBlock;
+  if (actions_.back().kind == CoreAction::Kind::kComplete) sum = NackTimers::Sum::kLast;
+  timers_.Arrived(fold.position, sum, now);
   std::array<std::int32_t, PHUB_PACKET_COUNT_MAX> integers;
   std::memcpy(integers.data(), datagram.data() + PHUB_PACKET_BYTES, 4u * packet.count);
   on_sum(actions_, std::span(integers).first(packet.count), packet.exponent);
@@ -187,17 +162,37 @@ void CorePort::SendParameters(const phub_parameters& about, std::span<const std:
   if (socket_.queued_bytes() > kQueuedBytesMax) socket_.Flush();
 }
 
-void CorePort::SendTaken(Position position) {
+std::uint32_t CorePort::AskAgain(TimeNs now) {
+  if (now < timers_.deadline()) return 0;
+  std::uint32_t count = 0;
+  timers_.Due(now, [&](Position position) {
+    SendNack(position);
+    ++count;
+  });
+  socket_.Flush();
+  return count;
+}
+
+void CorePort::SendNack(Position position) {
+  std::array<std::uint32_t, PHUB_PACKET_COUNT_MAX> bits{};
+  const std::uint32_t blocks =
+      std::min({geometry_.blocks, 32 * lease_.count_max, std::uint32_t{32 * bits.size()}});
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    if (stream_.IsMissing(position, block)) bits[block / 32] |= 1u << (block % 32);
+  }
+  const std::span<const std::uint8_t> payload(reinterpret_cast<const std::uint8_t*>(bits.data()),
+                                              4 * std::size_t{(blocks + 31) / 32});
+  const phub_nack nack = {.number = ++nack_number_,
+                          .slot = static_cast<__u16>(geometry_.SlotOf(position, 0))};
   phub_packet packet{};
   packet.lease = lease_.number;
   packet.phase = geometry_.PhaseOf(position);
-  packet.slot = static_cast<__u16>(geometry_.SlotOf(position, 0));
-  packet.worker = PHUB_EVERY_WORKER;
-  packet.kind = PHUB_PACKET_TAKEN;
+  packet.count = static_cast<__u16>(payload.size() / 4);
+  packet.payload_sum = phub_payload_sum(payload.data(), packet.count);
+  phub_packet_set_nack(&packet, &nack);
   std::array<std::uint8_t, PHUB_PACKET_BYTES> header{};
   phub_packet_encode(&packet, &lease_.key, header.data());
-  // One datagram: the aggregator forwards it to all workers.
-  socket_.Queue(lease_.aggregator, header, {});
+  socket_.Queue(lease_.aggregator, header, payload);
 }
 
 }  // namespace phub::aggregation

@@ -4,21 +4,25 @@
 // as packet.h. The caller holds the slot's lock during phub_slot_receive() and until it has
 // performed the verdict on the slot's values.
 //
-//   state       event (the packet's phase is)          verdict
+//   state       a contribution's phase is              verdict
 //   COLLECTING  the slot's, the worker's bit is clear  add; if it was the last: SUMMED, send the
-//   sum
-//               the slot's, the bit is set             say HAVE
-//   SUMMED      the slot's                             worker (slot mod n): send the sum again;
-//                                                      others: say HAVE
+//                                                      sum
+//   both        the slot's, the bit is set             drop
 //   SUMMED, or  a later one                            reset to that phase, COLLECTING, add
 //   no bit set
-//   both        the one before                         say TAKEN
-//               any other                              drop
-// A probe changes nothing. It is answered MISSING where a payload would be added.
+//   both        any other                              drop
+//
+//   state       a NACK's phase is                      the aggregator
+//   SUMMED      the slot's                             sends the sum again
+//   COLLECTING  the slot's                             says MISSING to workers whose bit is clear
+//   SUMMED, or  a later one                            says MISSING to every worker
+//   no bit set
+//   both        any other                              drops it
+// A NACK changes nothing.
 //
 // A slot skips phases: a position whose chunk has few blocks does not use the slots of the others.
-// A worker sends a phase only when it knows that the core loop has taken the place's position of
-// the phase before, and so all earlier ones. Therefore:
+// A worker sends a phase only when the core loop has assigned its position. The core loop does so
+// only once it has all sums of the place's position before, and so of all earlier ones. Therefore:
 //   - a reset never loses a sum that is still needed, and
 //   - a packet of this phase or an older one is never added after the reset: its phase is not the
 //     slot's any more.
@@ -47,14 +51,12 @@ enum phub_verdict {
   PHUB_VERDICT_STORE_LAST,  // a lease with one worker: copy, then send the sum to the core loop
   PHUB_VERDICT_ADD,
   PHUB_VERDICT_ADD_LAST,  // add, then send the sum to the core loop
-  PHUB_VERDICT_SEND_SUM,  // again, to the core loop
-  PHUB_VERDICT_MISSING,   // answers to the worker, see phub_slot_answer()
-  PHUB_VERDICT_HAVE,
-  PHUB_VERDICT_TAKEN,
-  PHUB_VERDICT_REFUSED,  // exponent or count differ from those of the first contribution
+  // Answered REFUSED: exponent or count differ from those of the first contribution.
+  PHUB_VERDICT_REFUSED,
   // Dropped without an answer.
-  PHUB_VERDICT_EARLY,  // a later phase, while this one is not complete
-  PHUB_VERDICT_PHASE,  // an older phase
+  PHUB_VERDICT_REPEATED,  // the slot has this contribution
+  PHUB_VERDICT_EARLY,     // a later phase, while this one is not complete
+  PHUB_VERDICT_PHASE,     // an older phase
   PHUB_VERDICT_COUNT,
 };
 
@@ -71,32 +73,10 @@ static inline int phub_slot_is_free(const struct phub_slot* slot) {
   return slot->state == PHUB_SLOT_SUMMED || slot->workers == 0;
 }
 
-// The verdict on a contribution that the slot has already.
-static inline enum phub_verdict phub_slot_repeated(const struct phub_slot* slot,
-                                                   const struct phub_packet* packet,
-                                                   __u32 worker_count) {
-  // One worker is enough to have a lost sum sent again; all would make n copies of it.
-  if (slot->state == PHUB_SLOT_SUMMED && packet->slot % worker_count == packet->worker)
-    return PHUB_VERDICT_SEND_SUM;
-  return PHUB_VERDICT_HAVE;
-}
-
-static inline enum phub_verdict phub_slot_probed(const struct phub_slot* slot,
-                                                 const struct phub_packet* packet,
-                                                 __u32 worker_count) {
-  const __u64 bit = PHUB_CAST(__u64, 1) << (packet->worker % PHUB_WORKERS_MAX);
-  if (packet->phase == slot->phase) {
-    return (slot->workers & bit) == 0 ? PHUB_VERDICT_MISSING
-                                      : phub_slot_repeated(slot, packet, worker_count);
-  }
-  if (phub_phase_is_later(packet->phase, slot->phase))
-    return phub_slot_is_free(slot) ? PHUB_VERDICT_MISSING : PHUB_VERDICT_EARLY;
-  return packet->phase == slot->phase - 1 ? PHUB_VERDICT_TAKEN : PHUB_VERDICT_PHASE;
-}
-
-static inline enum phub_verdict phub_slot_contributed(struct phub_slot* slot,
-                                                      const struct phub_packet* packet,
-                                                      __u32 worker_count) {
+// Handles a PAYLOAD that phub_packet_check() has found good.
+static inline enum phub_verdict phub_slot_receive(struct phub_slot* slot,
+                                                  const struct phub_packet* packet,
+                                                  __u32 worker_count) {
   const __u64 bit = PHUB_CAST(__u64, 1) << (packet->worker % PHUB_WORKERS_MAX);
   if (phub_phase_is_later(packet->phase, slot->phase)) {
     if (!phub_slot_is_free(slot)) return PHUB_VERDICT_EARLY;
@@ -104,9 +84,9 @@ static inline enum phub_verdict phub_slot_contributed(struct phub_slot* slot,
     slot->state = PHUB_SLOT_COLLECTING;
     slot->workers = 0;
   } else if (packet->phase != slot->phase) {
-    return packet->phase == slot->phase - 1 ? PHUB_VERDICT_TAKEN : PHUB_VERDICT_PHASE;
+    return PHUB_VERDICT_PHASE;
   }
-  if ((slot->workers & bit) != 0) return phub_slot_repeated(slot, packet, worker_count);
+  if ((slot->workers & bit) != 0) return PHUB_VERDICT_REPEATED;
   const int first = slot->workers == 0;
   if (first) {
     slot->count = packet->count;
@@ -126,12 +106,22 @@ static inline enum phub_verdict phub_slot_contributed(struct phub_slot* slot,
   return first ? PHUB_VERDICT_STORE_LAST : PHUB_VERDICT_ADD_LAST;
 }
 
-// Handles a PAYLOAD or a PROBE that phub_packet_check() has found good.
-static inline enum phub_verdict phub_slot_receive(struct phub_slot* slot,
-                                                  const struct phub_packet* packet,
+// What a NACK about the slot's `phase` leads to.
+struct phub_nacked {
+  int send_sum;   // send the sum again
+  __u64 missing;  // a bit for each worker that must send its contribution again
+};
+static inline struct phub_nacked phub_slot_nacked(const struct phub_slot* slot, __u32 phase,
                                                   __u32 worker_count) {
-  return packet->kind == PHUB_PACKET_PROBE ? phub_slot_probed(slot, packet, worker_count)
-                                           : phub_slot_contributed(slot, packet, worker_count);
+  const __u64 every = phub_every_worker_bit(worker_count);
+  struct phub_nacked nacked = {0, 0};
+  if (phase == slot->phase) {
+    nacked.send_sum = slot->state == PHUB_SLOT_SUMMED;
+    nacked.missing = every & ~slot->workers;
+  } else if (phub_phase_is_later(phase, slot->phase) && phub_slot_is_free(slot)) {
+    nacked.missing = every;
+  }
+  return nacked;
 }
 
 // Performs STORE and ADD on the slot's values. REQUIRES: count <= PHUB_PACKET_COUNT_MAX.
@@ -154,19 +144,13 @@ static inline void phub_slot_sum(const struct phub_slot* slot, const struct phub
   sum->payload_sum = slot->payload_sum;
 }
 
-// The answer to the worker that sent `packet`. Returns 0 if the verdict has no answer.
-static inline int phub_slot_answer(const struct phub_slot* slot, enum phub_verdict verdict,
-                                   const struct phub_packet* packet, struct phub_packet* answer) {
+// The answer to the worker whose contribution was refused. It names the exponent of the slot.
+static inline void phub_slot_refusal(const struct phub_slot* slot, const struct phub_packet* packet,
+                                     struct phub_packet* answer) {
   *answer = *packet;
+  answer->kind = PHUB_PACKET_REFUSED;
   answer->count = 0;
   answer->payload_sum = 0;
   answer->exponent = slot->exponent;
   answer->next_exponent = 0;
-  switch (verdict) {
-    case PHUB_VERDICT_MISSING: answer->kind = PHUB_PACKET_MISSING; return 1;
-    case PHUB_VERDICT_HAVE: answer->kind = PHUB_PACKET_HAVE; return 1;
-    case PHUB_VERDICT_TAKEN: answer->kind = PHUB_PACKET_TAKEN; return 1;
-    case PHUB_VERDICT_REFUSED: answer->kind = PHUB_PACKET_REFUSED; return 1;
-    default: return 0;
-  }
 }

@@ -64,16 +64,9 @@ WorkerAction WorkerStream::About(WorkerAction::Kind kind, const Place& place,
           .block = block};
 }
 
-void WorkerStream::MarkTaken(Place& place) {
-  if (!place.open) return;
-  place.open = false;
-  Chunk& chunk = chunks_[place.chunk.value];
-  if (chunk.state == State::kAssigned) chunk.state = State::kTaken;
-}
-
 void WorkerStream::EndPlaceOf(ChunkIndex chunk) {
   for (Place& place : places_) {
-    if (place.open && place.chunk == chunk) MarkTaken(place);
+    if (place.chunk == chunk) place.open = false;
   }
 }
 
@@ -81,8 +74,8 @@ void WorkerStream::StreamIs(LeaseNumber lease, WorkerActions& actions) {
   if (lease == lease_) return;
   lease_ = lease;
   for (Place& place : places_) place.open = false;
-  // What the old stream has not taken goes over tcp. What it has taken goes there, too: the push is
-  // a duplicate, and asks for the parameters.
+  // What the old stream has not summed goes over tcp. What it has summed goes there, too: the push
+  // is a duplicate, and asks for the parameters.
   for (std::uint32_t i = 0; i < chunks_.size(); ++i) {
     if (AwaitsDatagrams(ChunkIndex{i})) PushTcp(ChunkIndex{i}, actions);
   }
@@ -95,13 +88,12 @@ bool WorkerStream::Assign(LeaseNumber lease, Position position, ChunkIndex chunk
   Place& place = places_[geometry_.PlaceOf(position)];
   if (place.open && place.position == position) return place.chunk == chunk;  // assigned again
   Chunk& assigned = chunks_[chunk.value];
-  // After a lane was lost, the core loop assigns open positions again. TAKEN or the parameters may
-  // have arrived as datagrams since then.
-  const bool over = assigned.state == State::kTaken || assigned.state == State::kIdle;
-  if (assigned.iteration > iteration || (over && assigned.iteration == iteration)) return true;
+  // After a lane was lost, the core loop assigns open positions again. The parameters may have
+  // arrived as datagrams since then.
+  const bool is_over = assigned.state == State::kIdle && assigned.iteration == iteration;
+  if (assigned.iteration > iteration || is_over) return true;
   if (assigned.iteration != iteration || assigned.state != State::kAnnounced) return false;
-  // The core loop uses a place again only once it has taken the position there.
-  MarkTaken(place);
+  // The core loop uses a place again only once it has all sums of the position there.
   place = {.open = true, .position = position, .chunk = chunk};
   assigned.state = State::kAssigned;
   for (std::uint32_t block = 0; block < assigned.blocks; ++block)
@@ -133,37 +125,21 @@ void WorkerStream::LaneReopened(WorkerActions& actions) {
     switch (chunks_[i].state) {
       case State::kIdle: break;
       case State::kAnnounced:
-      case State::kAssigned:
-      case State::kTaken: Announce(ChunkIndex{i}, actions); break;
+      case State::kAssigned: Announce(ChunkIndex{i}, actions); break;
       case State::kTcp: PushTcp(ChunkIndex{i}, actions); break;
     }
   }
 }
 
-bool WorkerStream::IsAbout(const phub_packet& packet) const {
-  if (lease_ == kNoLease || packet.lease != lease_.value) return false;
+void WorkerStream::Missing(const phub_packet& packet, WorkerActions& actions) {
+  if (lease_ == kNoLease || packet.lease != lease_.value) return;
   const std::uint32_t index = packet.slot / geometry_.blocks;
-  return index < places_.size() && places_[index].open &&
-         geometry_.PhaseOf(places_[index].position) == packet.phase;
-}
-
-void WorkerStream::Receive(const phub_packet& packet, WorkerActions& actions) {
-  if (!IsAbout(packet)) return;
-  Place& place = places_[packet.slot / geometry_.blocks];
   const std::uint32_t block = packet.slot % geometry_.blocks;
-  if (packet.kind == PHUB_PACKET_TAKEN) return MarkTaken(place);
-  if (packet.kind == PHUB_PACKET_MISSING && block < chunks_[place.chunk.value].blocks)
+  if (index >= places_.size()) return;
+  const Place& place = places_[index];
+  if (!place.open || geometry_.PhaseOf(place.position) != packet.phase) return;
+  if (block < chunks_[place.chunk.value].blocks)
     actions.push_back(About(WorkerAction::Kind::kSendPayload, place, block));
-}
-
-void WorkerStream::Probe(std::uint32_t place, std::uint32_t block, WorkerActions& actions) {
-  if (IsOutstanding(place, block))
-    actions.push_back(About(WorkerAction::Kind::kSendProbe, places_[place], block));
-}
-
-bool WorkerStream::IsOutstanding(std::uint32_t place, std::uint32_t block) const {
-  return place < places_.size() && places_[place].open &&
-         block < chunks_[places_[place].chunk.value].blocks;
 }
 
 void WorkerStream::AppendState(std::vector<std::uint64_t>& words) const {

@@ -4,20 +4,17 @@
 //
 // A chunk's iteration takes one of two ways. The core loop decides which, equally for all ranks:
 //   stream  announce it over tcp; the core loop assigns a position; send its blocks as datagrams,
-//           probe until the position is taken
-//   tcp     push it over tcp, because no stream is open, the stream ended before the position was
-//           taken, or another rank has pushed this iteration over tcp
+//           and again when the aggregator says MISSING
+//   tcp     push it over tcp, because no stream is open, the stream ended before the parameters
+//           came, or another rank has pushed this iteration over tcp
 // On both ways the parameters come at the end: after a push as a message over tcp, otherwise as
 // datagrams. A message comes only for a push, because a worker that has the parameters already does
 // not expect one.
 //
-// A block's contribution is known to be at the aggregator once it answers HAVE. Even then the block
-// is probed until its position is taken, since a lost sum is sent again only when asked for. A
-// position counts as taken if
-//   - the core loop or the aggregator says TAKEN,
+// The worker needs no timers and no acknowledgments: the core loop knows which sums it misses, and
+// asks for them until it has them. A position is over for the worker if
 //   - the core loop assigns the position that uses the same slots next, or
 //   - the chunk's parameters arrive.
-// The second rule implies "send position k only when k - S is taken".
 #pragma once
 
 #include <cstdint>
@@ -34,7 +31,6 @@ struct WorkerAction {
     kAnnounce,     // over tcp: the chunk's iteration is ready for the stream `lease`
     kPushTcp,      // over tcp: the chunk's gradient
     kSendPayload,  // a datagram with the block's integers
-    kSendProbe,    // a datagram with a header only
   };
   Kind kind = Kind::kAnnounce;
   ChunkIndex chunk{};
@@ -76,17 +72,10 @@ class WorkerStream {
   // Messages of the old lane may be lost, so all that is outstanding is announced or pushed again.
   void LaneReopened(WorkerActions& actions);
 
-  // --- From the aggregator and the core loop: a datagram that phub_packet_check() has found good.
-  // Anything that is not about an open position of this stream is ignored.
-  // REFUSED is for the caller to report: ranks use different exponents, which ends the job.
-  void Receive(const phub_packet& packet, WorkerActions& actions);
-  // It is time to ask about a block again. Which blocks: IsOutstanding().
-  void Probe(std::uint32_t place, std::uint32_t block, WorkerActions& actions);
+  // --- From the aggregator: a MISSING that phub_packet_check() has found good. It is ignored if it
+  // is not about an open position of this stream.
+  void Missing(const phub_packet& packet, WorkerActions& actions);
 
-  // Whether the block of the position at `place` (position modulo S) is to be probed.
-  bool IsOutstanding(std::uint32_t place, std::uint32_t block) const;
-  // Whether the packet is about an open position of this stream.
-  bool IsAbout(const phub_packet& packet) const;
   LeaseNumber lease() const { return lease_; }
   const Geometry& geometry() const { return geometry_; }
   std::uint32_t chunk_count() const { return static_cast<std::uint32_t>(chunks_.size()); }
@@ -95,10 +84,9 @@ class WorkerStream {
   bool IsIdle(ChunkIndex chunk) const { return chunks_[chunk.value].state == State::kIdle; }
   // One does, and it goes over tcp.
   bool IsOverTcp(ChunkIndex chunk) const { return chunks_[chunk.value].state == State::kTcp; }
-  // One does, and has a position: its parameters may be on their way. TAKEN may have been lost.
+  // One does, and has a position: its parameters may be on their way.
   bool HasPosition(ChunkIndex chunk) const {
-    const State state = chunks_[chunk.value].state;
-    return state == State::kAssigned || state == State::kTaken;
+    return chunks_[chunk.value].state == State::kAssigned;
   }
   // One does, and its parameters come as datagrams.
   bool AwaitsDatagrams(ChunkIndex chunk) const { return !IsIdle(chunk) && !IsOverTcp(chunk); }
@@ -109,7 +97,7 @@ class WorkerStream {
   void AppendState(std::vector<std::uint64_t>& words) const;
 
  private:
-  enum class State : std::uint8_t { kIdle, kAnnounced, kAssigned, kTaken, kTcp };
+  enum class State : std::uint8_t { kIdle, kAnnounced, kAssigned, kTcp };
   struct Chunk {
     std::uint32_t blocks = 0;
     State state = State::kIdle;
@@ -125,7 +113,6 @@ class WorkerStream {
   void Begin(ChunkIndex chunk, Iteration iteration);
   void PushTcp(ChunkIndex chunk, WorkerActions& actions);
   WorkerAction About(WorkerAction::Kind kind, const Place& place, std::uint32_t block) const;
-  void MarkTaken(Place& place);
   void EndPlaceOf(ChunkIndex chunk);
 
   Geometry geometry_;

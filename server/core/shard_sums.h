@@ -40,7 +40,12 @@ class SumPort {
   // Datagrams are checked with this lease from now on.
   virtual void Open(const phub_lease& lease) = 0;
   // Receives one batch; returns false if none waits. Never blocks.
-  virtual bool Receive(const OnSum& on_sum) = 0;
+  virtual bool Receive(TimeNs now, const OnSum& on_sum) = 0;
+  virtual void NoteAssigned(aggregation::Position position, TimeNs now) = 0;
+  // Asks the aggregator for sums that have not arrived, at deadline() at the latest. Returns how
+  // many datagrams that took. REQUIRES: a stream is open.
+  virtual std::uint32_t AskAgain(TimeNs now) = 0;
+  virtual TimeNs deadline() const = 0;
   virtual void SendParameters(const phub_parameters& about, std::span<const std::byte> bytes,
                               std::uint8_t worker) = 0;
   virtual void Flush() = 0;

@@ -29,6 +29,8 @@ constexpr Help kHelp[] = {
     {"sum_block_bytes", "Payload of the blocks that an aggregator had summed."},
     {"sum_datagrams_refused",
      "Datagrams to a job's stream of sums that were forged, damaged or not from its aggregator."},
+    {"sum_nacks",
+     "Datagrams to an aggregator that ask for sums of a chunk that have not arrived."},
     {"parameter_blocks", "Blocks of new parameters sent as datagrams, once for all ranks."},
     {"parameter_block_bytes", "Payload of the blocks of new parameters."},
     {"parameter_blocks_again",

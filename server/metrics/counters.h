@@ -24,7 +24,7 @@ namespace phub::server {
   X(refused_gap) X(refused_record) X(refused_round) X(refused_plan) X(refused_peer)             \
   X(refused_decision) X(refused_member)                                                         \
   X(announcements) X(sum_blocks) X(sum_block_bytes) X(rounds_streamed) X(sum_datagrams_refused) \
-  X(parameter_blocks) X(parameter_block_bytes) X(parameter_blocks_again)                        \
+  X(sum_nacks) X(parameter_blocks) X(parameter_block_bytes) X(parameter_blocks_again)           \
   X(partials) X(partial_bytes) X(results) X(result_bytes) X(partials_sent) X(results_sent)      \
   X(peer_bytes_sent) X(exchange_memory_read_bytes) X(exchange_memory_written_bytes)             \
   X(loop_runs) X(loop_blocks) X(busy_ns) X(events_delayed)

@@ -140,7 +140,7 @@ void SumJob::Close() {
 
 void SumJob::FromWorker(std::uint32_t rank, const WorkerActions& actions) {
   WorkerActions over_tcp;
-  workers_[rank]->port->Perform(actions, clock_.Now(), over_tcp);
+  workers_[rank]->port->Perform(actions, over_tcp);
   for (const WorkerAction& action : over_tcp) {
     CoreActions answers;
     bool possible = true;
@@ -213,7 +213,6 @@ void SumJob::FromCore(const CoreActions& actions, std::span<const std::int32_t> 
       case CoreAction::Kind::kAnswer:
         Receive(action.rank.value, action.chunk, action.iteration);
         break;
-      case CoreAction::Kind::kTaken: break;
     }
   }
 }
@@ -326,30 +325,26 @@ void SumJob::Step() {
     ready_.pop_front();
     CoreActions actions;
     core_.Assign(chunk, actions);
+    core_port_.NoteAssigned(actions.back().position, clock_.Now());
     FromCore(actions, {}, 0);
   }
   for (std::uint32_t rank = 0; rank < shape_.ranks; ++rank) {
     Worker* const worker = workers_[rank].get();
     worker->relay->Pump();
-    worker->port->Receive(clock_.Now());
+    worker->port->Receive();
     AskForBlocks(rank);
-    if (worker->port->deadline() <= clock_.Now()) worker->port->Probe(clock_.Now());
     if (worker->port->refused() != 0) Problem("REFUSED");
   }
   core_relay_.Pump();
-  core_port_.Receive([&](const CoreActions& actions, std::span<const std::int32_t> integers,
+  core_port_.Receive(clock_.Now(),
+                     [&](const CoreActions& actions, std::span<const std::int32_t> integers,
                          std::uint8_t exponent) { FromCore(actions, integers, exponent); });
+  if (core_.lease() != aggregation::kNoLease) nacks_sent_ += core_port_.AskAgain(clock_.Now());
 }
 
 std::uint64_t SumJob::payloads_sent() const {
   std::uint64_t sum = 0;
   for (const auto& worker : workers_) sum += worker->port->payloads_sent();
-  return sum;
-}
-
-std::uint64_t SumJob::probes_sent() const {
-  std::uint64_t sum = 0;
-  for (const auto& worker : workers_) sum += worker->port->probes_sent();
   return sum;
 }
 

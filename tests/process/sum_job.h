@@ -52,7 +52,7 @@ class SumJob {
   const phub_lease& lease() const { return lease_; }
   LossyRelay& relay(std::uint32_t rank) { return *workers_[rank]->relay; }
   std::uint64_t payloads_sent() const;
-  std::uint64_t probes_sent() const;
+  std::uint64_t nacks_sent() const { return nacks_sent_; }
   std::uint64_t questions() const { return questions_; }  // about blocks of parameters
   // Datagrams that a worker or the core loop has refused.
   std::uint64_t bad_datagrams() const;
@@ -115,6 +115,7 @@ class SumJob {
   std::uint64_t summed_ = 0;
   std::uint64_t received_ = 0;  // by all ranks
   std::uint64_t questions_ = 0;
+  std::uint64_t nacks_sent_ = 0;
   std::vector<std::string> problems_;
 };
 

@@ -114,8 +114,8 @@ TEST_F(SumXdp, OfTwoTenantsAreExactThroughABadNetworkInGenericMode) {
     EXPECT_EQ(job->bad_datagrams(), 0u);
     EXPECT_EQ(job->summed(), job->complete()) << "nothing needs tcp";
   }
-  for (const char* counter : {"verdicts_total/have", "verdicts_total/missing",
-                              "verdicts_total/send_sum", "kernel_sums_sent_total"})
+  for (const char* counter : {"verdicts_total/repeated", "answers_sent_total",
+                              "sums_repeated_total", "kernel_sums_sent_total"})
     EXPECT_GT(aggregator.Counter(counter), 0u) << counter;
   EXPECT_TRUE(aggregator.End(first.lease().number));
   EXPECT_TRUE(aggregator.End(second.lease().number));

@@ -80,18 +80,18 @@ TEST(Sums, OfTwoTenantsAreExactThroughABadNetwork) {
     ExpectRight(second);
     EXPECT_EQ(first.summed(), first.complete()) << "nothing needs tcp";
     // The network was bad: payloads were lost, so some were sent again.
-    EXPECT_GT(first.probes_sent(), 0u);
+    EXPECT_GT(first.nacks_sent(), 0u);
     EXPECT_GT(first.questions(), 0u);
     EXPECT_GT(first.payloads_sent(), shape.iterations * 14 * 3);
-    std::printf("seed %lu: %lu payloads and %lu probes for %lu\n", seed,
+    std::printf("seed %lu: %lu payloads and %lu NACKs for %lu\n", seed,
                 first.payloads_sent() + second.payloads_sent(),
-                first.probes_sent() + second.probes_sent(), shape.iterations * (14 * 3 + 15 * 5));
+                first.nacks_sent() + second.nacks_sent(), shape.iterations * (14 * 3 + 15 * 5));
     EXPECT_TRUE(aggregator.End(first.lease().number));
     EXPECT_TRUE(aggregator.End(second.lease().number));
   }
   for (const char* counter :
-       {"verdicts_total/have", "verdicts_total/missing", "verdicts_total/send_sum",
-        "taken_forwarded_total", "parameters_forwarded_total"})
+       {"packets_total/nack", "verdicts_total/repeated", "answers_sent_total",
+        "sums_repeated_total", "nacks_dropped_total", "parameters_forwarded_total"})
     EXPECT_GT(aggregator.Counter(counter), 0u) << counter;
   EXPECT_EQ(aggregator.List().pool_bytes_used(), 0u);
 }
@@ -165,17 +165,16 @@ std::vector<Attack> Attacks(const phub_lease& lease) {
       {"wrong_worker", Packet(lease, [](auto& packet) { packet.worker = 63; })},
       {"wrong_worker", Packet(lease, [](auto& packet) { packet.worker = 255; })},
       {"wrong_source", Packet(lease, [](auto& packet) { packet.worker = 1; })},
-      // From the address of a worker, TAKEN is not the core loop's.
+      // From the address of a worker, a NACK is not the core loop's.
       {"wrong_source", Packet(lease,
                               [](auto& packet) {
-                                packet.kind = PHUB_PACKET_TAKEN;
+                                packet.kind = PHUB_PACKET_NACK;
                                 packet.worker = PHUB_EVERY_WORKER;
                                 packet.count = 0;
                               })},
       {"forged", forged},
       {"wrong_slot", Packet(lease, [&](auto& packet) { packet.slot = 60000; })},
       {"oversized", Packet(lease, [](auto& packet) { packet.count = 351; })},
-      {"oversized", Packet(lease, [](auto& packet) { packet.kind = PHUB_PACKET_PROBE; })},
       {"oversized", longer},
       {"corrupt", corrupt},
   };

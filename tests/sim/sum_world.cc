@@ -16,8 +16,9 @@ const char* ToString(Mistake mistake) {
     case Mistake::kSumSentOnce: return "sum sent once";
     case Mistake::kLeaseNotChecked: return "lease not checked";
     case Mistake::kSumOfAnyPhase: return "sum of any phase";
-    case Mistake::kTakenAfterOneBlock: return "TAKEN after one block";
-    case Mistake::kHaveEndsProbes: return "HAVE ends probes";
+    case Mistake::kEmptySlotsContent: return "empty slots content";
+    case Mistake::kRepeatedSumFolded: return "repeated sum folded";
+    case Mistake::kAskedOnce: return "asked once";
     case Mistake::kRestartKeepsLease: return "restart keeps lease";
     case Mistake::kReplacementKeepsLease: return "replacement keeps lease";
     case Mistake::kPartialSumsKept: return "partial sums kept";
@@ -25,7 +26,6 @@ const char* ToString(Mistake mistake) {
     case Mistake::kAnnouncementsAnswered: return "announcements answered";
     case Mistake::kPositionsWait: return "positions wait";
     case Mistake::kVersionNotChecked: return "version not checked";
-    case Mistake::kTakenNeverArrives: return "TAKEN never arrives";
   }
   return "unknown";
 }
@@ -36,7 +36,7 @@ bool IsCalm(Event::Kind kind) {
     case Event::Kind::kToCore:
     case Event::Kind::kFromCore:
     case Event::Kind::kAssign:
-    case Event::Kind::kProbe:
+    case Event::Kind::kNack:
     case Event::Kind::kAsk:
     case Event::Kind::kNotice:
     case Event::Kind::kAddAtCore:
@@ -132,8 +132,7 @@ void World::Perform(std::uint32_t index, const WorkerActions& actions) {
               GradientOf(index, action.chunk, worker.program.gradient[action.chunk.value], block);
         }
         break;
-      case WorkerAction::Kind::kSendPayload:
-      case WorkerAction::Kind::kSendProbe: Send(index, action); continue;
+      case WorkerAction::Kind::kSendPayload: Send(index, action); continue;
     }
     worker.to_core.push_back(std::move(message));
   }
@@ -268,17 +267,15 @@ void World::Perform(const CoreActions& actions, bool summed) {
         message.kind = Message::Kind::kAssign;
         phases_[shape_.geometry.PlaceOf(action.position)] =
             shape_.geometry.PhaseOf(action.position);
+        asked_[shape_.geometry.PlaceOf(action.position)] = false;
         break;
       case CoreAction::Kind::kUseTcp:
         if (shape_.mistake == Mistake::kRanksDecideForTcpAlone) continue;
         message.kind = Message::Kind::kUseTcp;
         break;
       case CoreAction::Kind::kAnswer: Fail("an answer to nobody"); continue;
-      case CoreAction::Kind::kTaken: SendTaken(action); continue;
       case CoreAction::Kind::kReady: continue;  // AppendEvents() asks CanAssign()
-      case CoreAction::Kind::kFold:
-        if (shape_.mistake == Mistake::kTakenAfterOneBlock) SendTaken(action);
-        continue;  // DeliverToCore() has the sum
+      case CoreAction::Kind::kFold: continue;   // DeliverToCore() has the sum
       case CoreAction::Kind::kFoldPushed:
         for (std::uint32_t block = 0; block < shape_.Blocks()[action.chunk.value]; ++block) {
           for (const auto& pushed : pushed_) accumulators_[first + block] += pushed[first + block];
@@ -312,7 +309,7 @@ void World::CheckComplete(const CoreAction& action) {
 // --- States
 
 void World::AppendState(std::vector<std::uint64_t>& words) const {
-  words.push_back(shape_.losses | (shape_.duplicates << 4) | (shape_.early_probes << 8) |
+  words.push_back(shape_.losses | (shape_.duplicates << 4) | (shape_.early_nacks << 8) |
                   (shape_.lost_lanes << 12) | (shape_.replacements << 16) |
                   (shape_.restarts << 20) | (shape_.endings << 24) |
                   (error_.empty() ? 0 : 1u << 28) | (std::uint64_t{shape_.give_ups} << 32));
@@ -359,6 +356,8 @@ void World::AppendState(std::vector<std::uint64_t>& words) const {
       words.push_back((std::uint64_t{datagram.packet.lease} << 32) | datagram.value);
     }
   }
+  if (shape_.mistake == Mistake::kAskedOnce)
+    words.insert(words.end(), asked_.begin(), asked_.end());
   for (const std::uint32_t sum : accumulators_) words.push_back(sum);
   for (const auto& pushed : pushed_) words.insert(words.end(), pushed.begin(), pushed.end());
 }

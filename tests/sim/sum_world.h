@@ -27,10 +27,11 @@ enum class Mistake : std::uint8_t {
   kOlderPhaseAdded,         // the aggregator adds a contribution of the phase before
   kDuplicateAdded,          // the aggregator ignores its bitmap
   kSumSentOnce,             // the aggregator never sends a sum again
+  kEmptySlotsContent,       // the aggregator asks nobody about a slot without contributions
   kLeaseNotChecked,         // the aggregator adds packets of older leases
   kSumOfAnyPhase,           // the core loop folds sums of older positions
-  kTakenAfterOneBlock,      // the core loop says TAKEN before it has all blocks
-  kHaveEndsProbes,          // a worker does not probe blocks that the aggregator has
+  kRepeatedSumFolded,       // the core loop folds a sum twice
+  kAskedOnce,               // the core loop asks for the sums of a position only once
   kRestartKeepsLease,       // a restarted aggregator continues with empty slots
   kReplacementKeepsLease,   // a replaced process continues the stream of its predecessor
   kPartialSumsKept,         // the core loop does not clear open positions when the stream ends
@@ -38,7 +39,6 @@ enum class Mistake : std::uint8_t {
   kAnnouncementsAnswered,   // the core loop answers an announcement of a complete round over tcp
   kPositionsWait,           // a worker does not push chunks with positions when the stream ends
   kVersionNotChecked,       // a worker takes parameters of any version
-  kTakenNeverArrives,       // not an error, see the test
 };
 const char* ToString(Mistake mistake);
 
@@ -50,7 +50,7 @@ struct Shape {
   // How often each of these may happen, at any moment.
   std::uint32_t losses = 0;        // a datagram is lost
   std::uint32_t duplicates = 0;    // a copy of a datagram arrives, at any later time
-  std::uint32_t early_probes = 0;  // a worker probes although nothing is lost
+  std::uint32_t early_nacks = 0;   // the core loop asks for sums although nothing is lost
   std::uint32_t lost_lanes = 0;    // a worker gets a new tcp lane
   std::uint32_t replacements = 0;  // a worker's process dies and another takes its place
   std::uint32_t restarts = 0;      // the aggregator loses its memory
@@ -80,9 +80,10 @@ struct Event {
     kToCore,          // the next message on the lane of worker a
     kFromCore,
     kAssign,  // chunk a
-    kProbe,   // worker a, place b, block c
+    kNack,    // the core loop asks for the sums of place a; with kPublishedBitmaps worker b sends
+              // its part again
     kAsk,     // worker a asks for the parameters of chunk b
-    kProbeEarly,
+    kNackEarly,
     kGiveUp,    // worker a asks for the parameters of chunk b over tcp
     kLoseLane,  // worker a
     kReplace,
@@ -94,7 +95,7 @@ struct Event {
     kEndJob,
   };
   Kind kind = Kind::kDeliver;
-  std::uint8_t a = 0, b = 0, c = 0;
+  std::uint8_t a = 0, b = 0;
 };
 // Whether the event is needed for progress. The others are troubles, which may also not happen.
 bool IsCalm(Event::Kind kind);
@@ -105,7 +106,7 @@ class World {
  public:
   explicit World(const Shape& shape);
 
-  // Every event that is possible now. Timers are slow: probes happen only if no other calm event
+  // Every event that is possible now. Timers are slow: questions come only if no other calm event
   // is possible.
   void AppendEvents(std::vector<Event>& events) const;
   // `log`: if not null, gets a line for each thing that happens.
@@ -190,7 +191,7 @@ class World {
   void Perform(const CoreActions& actions, bool summed = false);
   void Publish(const CoreAction& action, bool summed);
   void SendToRanks(Rank rank, const Message& message);
-  void SendTaken(const CoreAction& action);
+  void SendNack(std::uint32_t place, std::uint32_t worker);
   void SendParameters(std::uint32_t worker, ChunkIndex chunk, Iteration iteration);
   void CheckComplete(const CoreAction& action);
 
@@ -201,8 +202,10 @@ class World {
   void Complete(std::uint32_t worker, ChunkIndex chunk, Iteration iteration);
   void DeliverToCore(const Datagram& datagram);
   void DeliverToAggregator(Datagram datagram);
+  void DeliverNack(const Datagram& datagram);
+  bool CanNack(std::uint32_t place) const;
   void DeliverToPublished(const Datagram& datagram);
-  void SendSum(const phub_packet& packet, std::uint32_t value);
+  void SendSum(const phub_packet& about);
 
   bool CanAddAtCore() const;
   void AddAtCore();
@@ -210,7 +213,7 @@ class World {
 
   void AppendCalmEvents(std::vector<Event>& events) const;
   void AppendTroubles(std::vector<Event>& events) const;
-  void AppendProbes(Event::Kind kind, std::vector<Event>& events) const;
+  void AppendNacks(Event::Kind kind, std::vector<Event>& events) const;
   void AppendQuestions(Event::Kind kind, std::vector<Event>& events) const;
   void Ask(std::uint32_t worker, ChunkIndex chunk, bool over_tcp);
   void ReceiveQuestion(std::uint32_t worker, const Message& message);
@@ -235,6 +238,7 @@ class World {
   std::vector<std::uint32_t> accumulators_;         // by chunk, then block
   std::vector<std::vector<std::uint32_t>> pushed_;  // by worker: by chunk, then block
   std::vector<std::uint32_t> phases_;               // the phase of each place of the core loop
+  std::vector<bool> asked_;                         // by place: about its position
   std::string error_;
   std::string* log_ = nullptr;
 };

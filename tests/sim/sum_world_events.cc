@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -11,11 +12,11 @@
 namespace phub::aggregation::search {
 namespace {
 
-constexpr std::array<const char*, 9> kKinds = {"?",       "PAYLOAD", "PROBE", "MISSING",   "HAVE",
-                                               "REFUSED", "TAKEN",   "SUM",   "PARAMETERS"};
+constexpr std::array<const char*, PHUB_PACKET_KINDS> kKinds = {
+    "?", "PAYLOAD", "MISSING", "REFUSED", "SUM", "NACK", "PARAMETERS"};
 constexpr std::array<const char*, PHUB_VERDICT_COUNT> kVerdicts = {
-    "store", "store, the last", "add",     "add, the last", "send the sum again", "missing",
-    "have",  "taken",           "refused", "drop: early",   "drop: phase"};
+    "store",   "store, the last", "add",         "add, the last",
+    "refused", "drop: repeated",  "drop: early", "drop: phase"};
 
 }  // namespace
 
@@ -37,35 +38,50 @@ void World::Add(const Datagram& datagram) {
 }
 
 void World::Send(std::uint32_t index, const WorkerAction& action) {
-  bool has_payload = action.kind == WorkerAction::Kind::kSendPayload;
-  if (shape_.mistake == Mistake::kPublishedBitmaps) has_payload = true;  // it knows no probes
-  Datagram datagram{.to = kAtAggregator};
-  if (has_payload) {
-    const std::uint32_t held = workers_[index].program.gradient[action.chunk.value];
-    datagram.value = GradientOf(index, action.chunk, held, action.block);
-  }
+  const std::uint32_t held = workers_[index].program.gradient[action.chunk.value];
+  Datagram datagram{.to = kAtAggregator,
+                    .value = GradientOf(index, action.chunk, held, action.block)};
   const Geometry& geometry = shape_.geometry;
   datagram.packet = {
       .lease = action.lease.value,
       .phase = geometry.PhaseOf(action.position),
       .payload_sum = datagram.value,
       .slot = static_cast<std::uint16_t>(geometry.SlotOf(action.position, action.block)),
-      .count = static_cast<std::uint16_t>(has_payload ? 1 : 0),
-      .kind = static_cast<std::uint8_t>(has_payload ? PHUB_PACKET_PAYLOAD : PHUB_PACKET_PROBE),
+      .count = 1,
+      .kind = PHUB_PACKET_PAYLOAD,
       .worker = static_cast<std::uint8_t>(index),
       .exponent = 0,
       .next_exponent = 0};
   Add(datagram);
 }
 
-void World::SendTaken(const CoreAction& action) {
-  Datagram datagram;
-  datagram.packet.lease = action.lease.value;
-  datagram.packet.phase = shape_.geometry.PhaseOf(action.position);
-  datagram.packet.slot = static_cast<std::uint16_t>(shape_.geometry.SlotOf(action.position, 0));
-  datagram.packet.kind = PHUB_PACKET_TAKEN;
+bool World::CanNack(std::uint32_t place) const {
+  if (shape_.mistake == Mistake::kAskedOnce && asked_[place]) return false;
+  return core_.AssignmentAt(place).has_value();
+}
+
+void World::SendNack(std::uint32_t place, std::uint32_t worker) {
+  const CoreAction open = *core_.AssignmentAt(place);
+  if (log_ != nullptr) Log(fmt::format("the core loop asks for position {}", open.position.value));
+  asked_[place] = true;
+  Datagram datagram{.to = kAtAggregator};
+  for (std::uint32_t block = 0; block < shape_.geometry.blocks; ++block) {
+    if (core_.IsMissing(open.position, block)) datagram.value |= 1u << block;
+  }
+  datagram.packet.lease = open.lease.value;
+  datagram.packet.phase = shape_.geometry.PhaseOf(open.position);
+  datagram.packet.slot = static_cast<std::uint16_t>(shape_.geometry.SlotOf(open.position, 0));
+  datagram.packet.kind = PHUB_PACKET_NACK;
   datagram.packet.worker = PHUB_EVERY_WORKER;
-  for (datagram.to = 0; datagram.to < shape_.workers; ++datagram.to) Add(datagram);
+  if (shape_.mistake != Mistake::kPublishedBitmaps) return Add(datagram);
+  // There, workers have timers instead.
+  datagram.packet.kind = PHUB_PACKET_MISSING;
+  WorkerActions actions;
+  for (std::uint32_t block = 0; block < shape_.geometry.blocks; ++block, ++datagram.packet.slot) {
+    if ((datagram.value >> block & 1) != 0)
+      workers_[worker].stream.Missing(datagram.packet, actions);
+  }
+  Perform(worker, actions);
 }
 
 // Nobody gets any without a stream: workers push then.
@@ -114,12 +130,9 @@ void World::DeliverParameters(const Datagram& datagram) {
 
 void World::DeliverToWorker(const Datagram& datagram) {
   if (datagram.packet.kind == PHUB_PACKET_PARAMETERS) return DeliverParameters(datagram);
-  phub_packet packet = datagram.packet;
-  if (shape_.mistake == Mistake::kTakenNeverArrives && packet.kind == PHUB_PACKET_TAKEN) return;
-  if (shape_.mistake == Mistake::kHaveEndsProbes && packet.kind == PHUB_PACKET_HAVE)
-    packet.kind = PHUB_PACKET_TAKEN;
+  if (datagram.packet.kind == PHUB_PACKET_REFUSED) return;
   WorkerActions actions;
-  workers_[datagram.to].stream.Receive(packet, actions);
+  workers_[datagram.to].stream.Missing(datagram.packet, actions);
   Perform(datagram.to, actions);
 }
 
@@ -128,8 +141,11 @@ void World::DeliverToCore(const Datagram& datagram) {
   phub_packet packet = datagram.packet;
   if (shape_.mistake == Mistake::kSumOfAnyPhase)
     packet.phase = phases_[packet.slot / shape_.geometry.blocks];
+  const std::optional<CoreAction> open = core_.AssignmentAt(packet.slot / shape_.geometry.blocks);
   CoreActions actions;
   const SumVerdict verdict = core_.Sum(packet, actions);
+  if (verdict == SumVerdict::kRepeated && shape_.mistake == Mistake::kRepeatedSumFolded)
+    accumulators_[open->chunk.value * shape_.geometry.blocks + block] += datagram.value;
   if (verdict == SumVerdict::kWrong) Fail("the core loop receives a sum of a wrong slot");
   if (verdict == SumVerdict::kFolded) {
     if (log_ != nullptr) Log("  the core loop folds it");
@@ -145,11 +161,12 @@ void World::DeliverToAggregator(Datagram datagram) {
     if (log_ != nullptr) Log("  the aggregator drops it: lease");
     return;
   }
+  if (packet.kind == PHUB_PACKET_NACK) return DeliverNack(datagram);
   phub_slot& slot = aggregator_.slots[packet.slot];
   if (packet.kind == PHUB_PACKET_PAYLOAD && shape_.mistake == Mistake::kOlderPhaseAdded &&
       packet.phase + 1 == slot.phase)
     packet.phase = slot.phase;
-  phub_verdict verdict = phub_slot_receive(&slot, &packet, shape_.workers);
+  const phub_verdict verdict = phub_slot_receive(&slot, &packet, shape_.workers);
   if (log_ != nullptr) Log(fmt::format("  the aggregator: {}", kVerdicts[verdict]));
   std::uint32_t& sum = aggregator_.values[packet.slot];
   std::array<std::uint8_t, 4> payload{};
@@ -159,27 +176,45 @@ void World::DeliverToAggregator(Datagram datagram) {
     case PHUB_VERDICT_STORE_LAST: phub_slot_add(&sum, payload.data(), 1, 1); break;
     case PHUB_VERDICT_ADD:
     case PHUB_VERDICT_ADD_LAST: phub_slot_add(&sum, payload.data(), 1, 0); break;
-    case PHUB_VERDICT_HAVE:
+    case PHUB_VERDICT_REPEATED:
       if (shape_.mistake == Mistake::kDuplicateAdded && slot.state == PHUB_SLOT_COLLECTING) {
         sum += datagram.value;
         slot.payload_sum += datagram.value;
       }
       break;
-    case PHUB_VERDICT_SEND_SUM:
-      if (shape_.mistake == Mistake::kSumSentOnce) verdict = PHUB_VERDICT_HAVE;
-      break;
     case PHUB_VERDICT_REFUSED:
     case PHUB_VERDICT_EARLY: Fail("the aggregator refuses a packet of an honest worker"); break;
     default: break;
   }
-  Datagram answer{.to = packet.worker};
-  if (phub_slot_answer(&slot, verdict, &packet, &answer.packet) != 0) return Add(answer);
-  if (verdict == PHUB_VERDICT_STORE_LAST || verdict == PHUB_VERDICT_ADD_LAST ||
-      verdict == PHUB_VERDICT_SEND_SUM) {
-    Datagram out{.to = kAtCoreLoop, .value = sum};
-    phub_slot_sum(&slot, &packet, &out.packet);
-    if (out.packet.payload_sum != sum) Fail("the payload sum of a sum is wrong");
-    Add(out);
+  if (verdict == PHUB_VERDICT_STORE_LAST || verdict == PHUB_VERDICT_ADD_LAST) SendSum(packet);
+}
+
+void World::SendSum(const phub_packet& about) {
+  Datagram out{.to = kAtCoreLoop, .value = aggregator_.values[about.slot]};
+  phub_slot_sum(&aggregator_.slots[about.slot], &about, &out.packet);
+  if (out.packet.payload_sum != out.value) Fail("the payload sum of a sum is wrong");
+  Add(out);
+}
+
+// `value` has the blocks.
+void World::DeliverNack(const Datagram& datagram) {
+  for (std::uint32_t block = 0; block < shape_.geometry.blocks; ++block) {
+    if ((datagram.value >> block & 1) == 0) continue;
+    phub_packet about = datagram.packet;
+    about.slot = static_cast<__u16>(about.slot + block);
+    const phub_slot& slot = aggregator_.slots[about.slot];
+    phub_nacked nacked = phub_slot_nacked(&slot, about.phase, shape_.workers);
+    if (shape_.mistake == Mistake::kSumSentOnce) nacked.send_sum = 0;
+    const bool is_empty = slot.phase != about.phase || slot.workers == 0;
+    if (shape_.mistake == Mistake::kEmptySlotsContent && is_empty) nacked.missing = 0;
+    if (log_ != nullptr)
+      Log(fmt::format("  slot {}: {}", about.slot, nacked.send_sum != 0 ? "send the sum" : "ask"));
+    if (nacked.send_sum != 0) SendSum(about);
+    about.kind = PHUB_PACKET_MISSING;
+    for (std::uint8_t worker = 0; worker < shape_.workers; ++worker) {
+      about.worker = worker;
+      if ((nacked.missing >> worker & 1) != 0) Add({.to = worker, .packet = about});
+    }
   }
 }
 
@@ -215,7 +250,7 @@ void World::AppendEvents(std::vector<Event>& events) const {
   }
   AppendCalmEvents(events);
   if (events.empty()) {
-    AppendProbes(Event::Kind::kProbe, events);
+    AppendNacks(Event::Kind::kNack, events);
     AppendQuestions(Event::Kind::kAsk, events);
   }
   AppendTroubles(events);
@@ -265,14 +300,11 @@ void World::AddAtWorker(std::uint32_t index) {
   RunProgram(index);
 }
 
-void World::AppendProbes(Event::Kind kind, std::vector<Event>& events) const {
-  for (std::uint8_t i = 0; i < shape_.workers; ++i) {
-    for (std::uint8_t place = 0; place < shape_.geometry.positions; ++place) {
-      for (std::uint8_t block = 0; block < shape_.geometry.blocks; ++block) {
-        if (workers_[i].stream.IsOutstanding(place, block))
-          events.push_back({.kind = kind, .a = i, .b = place, .c = block});
-      }
-    }
+void World::AppendNacks(Event::Kind kind, std::vector<Event>& events) const {
+  for (std::uint8_t place = 0; place < shape_.geometry.positions; ++place) {
+    const std::uint32_t senders = shape_.mistake == Mistake::kPublishedBitmaps ? shape_.workers : 1;
+    for (std::uint8_t worker = 0; CanNack(place) && worker < senders; ++worker)
+      events.push_back({.kind = kind, .a = place, .b = worker});
   }
 }
 
@@ -300,7 +332,7 @@ void World::AppendTroubles(std::vector<Event>& events) const {
   if (shape_.losses > 0) add(Event::Kind::kLose, flying_.size());
   if (shape_.duplicates > 0) add(Event::Kind::kDeliverAndCopy, flying_.size());
   add(Event::Kind::kDeliverLate, late_.size());
-  if (shape_.early_probes > 0) AppendProbes(Event::Kind::kProbeEarly, events);
+  if (shape_.early_nacks > 0) AppendNacks(Event::Kind::kNackEarly, events);
   if (shape_.give_ups > 0) AppendQuestions(Event::Kind::kGiveUp, events);
   if (shape_.lost_lanes > 0) add(Event::Kind::kLoseLane, shape_.workers);
   if (shape_.replacements > 0) add(Event::Kind::kReplace, shape_.workers);
@@ -336,14 +368,8 @@ void World::Apply(const Event& event, std::string* log) {
       Perform(actions);
       break;
     }
-    case Event::Kind::kProbeEarly: --shape_.early_probes; [[fallthrough]];
-    case Event::Kind::kProbe: {
-      if (log_ != nullptr) Log(fmt::format("worker {} probes", event.a));
-      WorkerActions actions;
-      workers_[event.a].stream.Probe(event.b, event.c, actions);
-      Perform(event.a, actions);
-      break;
-    }
+    case Event::Kind::kNackEarly: --shape_.early_nacks; [[fallthrough]];
+    case Event::Kind::kNack: SendNack(event.a, event.b); break;
     case Event::Kind::kAsk: Ask(event.a, ChunkIndex{event.b}, /*over_tcp=*/false); break;
     case Event::Kind::kGrant: Grant(); break;
     case Event::Kind::kAddAtCore: AddAtCore(); break;

@@ -121,6 +121,7 @@ void World::StartJob() {
   accumulators_.assign(blocks, 0);
   pushed_.assign(shape_.workers, std::vector<std::uint32_t>(blocks));
   phases_.assign(shape_.geometry.positions, 0);
+  asked_.assign(shape_.geometry.positions, false);
   control_ = Control::kMustGrant;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "common/aggregation/fixed_point.h"
@@ -25,6 +26,12 @@ std::span<const std::byte> InlineOf(const transport::ReceivedMessage& message) {
 std::span<const std::uint8_t> ExponentsOf(const transport::ReceivedMessage& message) {
   const std::span<const std::byte> bytes = InlineOf(message);
   return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
+}
+
+// A stream is open, and its sums are needed.
+bool IsOpen(const JobShard& shard) {
+  return shard.live() && shard.sums != nullptr &&
+         shard.sums->stream.lease() != aggregation::kNoLease;
 }
 
 // The first announcement makes the round what it is, as the first push does.
@@ -150,7 +157,7 @@ bool SumSequencer::Receive(JobShard& shard) {
   receiving_ = &shard;
   whole_count_ = 0;
   const std::uint64_t before = stages_.loop.counters.Get(CoreCounter::sum_blocks);
-  const bool received = shard.sums->port->Receive(on_sum_);
+  const bool received = shard.sums->port->Receive(stages_.loop.now, on_sum_);
   if (stages_.loop.counters.Get(CoreCounter::sum_blocks) != before) NoteProgress(*shard.sums);
   receiving_ = nullptr;
   if (const std::uint64_t refused = shard.sums->port->refused(); refused != shard.sums->refused) {
@@ -158,6 +165,22 @@ bool SumSequencer::Receive(JobShard& shard) {
     shard.sums->refused = refused;
   }
   return received;
+}
+
+void SumSequencer::AskAgain() {
+  for (JobShard* const shard : stages_.loop.shards) {
+    if (IsOpen(*shard))
+      stages_.loop.counters.Add(CoreCounter::sum_nacks,
+                                shard->sums->port->AskAgain(stages_.loop.now));
+  }
+}
+
+TimeNs SumSequencer::next() const {
+  TimeNs next = std::numeric_limits<TimeNs>::max();
+  for (const JobShard* const shard : stages_.loop.shards) {
+    if (IsOpen(*shard)) next = std::min(next, shard->sums->port->deadline());
+  }
+  return next;
 }
 
 void SumSequencer::NoteProgress(ShardSums& sums) {
@@ -174,7 +197,7 @@ void SumSequencer::OnSum(const aggregation::CoreActions& actions,
     switch (action.kind) {
       case CoreAction::Kind::kFold: Fold(chunk, action.block, integers); break;
       case CoreAction::Kind::kComplete: Complete(chunk); break;
-      default: break;  // kTaken was performed by the port
+      default: break;
     }
   }
 }
@@ -246,6 +269,7 @@ void SumSequencer::AssignWaiting(JobShard& shard) {
     sums.stream.Assign(chunk, sums.actions);
     const aggregation::Position position = sums.actions.back().position;
     sums.actions.clear();
+    sums.port->NoteAssigned(position, stages_.loop.now);
     const std::uint64_t bit = std::uint64_t{1} << sums.geometry.PlaceOf(position);
     for (ShardSums::Lane& lane : sums.lanes) lane.positions |= bit;
     if (sums.open_count++ == 0) NoteProgress(sums);
@@ -272,7 +296,6 @@ void SumSequencer::Perform(JobShard& shard) {
       case CoreAction::Kind::kClear: break;
       case CoreAction::Kind::kAssign:
       case CoreAction::Kind::kAnswer:
-      case CoreAction::Kind::kTaken:
       case CoreAction::Kind::kFold:
       case CoreAction::Kind::kFoldPushed:
       case CoreAction::Kind::kComplete:

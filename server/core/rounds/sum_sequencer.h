@@ -8,6 +8,8 @@
 //                           <-    kAssign (position, greatest exponents)
 //   integers                                  ---------------------->  adds
 //                                 the accumulator   <----------------  sum of a block
+//                                 what is missing   ---------------->  asks the workers for it, or
+//                                                                      sends the sum again
 //                                 last block: the round is whole
 //                                 new parameters    ---------------->  forwards them to all workers
 //   kMissing (blocks)       ->    these parameters  ---------------->  forwards them to that worker
@@ -69,13 +71,17 @@ class SumSequencer {
       while (Chunk* const chunk = TakeWhole(*shard)) whole(*shard, *chunk);
       AssignWaiting(*shard);
     }
+    AskAgain();
     return received;
   }
+  // When Poll() has to ask for sums that have not arrived; the maximum if never.
+  TimeNs next() const;
   // Posts messages that found no room before. True if it posted any.
   bool Flush(JobShard& shard);
 
  private:
   bool Receive(JobShard& shard);
+  void AskAgain();
   void NoteProgress(ShardSums& sums);
   Chunk* TakeWhole(JobShard& shard);
   void OnSum(const aggregation::CoreActions& actions, std::span<const std::int32_t> integers);

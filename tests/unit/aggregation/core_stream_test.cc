@@ -29,7 +29,6 @@ class SumCore : public ::testing::Test {
       case CoreAction::Kind::kAssign: return "assign " + chunk + " at " + position + to;
       case CoreAction::Kind::kUseTcp: return "use tcp " + chunk + to;
       case CoreAction::Kind::kAnswer: return "answer " + chunk + to;
-      case CoreAction::Kind::kTaken: return "taken " + position;
       case CoreAction::Kind::kReady: return "ready " + chunk;
       case CoreAction::Kind::kFold: return "fold " + chunk + "." + std::to_string(action.block);
       case CoreAction::Kind::kFoldPushed: return "fold pushed " + chunk;
@@ -102,24 +101,29 @@ TEST_F(SumCore, AssignsAChunkOnceAllRanksHaveAnnouncedIt) {
   EXPECT_FALSE(core_.CanAssign(ChunkIndex{0}));
 }
 
-TEST_F(SumCore, TakesAPositionOnceAllBlocksAreFolded) {
+TEST_F(SumCore, APositionIsCompleteOnceAllBlocksAreFolded) {
   Open(0);
+  EXPECT_TRUE(core_.IsMissing(Position{0}, 0) && core_.IsMissing(Position{0}, 1));
   EXPECT_EQ(Sum(1, 0), SumVerdict::kFolded);
   EXPECT_EQ(Actions(), "fold 0.1");
   EXPECT_EQ(Sum(1, 0), SumVerdict::kRepeated);
   EXPECT_EQ(Actions(), "");
+  EXPECT_TRUE(core_.IsMissing(Position{0}, 0));
+  EXPECT_FALSE(core_.IsMissing(Position{0}, 1));
+  EXPECT_FALSE(core_.IsMissing(Position{2}, 0)) << "it is not open";
   EXPECT_EQ(Sum(0, 0), SumVerdict::kFolded);
-  EXPECT_EQ(Actions(), "fold 0.0, taken 0, complete 0");
-  EXPECT_EQ(Sum(1, 0), SumVerdict::kRepeated);
-  EXPECT_EQ(Actions(), "taken 0");
+  EXPECT_EQ(Actions(), "fold 0.0, complete 0");
+  EXPECT_FALSE(core_.IsMissing(Position{0}, 0));
+  EXPECT_EQ(Sum(1, 0), SumVerdict::kOld);
+  EXPECT_EQ(Actions(), "");
   EXPECT_EQ(core_.iteration(ChunkIndex{0}), Iteration{8});
 }
 
-TEST_F(SumCore, ReusesAPlaceOnlyOnceItsPositionIsTaken) {
+TEST_F(SumCore, ReusesAPlaceOnlyOnceItsPositionIsComplete) {
   Open(0);
   Open(1);
   Sum(2, 0);
-  EXPECT_EQ(Actions(), "fold 1.0, taken 1, complete 1");
+  EXPECT_EQ(Actions(), "fold 1.0, complete 1");
   EXPECT_TRUE(Announce(0, 1, 8));
   EXPECT_TRUE(Announce(1, 1, 8));
   EXPECT_FALSE(core_.CanAssign(ChunkIndex{1})) << "position 2 needs the place of position 0";
@@ -216,7 +220,7 @@ TEST_F(SumCore, SumsAChunkThatIsAddedWhileAStreamIsOpen) {
   EXPECT_EQ(Actions(), "ready 2, assign 2 at 1");
   Sum(2, 0);
   Sum(3, 0);
-  EXPECT_EQ(Actions(), "fold 2.0, fold 2.1, taken 1, complete 2");
+  EXPECT_EQ(Actions(), "fold 2.0, fold 2.1, complete 2");
   EXPECT_EQ(core_.iteration(ChunkIndex{2}), Iteration{2});
 }
 
@@ -233,19 +237,18 @@ TEST_F(SumCore, ARemovedChunksNumberIsUsedAgain) {
   EXPECT_TRUE(core_.IsIdle(ChunkIndex{2}));
   core_.RemoveChunks(ChunkIndex{2});
   blocks_.resize(2);
-  EXPECT_EQ(Sum(1, 0), SumVerdict::kRepeated) << "its position is the last taken at its place";
-  EXPECT_EQ(Actions(), "taken 0");
+  EXPECT_EQ(Sum(1, 0), SumVerdict::kOld) << "its position is complete";
   EXPECT_FALSE(Announce(0, 2, 2));
   AddChunk(1, Iteration{1});
-  EXPECT_EQ(Sum(1, 0), SumVerdict::kRepeated) << "the position had two blocks";
-  EXPECT_EQ(Actions(), "taken 0");
+  EXPECT_EQ(Sum(1, 0), SumVerdict::kOld) << "the position had two blocks";
+  EXPECT_EQ(Actions(), "");
   EXPECT_TRUE(Announce(0, 2, 1));
   EXPECT_TRUE(Announce(1, 2, 1));
   core_.Assign(ChunkIndex{2}, actions_);
   Actions();
   EXPECT_EQ(Sum(3, 0), SumVerdict::kWrong);
   EXPECT_EQ(Sum(2, 0), SumVerdict::kFolded);
-  EXPECT_EQ(Actions(), "fold 2.0, taken 1, complete 2");
+  EXPECT_EQ(Actions(), "fold 2.0, complete 2");
 }
 
 TEST_F(SumCore, KnowsTheGreatestExponentsOfAllRanks) {

@@ -78,7 +78,7 @@ TEST(SumPacket, TheTagIsSipHash24) {
 TEST(SumPacket, HasTheDocumentedLayout) {
   const Bytes bytes = Datagram(SomePayload(), {5, 0xfffffffe});
   const Bytes header(bytes.begin(), bytes.begin() + 24);
-  EXPECT_EQ(header, (Bytes{'P', 'S', 1, 1, 77, 0,   0,   0, 0x78, 0x56, 0x34, 0x12,
+  EXPECT_EQ(header, (Bytes{'P', 'S', 2, 1, 77, 0,   0,   0, 0x78, 0x56, 0x34, 0x12,
                            9,   0,   2, 0, 2,  130, 131, 0, 3,    0,    0,    0}));
   phub_packet read{};
   phub_packet_decode(bytes.data(), &read);
@@ -109,10 +109,11 @@ TEST(SumPacket, OversizedDatagramsAreRefused) {
   EXPECT_EQ(Check(Datagram(SomePayload(), std::vector<std::uint32_t>(350, 1))), PHUB_CHECK_GOOD);
   EXPECT_EQ(Check(Datagram(SomePayload(), std::vector<std::uint32_t>(351, 1))),
             PHUB_CHECK_OVERSIZED);
-  phub_packet probe = SomePayload();
-  probe.kind = PHUB_PACKET_PROBE;
-  EXPECT_EQ(Check(Datagram(probe, {})), PHUB_CHECK_GOOD);
-  EXPECT_EQ(Check(Datagram(probe, {1})), PHUB_CHECK_OVERSIZED) << "probes have no payload";
+  phub_packet missing = SomePayload();
+  missing.kind = PHUB_PACKET_MISSING;
+  EXPECT_EQ(Check(Datagram(missing, {}), 100, PHUB_KINDS_TO_WORKERS), PHUB_CHECK_GOOD);
+  EXPECT_EQ(Check(Datagram(missing, {1}), 100, PHUB_KINDS_TO_WORKERS), PHUB_CHECK_OVERSIZED)
+      << "it has no payload";
 }
 
 TEST(SumPacket, WrongFieldsAreRefusedByReason) {
@@ -127,7 +128,7 @@ TEST(SumPacket, WrongFieldsAreRefusedByReason) {
   packet = SomePayload();
   packet.slot = 10;
   EXPECT_EQ(Check(Datagram(packet, {1})), PHUB_CHECK_WRONG_SLOT);
-  for (const std::uint8_t kind : std::initializer_list<std::uint8_t>{0, 3, 7, 8, 31, 32, 33, 255}) {
+  for (const std::uint8_t kind : std::initializer_list<std::uint8_t>{0, 2, 4, 7, 31, 32, 33, 255}) {
     packet = SomePayload();
     packet.kind = kind;
     EXPECT_EQ(Check(Datagram(packet, {})), PHUB_CHECK_WRONG_KIND) << int{kind};
@@ -188,16 +189,16 @@ TEST(SumPacket, EachKindComesOnlyFromItsSender) {
   EXPECT_EQ(Check(sum, 2, PHUB_KINDS_TO_CORE_LOOP), PHUB_CHECK_WRONG_SOURCE) << "from a worker";
   EXPECT_EQ(Check(sum, 200, PHUB_KINDS_TO_CORE_LOOP), PHUB_CHECK_WRONG_SOURCE);
   EXPECT_EQ(Check(sum, 2), PHUB_CHECK_WRONG_KIND) << "at the aggregator";
-  packet.kind = PHUB_PACKET_TAKEN;
-  const Bytes taken = Datagram(packet, {});
-  EXPECT_EQ(Check(taken, 200, PHUB_KINDS_TO_WORKERS), PHUB_CHECK_GOOD);
-  EXPECT_EQ(Check(taken, 100, PHUB_KINDS_TO_WORKERS), PHUB_CHECK_GOOD);
-  EXPECT_EQ(Check(taken, 1, PHUB_KINDS_TO_WORKERS), PHUB_CHECK_WRONG_SOURCE);
-  packet.kind = PHUB_PACKET_HAVE;
+  packet.kind = PHUB_PACKET_NACK;
+  const Bytes nack = Datagram(packet, {1});
+  EXPECT_EQ(Check(nack, 200, PHUB_KINDS_FROM_CORE_LOOP), PHUB_CHECK_GOOD);
+  EXPECT_EQ(Check(nack, 1, PHUB_KINDS_FROM_CORE_LOOP), PHUB_CHECK_WRONG_SOURCE);
+  EXPECT_EQ(Check(nack, 200, PHUB_KINDS_TO_WORKERS), PHUB_CHECK_WRONG_KIND);
+  packet.kind = PHUB_PACKET_MISSING;
   packet.worker = 1;
-  const Bytes have = Datagram(packet, {});
-  EXPECT_EQ(Check(have, 100, PHUB_KINDS_TO_WORKERS), PHUB_CHECK_GOOD);
-  EXPECT_EQ(Check(have, 200, PHUB_KINDS_TO_WORKERS), PHUB_CHECK_WRONG_SOURCE);
+  const Bytes missing = Datagram(packet, {});
+  EXPECT_EQ(Check(missing, 100, PHUB_KINDS_TO_WORKERS), PHUB_CHECK_GOOD);
+  EXPECT_EQ(Check(missing, 200, PHUB_KINDS_TO_WORKERS), PHUB_CHECK_WRONG_SOURCE);
 }
 
 TEST(SumPacket, RandomBytesAreRefused) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "tests/unit/aggregation/in_c.h"
@@ -30,9 +31,15 @@ class SumSlot : public ::testing::Test {
     const phub_packet packet = Packet(PHUB_PACKET_PAYLOAD, worker, phase, value);
     return phub_slot_receive(&slot_, &packet, 3);
   }
-  phub_verdict Probe(std::uint8_t worker, std::uint32_t phase) {
-    const phub_packet packet = Packet(PHUB_PACKET_PROBE, worker, phase);
-    return phub_slot_receive(&slot_, &packet, 3);
+  // What a NACK leads to, as text: "sum", "ask 02" or "".
+  std::string Nack(std::uint32_t phase) const {
+    const phub_nacked nacked = phub_slot_nacked(&slot_, phase, 3);
+    std::string text = nacked.send_sum != 0 ? "sum" : "";
+    if (nacked.missing != 0) text += "ask ";
+    for (int worker = 0; worker < 64; ++worker) {
+      if ((nacked.missing >> worker & 1) != 0) text += std::to_string(worker);
+    }
+    return text;
   }
   void Fill(std::uint32_t phase) {
     for (std::uint8_t worker = 0; worker < 3; ++worker) Pay(worker, phase, worker);
@@ -42,48 +49,49 @@ class SumSlot : public ::testing::Test {
 
 TEST_F(SumSlot, AddsEachContributionOnce) {
   EXPECT_EQ(Pay(1, 0, 10), PHUB_VERDICT_STORE);
-  EXPECT_EQ(Pay(1, 0, 10), PHUB_VERDICT_HAVE);
+  EXPECT_EQ(Pay(1, 0, 10), PHUB_VERDICT_REPEATED);
   EXPECT_EQ(Pay(2, 0, 0xffffffff), PHUB_VERDICT_ADD);
-  EXPECT_EQ(Pay(2, 0, 0xffffffff), PHUB_VERDICT_HAVE);
+  EXPECT_EQ(Pay(2, 0, 0xffffffff), PHUB_VERDICT_REPEATED);
   EXPECT_EQ(Pay(0, 0, 5), PHUB_VERDICT_ADD_LAST);
   EXPECT_EQ(slot_.payload_sum, 14u);
   EXPECT_EQ(slot_.state, PHUB_SLOT_SUMMED);
+  EXPECT_EQ(Pay(0, 0, 5), PHUB_VERDICT_REPEATED);
 }
 
-TEST_F(SumSlot, SendsTheSumAgainToOneWorkerOnly) {
-  Fill(0);
-  EXPECT_EQ(Pay(0, 0), PHUB_VERDICT_SEND_SUM);
-  EXPECT_EQ(Probe(0, 0), PHUB_VERDICT_SEND_SUM);
-  EXPECT_EQ(Pay(1, 0), PHUB_VERDICT_HAVE);
-  EXPECT_EQ(Probe(2, 0), PHUB_VERDICT_HAVE);
-  phub_packet other = Packet(PHUB_PACKET_PROBE, 2, 0);
-  other.slot = 5;  // 5 mod 3 = 2
-  EXPECT_EQ(phub_slot_receive(&slot_, &other, 3), PHUB_VERDICT_SEND_SUM);
+TEST_F(SumSlot, ANackAsksForWhatTheSumWaitsFor) {
+  EXPECT_EQ(Nack(0), "ask 012");
+  EXPECT_EQ(Nack(4), "ask 012") << "phases are skipped";
+  Pay(1, 0);
+  EXPECT_EQ(Nack(0), "ask 02");
+  EXPECT_EQ(Nack(1), "") << "this phase is not complete";
+  Pay(0, 0);
+  Pay(2, 0);
+  EXPECT_EQ(Nack(0), "sum");
+  EXPECT_EQ(Nack(1), "ask 012") << "of the next phase nothing has arrived";
+  EXPECT_EQ(slot_.phase, 0u) << "a NACK resets nothing";
+  Pay(1, 1);
+  EXPECT_EQ(Nack(0), "");
+  EXPECT_EQ(Nack(1), "ask 02");
 }
 
 TEST_F(SumSlot, TheNextPhaseResetsOnlyACompleteSum) {
   Pay(0, 0);
   Pay(1, 0);
   EXPECT_EQ(Pay(0, 1), PHUB_VERDICT_EARLY);
-  EXPECT_EQ(Probe(0, 1), PHUB_VERDICT_EARLY);
   EXPECT_EQ(Pay(2, 0), PHUB_VERDICT_ADD_LAST) << "the slot is as before";
-  EXPECT_EQ(Probe(0, 1), PHUB_VERDICT_MISSING);
-  EXPECT_EQ(slot_.phase, 0u) << "a probe resets nothing";
   EXPECT_EQ(Pay(0, 1, 7), PHUB_VERDICT_STORE);
   EXPECT_EQ(slot_.phase, 1u);
   EXPECT_EQ(slot_.payload_sum, 7u);
 }
 
-TEST_F(SumSlot, OnlyThePhaseBeforeIsTakenAndOlderOnesAreDropped) {
+TEST_F(SumSlot, OlderPhasesAreDropped) {
   Fill(0);
   Fill(1);
   Pay(0, 2);
   for (const std::uint8_t worker : std::initializer_list<std::uint8_t>{0, 1}) {
-    EXPECT_EQ(Pay(worker, 1), PHUB_VERDICT_TAKEN);
-    EXPECT_EQ(Probe(worker, 1), PHUB_VERDICT_TAKEN);
-    for (const std::uint32_t phase : {0u, 0x80000002u, 0xffffffffu}) {
+    for (const std::uint32_t phase : {1u, 0u, 0x80000002u, 0xffffffffu}) {
       EXPECT_EQ(Pay(worker, phase), PHUB_VERDICT_PHASE) << phase;
-      EXPECT_EQ(Probe(worker, phase), PHUB_VERDICT_PHASE) << phase;
+      EXPECT_EQ(Nack(phase), "") << phase;
     }
   }
   EXPECT_EQ(slot_.workers, 1u);
@@ -91,10 +99,8 @@ TEST_F(SumSlot, OnlyThePhaseBeforeIsTakenAndOlderOnesAreDropped) {
 
 // A place's positions may have chunks that do not use this slot.
 TEST_F(SumSlot, SkipsPhases) {
-  EXPECT_EQ(Probe(0, 3), PHUB_VERDICT_MISSING);
   EXPECT_EQ(Pay(0, 3, 1), PHUB_VERDICT_STORE) << "an unused slot";
   EXPECT_EQ(Pay(1, 5), PHUB_VERDICT_EARLY);
-  EXPECT_EQ(Probe(1, 0x80000002u), PHUB_VERDICT_EARLY);
   EXPECT_EQ(Pay(1, 0), PHUB_VERDICT_PHASE);
   Pay(1, 3, 2);
   EXPECT_EQ(Pay(2, 3, 3), PHUB_VERDICT_ADD_LAST);
@@ -108,7 +114,7 @@ TEST_F(SumSlot, PhasesWrap) {
   slot_.phase = 0xffffffff;
   Fill(0xffffffff);
   EXPECT_EQ(Pay(2, 0), PHUB_VERDICT_STORE);
-  EXPECT_EQ(Pay(1, 0xffffffff), PHUB_VERDICT_TAKEN);
+  EXPECT_EQ(Pay(1, 0xffffffff), PHUB_VERDICT_PHASE);
   EXPECT_EQ(Pay(1, 0), PHUB_VERDICT_ADD);
 }
 
@@ -118,7 +124,7 @@ TEST_F(SumSlot, RefusesAnotherExponentOrCount) {
   packet.exponent = 121;
   EXPECT_EQ(phub_slot_receive(&slot_, &packet, 3), PHUB_VERDICT_REFUSED);
   phub_packet answer{};
-  ASSERT_EQ(phub_slot_answer(&slot_, PHUB_VERDICT_REFUSED, &packet, &answer), 1);
+  phub_slot_refusal(&slot_, &packet, &answer);
   EXPECT_EQ(answer.kind, PHUB_PACKET_REFUSED);
   EXPECT_EQ(answer.exponent, 120) << "the one that the slot has";
   EXPECT_EQ(answer.worker, 1);
@@ -127,21 +133,6 @@ TEST_F(SumSlot, RefusesAnotherExponentOrCount) {
   EXPECT_EQ(phub_slot_receive(&slot_, &packet, 3), PHUB_VERDICT_REFUSED);
   EXPECT_EQ(slot_.workers, 1u);
   EXPECT_EQ(slot_.payload_sum, 1u);
-}
-
-TEST_F(SumSlot, AnswersTakenWithTheExponentThatTheWorkerNeedsNext) {
-  Fill(0);
-  phub_packet next = Packet(PHUB_PACKET_PAYLOAD, 0, 1);
-  next.exponent = 99;
-  phub_slot_receive(&slot_, &next, 3);
-  const phub_packet late = Packet(PHUB_PACKET_PROBE, 1, 0);
-  const phub_verdict verdict = phub_slot_receive(&slot_, &late, 3);
-  phub_packet answer{};
-  ASSERT_EQ(phub_slot_answer(&slot_, verdict, &late, &answer), 1);
-  EXPECT_EQ(answer.kind, PHUB_PACKET_TAKEN);
-  EXPECT_EQ(answer.phase, 0u);
-  EXPECT_EQ(answer.exponent, 99);
-  EXPECT_EQ(answer.count, 0);
 }
 
 TEST_F(SumSlot, TheSumHasTheGreatestProposalOfTheNextExponent) {
@@ -159,14 +150,6 @@ TEST_F(SumSlot, TheSumHasTheGreatestProposalOfTheNextExponent) {
   EXPECT_EQ(sum.next_exponent, 140);
   EXPECT_EQ(sum.payload_sum, 9u);
   EXPECT_EQ(sum.count, 1);
-}
-
-TEST_F(SumSlot, DropsHaveNoAnswer) {
-  const phub_packet packet = Packet(PHUB_PACKET_PROBE, 0, 0);
-  phub_packet answer{};
-  for (const phub_verdict verdict :
-       {PHUB_VERDICT_EARLY, PHUB_VERDICT_PHASE, PHUB_VERDICT_ADD, PHUB_VERDICT_SEND_SUM})
-    EXPECT_EQ(phub_slot_answer(&slot_, verdict, &packet, &answer), 0);
 }
 
 TEST(SumSlots, OneAndSixtyFourWorkersHaveCompleteSums) {
@@ -213,7 +196,7 @@ TEST(SumSlots, TheSameHeaderWorksInC) {
   EXPECT_EQ(send(0, 10), PHUB_CHECK_GOOD);
   EXPECT_EQ(verdict, PHUB_VERDICT_STORE);
   EXPECT_EQ(send(0, 10), PHUB_CHECK_GOOD);
-  EXPECT_EQ(verdict, PHUB_VERDICT_HAVE);
+  EXPECT_EQ(verdict, PHUB_VERDICT_REPEATED);
   EXPECT_EQ(send(1, 0xfffffff0), PHUB_CHECK_GOOD);
   EXPECT_EQ(verdict, PHUB_VERDICT_ADD_LAST);
   EXPECT_EQ(values, (std::array<std::uint32_t, 6>{0, 0, 0, 0xfffffffa, 0xfffffffc, 0xfffffffe}));

@@ -30,7 +30,6 @@ class SumWorker : public ::testing::Test {
         case WorkerAction::Kind::kAnnounce: text += "announce " + chunk; break;
         case WorkerAction::Kind::kPushTcp: text += "push " + chunk; break;
         case WorkerAction::Kind::kSendPayload: text += "payload " + chunk + at; break;
-        case WorkerAction::Kind::kSendProbe: text += "probe " + chunk + at; break;
       }
     }
     actions_.clear();
@@ -44,14 +43,15 @@ class SumWorker : public ::testing::Test {
     return worker_.Assign(LeaseNumber{lease}, Position{position}, ChunkIndex{chunk},
                           Iteration{iteration}, actions_);
   }
-  void Receive(std::uint8_t kind, std::uint16_t slot, std::uint32_t phase,
-               std::uint32_t lease = 5) {
+  // The payload that MISSING makes it send.
+  std::string Missing(std::uint16_t slot, std::uint32_t phase, std::uint32_t lease = 5) {
     phub_packet packet{};
-    packet.kind = kind;
+    packet.kind = PHUB_PACKET_MISSING;
     packet.lease = lease;
     packet.slot = slot;
     packet.phase = phase;
-    worker_.Receive(packet, actions_);
+    worker_.Missing(packet, actions_);
+    return Actions();
   }
 
   WorkerActions actions_;
@@ -72,8 +72,8 @@ TEST_F(SumWorker, ARemovedChunksNumberIsUsedAgain) {
   EXPECT_TRUE(Assign(0, 2, 9));
   EXPECT_TRUE(worker_.Parameters(ChunkIndex{2}, Iteration{9}));
   worker_.RemoveChunks(ChunkIndex{2});
-  EXPECT_FALSE(worker_.IsOutstanding(0, 0));
   Actions();
+  EXPECT_EQ(Missing(0, 0), "");
   worker_.AddChunk(1);
   Push(2, 1);
   EXPECT_TRUE(Assign(1, 2, 1)) << "the chunk before had later iterations";
@@ -102,50 +102,41 @@ TEST_F(SumWorker, SendsEveryBlockOnceAssigned) {
   Push(1, 0);
   EXPECT_TRUE(Assign(1, 1, 0));
   EXPECT_EQ(Actions(), "announce 1, payload 1 at 1.0");
-  EXPECT_TRUE(worker_.IsOutstanding(0, 1));
-  EXPECT_FALSE(worker_.IsOutstanding(1, 1)) << "chunk 1 has one block";
 }
 
-TEST_F(SumWorker, ProbesUntilThePositionIsTaken) {
+TEST_F(SumWorker, SendsABlockAgainUntilTheParametersAreThere) {
   Push(0, 0);
   ASSERT_TRUE(Assign(2, 0, 0));  // place 0, phase 1
   Actions();
-  worker_.Probe(0, 1, actions_);
-  EXPECT_EQ(Actions(), "probe 0 at 2.1");
-  Receive(PHUB_PACKET_MISSING, 1, 1);
-  EXPECT_EQ(Actions(), "payload 0 at 2.1");
-  Receive(PHUB_PACKET_HAVE, 1, 1);
-  EXPECT_TRUE(worker_.IsOutstanding(0, 1)) << "the sum may still be lost";
-  Receive(PHUB_PACKET_TAKEN, 0, 1);
-  EXPECT_FALSE(worker_.IsOutstanding(0, 1)) << "TAKEN of any block is about the position";
-  worker_.Probe(0, 1, actions_);
-  Receive(PHUB_PACKET_MISSING, 1, 1);
-  EXPECT_EQ(Actions(), "");
+  EXPECT_EQ(Missing(1, 1), "payload 0 at 2.1");
+  EXPECT_EQ(Missing(1, 1), "payload 0 at 2.1");
+  EXPECT_TRUE(worker_.Parameters(ChunkIndex{0}, Iteration{0}));
+  EXPECT_EQ(Missing(1, 1), "");
 }
 
 TEST_F(SumWorker, IgnoresWhatIsNotAboutAnOpenPosition) {
   Push(1, 0);
   ASSERT_TRUE(Assign(3, 1, 0));  // place 1, slots 2 and 3, phase 1
   Actions();
-  Receive(PHUB_PACKET_MISSING, 2, 0);     // an older phase
-  Receive(PHUB_PACKET_MISSING, 2, 2);     // a newer one
-  Receive(PHUB_PACKET_MISSING, 2, 1, 4);  // an older lease
-  Receive(PHUB_PACKET_MISSING, 0, 1);     // a place that is not open
-  Receive(PHUB_PACKET_MISSING, 3, 1);     // a block that the chunk does not have
-  Receive(PHUB_PACKET_MISSING, 4, 1);     // a slot that the stream does not have
-  Receive(PHUB_PACKET_TAKEN, 2, 0);
-  EXPECT_EQ(Actions(), "");
-  EXPECT_TRUE(worker_.IsOutstanding(1, 0));
+  EXPECT_EQ(Missing(2, 0), "") << "an older phase";
+  EXPECT_EQ(Missing(2, 2), "") << "a newer one";
+  EXPECT_EQ(Missing(2, 1, 4), "") << "an older lease";
+  EXPECT_EQ(Missing(0, 1), "") << "a place that is not open";
+  EXPECT_EQ(Missing(3, 1), "") << "a block that the chunk does not have";
+  EXPECT_EQ(Missing(4, 1), "") << "a slot that the stream does not have";
+  EXPECT_EQ(Missing(2, 1), "payload 1 at 3.0");
 }
 
-TEST_F(SumWorker, TheNextPositionOfAPlaceAndParametersImplyTaken) {
+TEST_F(SumWorker, TheNextPositionOfAPlaceEndsTheOneBefore) {
   Push(0, 0);
   Push(1, 0);
   ASSERT_TRUE(Assign(0, 0, 0));
   ASSERT_TRUE(Assign(2, 1, 0));
   Actions();
+  EXPECT_EQ(Missing(0, 0), "");
+  EXPECT_EQ(Missing(0, 1), "payload 1 at 2.0");
   worker_.StreamIs(kNoLease, actions_);
-  EXPECT_EQ(Actions(), "push 0, push 1") << "chunk 0 is taken, but no datagrams will come";
+  EXPECT_EQ(Actions(), "push 0, push 1") << "chunk 0 is summed, but no datagrams will come";
   EXPECT_TRUE(worker_.Parameters(ChunkIndex{1}, Iteration{0}));
   EXPECT_TRUE(worker_.Parameters(ChunkIndex{0}, Iteration{0}));
   EXPECT_FALSE(worker_.Parameters(ChunkIndex{0}, Iteration{0})) << "it has them already";
@@ -164,24 +155,17 @@ TEST_F(SumWorker, AChunkWithAPositionIsPushedIfTheCoreLoopAsksForIt) {
   ASSERT_TRUE(worker_.UseTcp(ChunkIndex{0}, Iteration{0}, actions_));
   EXPECT_EQ(Actions(), "push 0");
   EXPECT_FALSE(worker_.AwaitsDatagrams(ChunkIndex{0}));
-  EXPECT_FALSE(worker_.IsOutstanding(0, 0));
+  EXPECT_EQ(Missing(0, 0), "");
   ASSERT_TRUE(worker_.UseTcp(ChunkIndex{0}, Iteration{0}, actions_));
   EXPECT_EQ(Actions(), "") << "it was pushed";
-}
-
-TEST_F(SumWorker, ParametersEndProbes) {
-  Push(0, 0);
-  ASSERT_TRUE(Assign(0, 0, 0));
-  ASSERT_TRUE(worker_.IsOutstanding(0, 0));
-  EXPECT_TRUE(worker_.Parameters(ChunkIndex{0}, Iteration{0}));
-  EXPECT_FALSE(worker_.IsOutstanding(0, 0));
 }
 
 TEST_F(SumWorker, ANewStreamStartsWithPositionZeroAgain) {
   Push(0, 0);
   ASSERT_TRUE(Assign(0, 0, 0));
   worker_.StreamIs(kNoLease, actions_);
-  EXPECT_FALSE(worker_.IsOutstanding(0, 0));
+  Actions();
+  EXPECT_EQ(Missing(0, 0), "");
   ASSERT_TRUE(worker_.Parameters(ChunkIndex{0}, Iteration{0}));
   worker_.StreamIs(LeaseNumber{6}, actions_);
   Push(0, 1);
@@ -190,7 +174,7 @@ TEST_F(SumWorker, ANewStreamStartsWithPositionZeroAgain) {
   EXPECT_EQ(Actions(), "payload 0 at 0.0, payload 0 at 0.1");
 }
 
-TEST_F(SumWorker, PushesOverTcpWhatTheStreamHasNotTaken) {
+TEST_F(SumWorker, PushesOverTcpWhatTheStreamHasNotSummed) {
   Push(0, 0);
   Push(1, 0);
   ASSERT_TRUE(Assign(0, 0, 0));
@@ -219,10 +203,10 @@ TEST_F(SumWorker, RepeatsOnANewLaneWhatIsOutstanding) {
   EXPECT_EQ(Actions(), "announce 0, announce 1");
   EXPECT_TRUE(Assign(0, 0, 0)) << "assigned again";
   EXPECT_EQ(Actions(), "");
-  Receive(PHUB_PACKET_TAKEN, 0, 0);
-  EXPECT_TRUE(Assign(0, 0, 0)) << "sent before the position was taken";
-  worker_.LaneReopened(actions_);
-  EXPECT_EQ(Actions(), "announce 0, announce 1") << "to be answered with the parameters";
+  ASSERT_TRUE(worker_.Parameters(ChunkIndex{0}, Iteration{0}));
+  EXPECT_TRUE(Assign(0, 0, 0)) << "sent before the position was complete";
+  EXPECT_EQ(Actions(), "");
+  EXPECT_EQ(Missing(0, 0), "");
 }
 
 TEST_F(SumWorker, RejectsImpossibleMessages) {

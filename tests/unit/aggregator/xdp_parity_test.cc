@@ -117,8 +117,8 @@ std::map<std::string, std::uint64_t> Decisions(const Counters& counters) {
     named["kind " + std::to_string(i)] = counters.kinds[i];
   named["sums"] = counters.sums;
   named["answers"] = counters.answers;
-  named["taken forwarded"] = counters.taken_forwarded;
-  named["taken dropped"] = counters.taken_dropped;
+  named["sums repeated"] = counters.sums_repeated;
+  named["nacks dropped"] = counters.nacks_dropped;
   named["parameters forwarded"] = counters.parameters_forwarded;
   return named;
 }

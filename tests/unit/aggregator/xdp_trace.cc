@@ -64,15 +64,18 @@ phub_packet Trace::Header(const Engine& engine) {
   packet.next_exponent = static_cast<__u8>(Below(256));
   const std::uint32_t kind = Below(100);
   packet.kind = kind < 75   ? PHUB_PACKET_PAYLOAD
-                : kind < 90 ? PHUB_PACKET_PROBE
-                : kind < 95 ? PHUB_PACKET_TAKEN
+                : kind < 92 ? PHUB_PACKET_NACK
                             : PHUB_PACKET_PARAMETERS;
   if (Chance(2)) packet.kind = static_cast<__u8>(Below(256));
-  if (packet.kind != PHUB_PACKET_PROBE && packet.kind != PHUB_PACKET_TAKEN)
+  if (packet.kind == PHUB_PACKET_NACK) {
+    packet.count = static_cast<__u16>(Below(3));
+    const phub_nack nack = {.number = static_cast<__u16>(nacks_ += Below(2)), .slot = packet.slot};
+    phub_packet_set_nack(&packet, &nack);
+  } else {
     packet.count = static_cast<__u16>(common % 7 == 0 ? 0 : common * 97 % (lease_.count_max + 1));
+  }
   if (Chance(2)) packet.count = static_cast<__u16>(Below(lease_.count_max + 3));
-  if (packet.kind == PHUB_PACKET_TAKEN || (packet.kind == PHUB_PACKET_PARAMETERS && Chance(50)))
-    packet.worker = PHUB_EVERY_WORKER;
+  if (packet.kind == PHUB_PACKET_PARAMETERS && Chance(50)) packet.worker = PHUB_EVERY_WORKER;
   return packet;
 }
 
@@ -105,7 +108,7 @@ TracePacket Trace::Next(const Engine& engine) {
   }
   phub_packet packet = Header(engine);
   TracePacket next;
-  next.source = packet.kind == PHUB_PACKET_TAKEN || packet.kind == PHUB_PACKET_PARAMETERS
+  next.source = packet.kind == PHUB_PACKET_NACK || packet.kind == PHUB_PACKET_PARAMETERS
                     ? lease_.core_loop
                     : lease_.workers[packet.worker % PHUB_WORKERS_MAX];
   next.bytes.resize(PHUB_PACKET_BYTES + 4u * packet.count);

@@ -36,6 +36,7 @@ class Trace {
   const phub_lease lease_;
   std::mt19937_64 random_;
   std::deque<TracePacket> sent_;  // to be repeated, soon or late
+  std::uint32_t nacks_ = 0;
 };
 
 }  // namespace phub::aggregator

@@ -15,7 +15,10 @@ using ::testing::HasSubstr;
 class DeafPort final : public SumPort {
  public:
   void Open(const phub_lease&) override {}
-  bool Receive(const OnSum&) override { return false; }
+  bool Receive(TimeNs, const OnSum&) override { return false; }
+  void NoteAssigned(aggregation::Position, TimeNs) override {}
+  std::uint32_t AskAgain(TimeNs) override { return 0; }
+  TimeNs deadline() const override { return INT64_MAX; }
   void SendParameters(const phub_parameters&, std::span<const std::byte>, std::uint8_t) override {}
   void Flush() override {}
 };
@@ -246,9 +249,7 @@ TEST_P(SumStreamsNever, AreNamed) {
 INSTANTIATE_TEST_SUITE_P(
     Jobs, SumStreamsNever,
     ::testing::Values(Never{"the job has apply=iteration",
-                            [](v1::JobOptions& asked) {
-                              asked.set_apply(v1::APPLY_ITERATION);
-                            }},
+                            [](v1::JobOptions& asked) { asked.set_apply(v1::APPLY_ITERATION); }},
                       Never{"the job has restart=true",
                             [](v1::JobOptions& asked) {
                               asked.set_on_loss(v1::LOSS_POLICY_WAIT);

@@ -34,14 +34,19 @@ class ScriptedSumPort final : public SumPort {
     if (keep_sent) sent.push_back({about, {bytes.begin(), bytes.end()}, worker});
   }
   void Flush() override {}
-  bool Receive(const OnSum& on_sum) override {
+  void NoteAssigned(aggregation::Position position, TimeNs /*now*/) override {
+    last_assigned = position;
+  }
+  std::uint32_t AskAgain(TimeNs now) override {
+    asked_at = now;
+    return now >= next_question ? 1 : 0;
+  }
+  TimeNs deadline() const override { return next_question; }
+  bool Receive(TimeNs /*now*/, const OnSum& on_sum) override {
     if (count_ == 0) return false;
     for (std::size_t i = 0; i < count_; ++i) {
       actions_.clear();
       last = stream_.Sum(sums_[i].packet, actions_);
-      taken += std::ranges::count_if(actions_, [](const aggregation::CoreAction& action) {
-        return action.kind == aggregation::CoreAction::Kind::kTaken;
-      });
       on_sum(actions_, std::span(sums_[i].integers).first(sums_[i].packet.count),
              sums_[i].packet.exponent);
     }
@@ -61,7 +66,9 @@ class ScriptedSumPort final : public SumPort {
   std::vector<Sent> TakeSent() { return std::exchange(sent, {}); }
 
   aggregation::SumVerdict last{};
-  std::ptrdiff_t taken = 0;
+  aggregation::Position last_assigned = aggregation::Position::Max();
+  TimeNs asked_at = -1;
+  TimeNs next_question = std::numeric_limits<TimeNs>::max();
   std::vector<Sent> sent;  // blocks of parameters
   bool keep_sent = true;
 

@@ -61,6 +61,27 @@ TEST_F(SumsTest, ANewLaneGetsTheStreamAndItsOpenPositions) {
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
 }
 
+TEST_F(SumsTest, AsksForSumsThatHaveNotArrivedInTime) {
+  StartSums();
+  const TimeNs before = loop_.NextTimer();
+  port_->next_question = 1;
+  loop_.RunOnce();
+  EXPECT_EQ(loop_.NextTimer(), before) << "no stream is open";
+  EXPECT_EQ(port_->asked_at, -1);
+  Open();
+  for (std::uint32_t rank = 0; rank < 2; ++rank) Announce(rank, 0, 1);
+  EXPECT_EQ(port_->last_assigned, aggregation::Position{0});
+  EXPECT_EQ(loop_.NextTimer(), 1);
+  const std::uint64_t count = Count(CoreCounter::sum_nacks);
+  loop_.RunOnce();
+  EXPECT_EQ(Count(CoreCounter::sum_nacks), count + 1);
+  Close();
+  port_->asked_at = -1;
+  loop_.RunOnce();
+  EXPECT_EQ(port_->asked_at, -1);
+  EXPECT_EQ(loop_.NextTimer(), before);
+}
+
 TEST_F(SumsTest, ARankGetsTheBlocksThatItHasMissed) {
   StartSums();
   Open();
