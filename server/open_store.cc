@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/config/control_store_setting.h"
+#include "server/config/place_setting.h"
 #include "server/tenant/sqlite_store.h"
 
 namespace phub::server {
@@ -37,7 +38,8 @@ absl::StatusOr<etcd::StoreOptions> EtcdOptions(const Settings& settings) {
   options.token_key_path = settings.token_key;
   options.stale_max = settings.control_store_stale_max;
   options.daemon_id = settings.daemon_id;
-  options.endpoint = settings.listen;
+  options.endpoint = AdvertisedEndpoint(settings);
+  options.place = ViewPlaceOf(settings);
   options.quota_grace = settings.quota_grace;
   return options;
 }

@@ -64,6 +64,7 @@ void AddToken(Subcommand parent, const Options& options, Command& command);
 void AddWhoAmI(Subcommand parent, const Options& options, Command& command);
 void AddStats(Subcommand parent, const Options& options, Command& command);
 void AddStore(Subcommand parent, const Options& options, Command& command);
+void AddView(Subcommand parent, const Options& options, Command& command);
 void AddTop(Subcommand parent, const Options& options, Command& command);
 
 }  // namespace phub::client::cli

@@ -110,6 +110,7 @@ void AddCommands(Subcommand app, Options& options, Command& command) {
   AddContext(app, options, command);
   AddPki(app, command);
   AddStore(app, options, command);
+  AddView(app, options, command);
   AddTop(app, options, command);
   AddPlan(app, options, command);
   AddDoctor(app, options, command);

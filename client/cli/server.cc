@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "client/cli/cli.h"
+#include "client/cli/cluster_list.h"
 #include "client/cli/output.h"
 #include "client/cli/rack.h"
 #include "client/cli/rpc.h"
@@ -51,11 +53,15 @@ std::string DaemonsJson(const std::vector<RackMember>& daemons) {
   return text + "\n ]\n}\n";
 }
 
+}  // namespace
+
 std::string StateText(const v1::ServerInfo& server) {
   if (server.state() != "draining") return server.state();
   if (server.drain_deadline_ns() == 0) return "draining: deadline passed";
   return fmt::format("draining: {} left", HumanDuration(server.drain_deadline_ns()));
 }
+
+namespace {
 
 // "-": the port is off, or the daemon is older than phubctl.
 template <typename Addresses>
@@ -91,6 +97,10 @@ std::string DaemonsTable(const std::vector<RackMember>& daemons) {
 
 int ListServers(const Options& options, const std::string& watch_text) {
   return Show(WatchInterval(watch_text), [&]() -> Shown {
+    if (const std::optional<ClusterList> cluster = ListCluster(options)) {
+      fmt::print("{}", cluster->text);
+      return {cluster->complete ? kOk : kFailure, ""};
+    }
     std::vector<RackMember> daemons;
     const grpc::Status status = AskRack(options, daemons);
     if (!status.ok()) return {Report(status, options), ""};
@@ -193,10 +203,13 @@ void AddServer(Subcommand parent, const Options& options, Command& command) {
       "phubd");
 
   const Subcommand list =
-      server.AddSubcommand("list", "List every daemon of the rack with its state");
+      server.AddSubcommand("list", "List every daemon of the rack or cluster with its state");
   list.SetFooter(
-      "Exit codes: 0 all daemons answer, 1 a daemon does not answer, 5 the daemon at --endpoint\n"
-      "does not answer.");
+      "If the cluster has a view (phubctl view), the list has all its places. States: \"not\n"
+      "claimed\": no daemon has ever been there; \"gone\": its daemon has stopped, or is cut off\n"
+      "from etcd; \"alive\": it keeps its lease in etcd, but does not accept your credentials.\n"
+      "Exit codes: 0 all daemons answer, 1 a daemon does not answer or a place is empty, 5 the\n"
+      "daemon at --endpoint does not answer.");
   const auto watch_text = std::make_shared<std::string>();
   AddWatch(list, *watch_text);
   list.OnNamed(

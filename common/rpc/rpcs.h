@@ -15,14 +15,17 @@ class ApplyTopologyRequest;
 class BarrierRequest;
 class BarrierResponse;
 class BeginSnapshotRequest;
+class ClusterInfo;
 class CommitRequest;
 class CommitResponse;
 class CreateTenantRequest;
+class DeclareViewRequest;
 class DeleteTenantRequest;
 class DeleteTenantResponse;
 class DrainServerRequest;
 class DumpJobRequest;
 class EvictJobRequest;
+class GetClusterRequest;
 class GetJobRequest;
 class GetJobVersionsRequest;
 class GetLoadedStateRequest;
@@ -86,6 +89,7 @@ class TokenInfo;
 class TraceJobRequest;
 class TraceJobResponse;
 class UndrainServerRequest;
+class View;
 class WhoAmIRequest;
 }  // namespace phub::v1
 
@@ -201,6 +205,14 @@ struct ListAudit
 using Tenants = List<WhoAmI, CreateTenant, ListTenants, GetTenant, SetQuota, SuspendTenant,
                      DeleteTenant, IssueToken, ListTokens, RevokeToken, ListAudit>;
 
-using All = Joined<Session, Peer, Probe, Admin, Tenants>::Type;
+// ---- phub.v1.Membership: the declared membership
+// ---------------------------------------------------
+struct GetCluster
+    : Rpc<"/phub.v1.Membership/GetCluster", v1::GetClusterRequest, v1::ClusterInfo, kReaders> {};
+struct DeclareView : Rpc<"/phub.v1.Membership/DeclareView", v1::DeclareViewRequest, v1::View,
+                         kAdmin, Audit::kYes> {};
+using Membership = List<GetCluster, DeclareView>;
+
+using All = Joined<Session, Peer, Probe, Admin, Tenants, Membership>::Type;
 
 }  // namespace phub::rpc

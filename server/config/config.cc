@@ -6,6 +6,7 @@
 #include "common/base/status_text.h"
 #include "server/config/control_store_setting.h"
 #include "server/config/data_tls.h"
+#include "server/config/place_setting.h"
 #include "server/config/rack_settings.h"
 #include "server/config/setting_table.h"
 
@@ -130,6 +131,11 @@ void CheckTogether(Config& config) {
     return;
   }
   const Settings& settings = config.settings;
+  if (const absl::Status place = CheckPlace(settings); !place.ok()) {
+    const char* const culprit = settings.place.empty() ? "advertise" : "place";
+    config.problems.push_back(
+        fmt::format("{}: {}", EffectiveOf(config, culprit).place, MessageOf(place)));
+  }
   CheckExposure("listen", settings.listen, config);
   CheckExposure("data_listen", settings.data_listen, config);
   CheckMetricsExposure(config);

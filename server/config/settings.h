@@ -77,6 +77,13 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "Name of this daemon in its cluster, another one for each daemon and the same after a "        \
     "restart. Empty: phubd makes one and keeps it in the file token_key with the suffix "          \
     ".daemon.")                                                                                    \
+  X(std::string, place, Path(), "",                                                                \
+    "Place of this daemon in the cluster's view (phubctl view show): RACK/NUMBER or "              \
+    "AGGREGATOR/NUMBER, such as \"north/0\". Numbers begin at 0. Needs a control_store in etcd. "  \
+    "Empty: this daemon has no place.")                                                            \
+  X(std::string, advertise, AddressOrEmpty(), "",                                                  \
+    "Address and port at which other daemons and workers reach the control plane. Set it if "      \
+    "listen is a wildcard address such as 0.0.0.0. Empty: listen.")                                \
   X(std::string, etcd_prefix, Path(), "/phub",                                                     \
     "Prefix of the keys in etcd; another one for each cluster.")                                   \
   X(std::string, etcd_ca, Path(), "",                                                              \

@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/status_text.h"
+#include "common/base/version.h"
 #include "server/etcd/cluster.h"
 
 namespace phub::server::etcd {
@@ -22,6 +23,16 @@ constexpr std::size_t kNameBytesShown = 100;
 
 }  // namespace
 
+ClusterMember DaemonPlace::SelfOf(const PlaceOptions& options) {
+  return {.place = options.place,
+          .daemon = options.self.id,
+          .instance = options.self.instance,
+          .host = options.self.host,
+          .endpoint = options.self.endpoint,
+          .version = BuildVersion(),
+          .started_at = options.self.started_at};
+}
+
 absl::Status DaemonPlace::Take() {
   lease_ = 0;
   for (int i = 0; i < kAttemptsMax; ++i) {
@@ -32,13 +43,14 @@ absl::Status DaemonPlace::Take() {
     std::string other;
     bool taken = false;
     absl::Status status = TryToTake(lease->id(), other_lease, other, taken);
-    if (taken) {
+    if (taken) status = seat_.Claim(lease->id());
+    if (taken && status.ok()) {
       lease_ = lease->id();
       end_ = asked_at + lease->ttl() * kSecond - kMargin;
       return status;
     }
     static_cast<void>(client_.RevokeLease(lease->id()));  // otherwise it ends by itself
-    if (status.ok()) status = AwaitEndOf(other_lease, other);
+    if (status.ok() && !taken) status = AwaitEndOf(other_lease, other);
     if (!status.ok()) return status;
   }
   return absl::UnavailableError(

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "server/etcd/client.h"
+#include "server/etcd/members/seat.h"
 #include "server/etcd/record.h"
 
 namespace phub::server::etcd {
@@ -20,7 +21,8 @@ struct PlaceOptions {
   std::string prefix;
   std::int64_t cluster_revision = 0;
   DaemonRecord self;
-  DurationNs grace = 0;  // quota_grace
+  DurationNs grace = 0;    // quota_grace
+  view::Place place = {};  // in the view; empty: none
 };
 
 // How often a lease is kept alive, and for how long it may not have been if its daemon lives.
@@ -30,10 +32,14 @@ inline constexpr DurationNs kSilentMax = 5 * kSecond;
 class DaemonPlace {
  public:
   DaemonPlace(Client& client, const Records& records, PlaceOptions options)
-      : client_(client), records_(records), options_(std::move(options)) {}
+      : client_(client),
+        records_(records),
+        options_(std::move(options)),
+        seat_(client, records, options_.prefix, options_.cluster_revision, SelfOf(options_)) {}
 
-  // With a new lease. Waits for a few seconds if another instance has the place. ALREADY_EXISTS: it
-  // lives; the message names both.
+  // With a new lease, and with the place in the view. Waits for a few seconds if another instance
+  // of this daemon has them. ALREADY_EXISTS: it lives, or another daemon has the place; the message
+  // names both. Other errors as of Seat::Claim.
   absl::Status Take();
   // NOT_FOUND: the lease has ended, and everything that had it is gone.
   absl::Status Keep();
@@ -48,6 +54,7 @@ class DaemonPlace {
   TimeNs end() const { return end_; }
 
  private:
+  static ClusterMember SelfOf(const PlaceOptions& options);
   absl::Status TryToTake(std::int64_t lease, std::int64_t& other_lease, std::string& other,
                          bool& taken);
   absl::Status AwaitEndOf(std::int64_t lease, const std::string& other);
@@ -55,6 +62,7 @@ class DaemonPlace {
   Client& client_;
   const Records& records_;
   const PlaceOptions options_;
+  Seat seat_;
   const SystemClock clock_;
   std::int64_t lease_ = 0;
   std::int64_t revision_ = 0;

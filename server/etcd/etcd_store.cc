@@ -44,10 +44,17 @@ EtcdStore::EtcdStore(const StoreOptions& options, Random& random, std::unique_pt
       records_(token_key_, std::move(cluster)),
       cluster_revision_(cluster_revision),
       client_(std::move(client)),
+      members_(records_, options.place.group.empty() ? "" : view::ToString(options.place),
+               [this](const std::string& value, std::int64_t revision, const AuditNote& note) {
+                 Change change;
+                 change.writes = {{std::string(kViewKey), value, revision, "the view"}};
+                 return Commit(change, note).status();
+               }),
       mirror_(records_),
       loop_(*client_, mirror_, prefix_, options.stale_max),
       grants_(*client_, records_, loop_, MakePlace(options, cluster_revision, random)) {
   mirror_.SetGrantFollower(grants_);
+  mirror_.SetMemberFollower(members_);
 }
 
 // This daemon's place in the cluster.
@@ -60,7 +67,8 @@ PlaceOptions EtcdStore::MakePlace(const StoreOptions& options, std::int64_t clus
                    .host = HostName(),
                    .endpoint = options.endpoint,
                    .started_at = WallNow()},
-          .grace = options.quota_grace};
+          .grace = options.quota_grace,
+          .place = options.place};
 }
 
 absl::Status CheckFiles(const StoreOptions& options) {

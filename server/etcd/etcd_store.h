@@ -8,8 +8,11 @@
 //   /chains/ID/SEQUENCE    audit logs of other stores, which were copied (store_copy.h)
 //   /frozen                while it exists, nothing is changed
 //   /daemons/ID            a running daemon (daemon_place.h)
+//   /endpoints/PLACE       the daemon that was last at a place of the view (members/seat.h)
 //   /grants/TENANT/ID      its part of the tenant's quotas (grant_keeper.h)
+//   /places/PLACE          the daemon that is there
 //   /removals/TENANT       a daemon wants to delete the tenant (removal.h)
+//   /view                  the declared membership (members/cluster_members.h)
 //
 // A change is one transaction: if the record and the head have the revisions that are in memory,
 // the record, the next audit entry and the new head are written. So changes of all daemons have one
@@ -26,6 +29,7 @@
 #include "common/base/random.h"
 #include "server/etcd/client.h"
 #include "server/etcd/grant_keeper.h"
+#include "server/etcd/members/cluster_members.h"
 #include "server/etcd/mirror.h"
 #include "server/etcd/record.h"
 #include "server/etcd/removal.h"
@@ -40,7 +44,8 @@ struct StoreOptions {
   std::string token_key_path;  // created if the cluster is new
   DurationNs stale_max = 0;    // control_store_stale_max
   std::string daemon_id;       // empty: from a file next to the token key
-  std::string endpoint;        // of this daemon, for messages
+  std::string endpoint;        // where others reach this daemon
+  view::Place place;           // of this daemon in the view; empty: none
   DurationNs quota_grace = 0;
 };
 
@@ -79,6 +84,7 @@ class EtcdStore final : public ControlStore {
   void StopFollowing() override;
   std::string Fault() const override { return loop_.Fault(); }
   Grants* grants() override { return &grants_; }
+  Membership* membership() override { return &members_; }
 
  private:
   // A record that a change writes or removes, and the revision that it was decided on.
@@ -118,6 +124,7 @@ class EtcdStore final : public ControlStore {
   const Records records_;
   const std::int64_t cluster_revision_;
   const std::unique_ptr<Client> client_;
+  ClusterMembers members_;
   Mirror mirror_;
   WatchLoop loop_;
   GrantKeeper grants_;

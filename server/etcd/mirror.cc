@@ -16,6 +16,10 @@ namespace {
 
 constexpr std::size_t kKeyBytesShown = 200;  // in logs: anyone who writes to etcd chooses them
 
+bool IsOfMembers(std::string_view key) {
+  return key == kViewKey || key.starts_with(kPlaceKeys) || key.starts_with(kEndpointKeys);
+}
+
 }  // namespace
 
 void Mirror::SetFollower(StoreFollower* follower) {
@@ -90,6 +94,8 @@ void Mirror::PutLocked(const Item& item) {
     grant_follower_->GrantChanged(item.key, item.value);
   } else if (item.key.starts_with(kRemovalKeys) && grant_follower_ != nullptr) {
     grant_follower_->RemovalChanged(item.key.substr(kRemovalKeys.size()), true);
+  } else if (IsOfMembers(item.key) && member_follower_ != nullptr) {
+    member_follower_->RecordChanged(item.key, item.revision, item.value);
   }
 }
 
@@ -151,6 +157,8 @@ void Mirror::RemoveLocked(const std::string& key, std::int64_t revision) {
     grant_follower_->GrantChanged(key, "");
   if (grant_follower_ != nullptr && key.starts_with(kRemovalKeys))
     grant_follower_->RemovalChanged(key.substr(kRemovalKeys.size()), false);
+  if (member_follower_ != nullptr && IsOfMembers(key))
+    member_follower_->RecordChanged(key, revision, "");
   if (follower_ == nullptr) return;
   if (key.starts_with(kTenantKeys)) follower_->TenantRemoved(key.substr(kTenantKeys.size()));
   if (key.starts_with(kTokenKeys)) follower_->TokenRemoved(key.substr(key.rfind('/') + 1));

@@ -34,6 +34,14 @@ class GrantFollower {
   virtual void RemovalChanged(const std::string& tenant, bool begins) = 0;
 };
 
+// Likewise, for the view and the daemons at its places. Empty value: the record is removed.
+class MemberFollower {
+ public:
+  virtual ~MemberFollower() = default;
+  virtual void RecordChanged(const std::string& key, std::int64_t revision,
+                             const std::string& value) = 0;
+};
+
 class Mirror {
  public:
   explicit Mirror(const Records& records) : records_(records) {}
@@ -42,6 +50,7 @@ class Mirror {
   void SetFollower(StoreFollower* follower);
   // Before the first change. It must outlive the mirror's last call.
   void SetGrantFollower(GrantFollower& follower) { grant_follower_ = &follower; }
+  void SetMemberFollower(MemberFollower& follower) { member_follower_ = &follower; }
 
   // The whole contents at that revision. What is not in the list is gone, except for what this
   // daemon has written since then. went_back: even that, since etcd has lost changes.
@@ -75,7 +84,8 @@ class Mirror {
   void NoteFault(const std::string& key, Seen& seen, const absl::Status& status);
 
   const Records& records_;
-  GrantFollower* grant_follower_ = nullptr;  // null: nobody asks for grants
+  GrantFollower* grant_follower_ = nullptr;    // null: nobody asks for grants
+  MemberFollower* member_follower_ = nullptr;  // null: nobody asks for the view
   mutable std::mutex mutex_;
   StoreFollower* follower_ = nullptr;      // this and the rest: under mutex_
   std::map<std::string, Seen> seen_;       // [key]

@@ -25,13 +25,16 @@ inline constexpr std::string_view kLogKeys = "/chains/";  // copied audit logs
 inline constexpr std::string_view kWatchedBegin = "/cluster";
 inline constexpr std::string_view kClusterKey = "/cluster";
 inline constexpr std::string_view kDaemonKeys = "/daemons/";
+inline constexpr std::string_view kEndpointKeys = "/endpoints/";
 inline constexpr std::string_view kFrozenKey = "/frozen";
 inline constexpr std::string_view kGrantKeys = "/grants/";
 inline constexpr std::string_view kHeadKey = "/head";
+inline constexpr std::string_view kPlaceKeys = "/places/";
 inline constexpr std::string_view kRemovalKeys = "/removals/";
 inline constexpr std::string_view kTenantKeys = "/tenants/";
 inline constexpr std::string_view kTokenKeys = "/tokens/";
-inline constexpr std::string_view kWatchedEnd = "/tokens0";  // '0' follows '/'
+inline constexpr std::string_view kViewKey = "/view";
+inline constexpr std::string_view kWatchedEnd = "/view0";
 std::string AuditKey(std::int64_t sequence);
 std::string LogKey(const std::string& id);
 std::string LogEntryKey(const std::string& id, std::int64_t sequence);

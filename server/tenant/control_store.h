@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/tenant/grants.h"
+#include "server/tenant/membership.h"
 #include "server/tenant/tenant.h"
 
 namespace phub::server {
@@ -98,6 +99,8 @@ class ControlStore {
   virtual std::string Fault() const { return {}; }
   // How daemons share quotas; null: quotas are this daemon's own.
   virtual Grants* grants() { return nullptr; }
+  // The daemons of the cluster; null: this daemon has none.
+  virtual Membership* membership() { return nullptr; }
 };
 
 }  // namespace phub::server

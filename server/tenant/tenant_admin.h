@@ -72,6 +72,9 @@ class TenantAdmin : private StoreFollower {
   absl::Status DeleteTenant(const Caller& caller, const std::string& name);
   absl::StatusOr<IssuedToken> IssueToken(const Caller& caller, const TokenRequest& request);
   absl::StatusOr<Token> RevokeToken(const Caller& caller, const std::string& id);
+  // Membership::Declare, with an audit entry. UNIMPLEMENTED: the daemon belongs to no cluster.
+  absl::StatusOr<view::View> DeclareView(const Caller& caller, view::View view,
+                                         std::optional<std::int64_t> expected);
   // Records a change that other code makes (drain, evict), or a refused attempt. If the disk fails,
   // the entry of an administrator is deferred, and the entry of a tenant is counted as suppressed.
   absl::Status Audit(const Caller& caller, AuditNote note);

@@ -34,8 +34,8 @@ class ClusterTest(unittest.TestCase):
         self.addCleanup(self.etcd.stop)
 
     def daemon(self, name: str, *arguments: str, key_of: Daemon | None = None,
-               notify: str = "") -> Daemon:
-        daemon = Daemon(self.folder, name, self.etcd.endpoints, *arguments,
+               notify: str = "", listen: str = "127.0.0.1:0") -> Daemon:
+        daemon = Daemon(self.folder, name, self.etcd.endpoints, *arguments, listen=listen,
                         token_key=key_of.token_key if key_of else None, notify=notify)
         self.addCleanup(daemon.close)
         return daemon

@@ -20,14 +20,14 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 class Daemon:
     def __init__(self, folder: Path, name: str, endpoints: str, *arguments: str,
                  token_key: Optional[Path] = None, notify: str = "",
-                 store: Optional[list[str]] = None) -> None:
+                 store: Optional[list[str]] = None, listen: str = "127.0.0.1:0") -> None:
         self.folder = folder / name
         self.folder.mkdir()
         self.token_key = self.folder / "token.key"
         if token_key:
             shutil.copy(token_key, self.token_key)
         self._arguments = [
-            PHUBD, "--listen", "127.0.0.1:0", "--cores", "1", *(store or [
+            PHUBD, "--listen", listen, "--cores", "1", *(store or [
                 "--control-store", f"etcd:{endpoints}", "--token-key", str(self.token_key)]),
             "--control-socket", str(self.folder / "s"), *arguments]
         self._log = self.folder / "log"

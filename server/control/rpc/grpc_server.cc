@@ -136,8 +136,12 @@ struct GrpcServer::Impl {
       : access(options.directory, options.identities, options.trust_domain),
         shared(thread, access, options.admin, options.state_thread, options.relay,
                options.request_memory),
-        services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared),
-                 MakePeerService(shared), MakeProbeService(shared, options.prober)} {}
+        services{MakeSessionService(shared),
+                 MakeAdminService(shared),
+                 MakeTenantsService(shared),
+                 MakePeerService(shared),
+                 MakeProbeService(shared, options.prober),
+                 MakeMembershipService(shared)} {}
   absl::Status Bind(const GrpcServerOptions& options);  // for the front
   void ListenOn(grpc::ServerBuilder& builder, const GrpcServerOptions& options);
   // To be called once gRPC serves; it closes connections that are handed over earlier.
@@ -147,7 +151,7 @@ struct GrpcServer::Impl {
 
   Access access;
   Shared shared;
-  const std::unique_ptr<grpc::Service> services[5];
+  const std::unique_ptr<grpc::Service> services[6];
   int port_number = 0;               // gRPC sets it when it listens itself
   net::Listening listening;          // for the front
   std::unique_ptr<FrontGate> front;  // null: gRPC serves the port itself

@@ -167,6 +167,7 @@ std::unique_ptr<grpc::Service> MakeSessionService(Shared& shared);
 std::unique_ptr<grpc::Service> MakeAdminService(Shared& shared);
 std::unique_ptr<grpc::Service> MakeTenantsService(Shared& shared);
 std::unique_ptr<grpc::Service> MakePeerService(Shared& shared);
+std::unique_ptr<grpc::Service> MakeMembershipService(Shared& shared);
 // prober: null if there are no other racks.
 std::unique_ptr<grpc::Service> MakeProbeService(Shared& shared, Prober* prober);
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "phub/v1/admin.pb.h"
+#include "phub/v1/cluster.pb.h"
 #include "phub/v1/peer.pb.h"
 #include "phub/v1/probe.pb.h"
 #include "phub/v1/session.pb.h"
@@ -22,7 +23,7 @@ std::map<std::string, const google::protobuf::MethodDescriptor*> MethodsOfProtos
   for (const google::protobuf::FileDescriptor* file :
        {v1::JoinRequest::descriptor()->file(), v1::GetServerRequest::descriptor()->file(),
         v1::WhoAmIRequest::descriptor()->file(), v1::PeerEnvelope::descriptor()->file(),
-        v1::ProbePairRequest::descriptor()->file()}) {
+        v1::ProbePairRequest::descriptor()->file(), v1::GetClusterRequest::descriptor()->file()}) {
     for (int i = 0; i < file->service_count(); ++i) {
       for (int j = 0; j < file->service(i)->method_count(); ++j) {
         const auto* const method = file->service(i)->method(j);
@@ -68,6 +69,7 @@ TEST(Rpcs, EachListIsOfOneService) {
   ExpectIsOfOneService<Probe>("Probe");
   ExpectIsOfOneService<Admin>("Admin");
   ExpectIsOfOneService<Tenants>("Tenants");
+  ExpectIsOfOneService<Membership>("Membership");
 }
 
 }  // namespace

@@ -1,0 +1,50 @@
+// The membership of a cluster: the declared view, and which daemons are at its places. A control
+// store that several daemons share implements it (server/etcd/members/cluster_members.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/view/view.h"
+#include "server/tenant/tenant.h"
+
+namespace phub::server {
+
+struct AuditNote;
+
+// A daemon at a place.
+struct ClusterMember {
+  view::Place place;
+  std::string daemon;    // its id
+  std::string instance;  // random; another one after each start
+  std::string host;
+  std::string endpoint;  // where others reach its control plane
+  std::string version;
+  WallTimeNs started_at = 0;
+  bool claims = false;  // it holds the place; false: it was there last
+};
+
+class Membership {
+ public:
+  virtual ~Membership() = default;
+
+  // As this daemon knows them; any thread. Number 0: no view has been declared. An error says why
+  // the record cannot be read.
+  virtual absl::StatusOr<view::View> DeclaredView() const = 0;
+  // One for each place that a daemon has or had, by place. Unreadable records are left out.
+  virtual std::vector<ClusterMember> List() const = 0;
+  // The place of this daemon; empty: it has none.
+  virtual std::string own_place() const = 0;
+
+  // Declares the next view, and sets its number. A view that is equal to the present one keeps its
+  // number, and nothing is changed. expected: the number that the present view must have.
+  // ABORTED: it has another one, or was changed meanwhile. State thread.
+  virtual absl::Status Declare(view::View& view, std::optional<std::int64_t> expected,
+                               const AuditNote& note) = 0;
+};
+
+}  // namespace phub::server
