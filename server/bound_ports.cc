@@ -43,6 +43,11 @@ std::string UrlsOf(std::span<const net::SocketAddress> addresses, std::string_vi
   return fmt::format("{}", fmt::join(urls, ","));
 }
 
+std::string Describe(const BoundPorts& ports) {
+  return fmt::format("{} (data lanes on {}, metrics {})", net::ListText(ports.control),
+                     net::ListText(ports.data), MetricsUrls(ports));
+}
+
 std::string MetricsUrls(const BoundPorts& ports) { return UrlsOf(ports.metrics, "/metrics"); }
 
 void WarnOfLoopback(const Settings& settings, const BoundPorts& ports) {

@@ -24,6 +24,8 @@ struct BoundPorts {
 BoundAddresses AddressesOf(const BoundPorts& ports);
 // "http://127.0.0.1:7780/metrics", one for each address, separated by commas. "off" without a port.
 std::string UrlsOf(std::span<const net::SocketAddress> addresses, std::string_view path);
+// "127.0.0.1:7700 (data lanes on 127.0.0.1:40112, metrics off)"
+std::string Describe(const BoundPorts& ports);
 std::string MetricsUrls(const BoundPorts& ports);
 // Warns of each port that is bound to loopback addresses only, although its setting is another
 // name.

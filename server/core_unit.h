@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/log.h"
 #include "common/transport/transport.h"
 #include "server/control/core_link.h"
 #include "server/core/core_loop.h"
@@ -20,13 +21,21 @@ struct CoreUnit {
   std::vector<transport::Transport*> transports;  // [transport index]
   CoreLoop loop;
   std::unique_ptr<CoreThread> thread;  // created after control's doorbell
-  std::uint64_t runs_seen = 0;         // by Daemon::MakesProgress
+  std::uint64_t runs_seen = 0;         // by HasRun
 
   CoreUnit(CoreIndex core, const Clock& clock,
            std::vector<std::unique_ptr<transport::Transport>> given, DurationNs liveness_timeout)
       : owned_transports(std::move(given)),
         transports(Pointers(owned_transports)),
         loop(core, clock, transports, liveness_timeout) {}
+
+  // Whether the loop has run since the last call; logs if not.
+  bool HasRun() {
+    const std::uint64_t runs = loop.counters().Get(CoreCounter::loop_runs);
+    const bool has_run = runs != std::exchange(runs_seen, runs);
+    if (!has_run) LogError("event=core_loop_hangs core={} runs={}", loop.core().value, runs);
+    return has_run;
+  }
 
   // Control's end of the loop; must not outlive this.
   CoreHandle Handle() {

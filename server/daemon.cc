@@ -30,6 +30,8 @@
 #include "server/daemon_health.h"
 #include "server/daemon_options.h"
 #include "server/descriptor_limit.h"
+#include "server/follow_endpoints.h"
+#include "server/join_cluster.h"
 #include "server/memory_plan.h"
 #include "server/open_store.h"
 #include "server/peer_racks.h"
@@ -64,7 +66,8 @@ struct Daemon::Parts {
       : settings(daemon_settings), plan(std::move(core_plan)) {}
   ~Parts() { Stop(); }
 
-  // Creates everything that needs no port.
+  // Opens health_listen. With a `place`, also waits until the racks are known.
+  absl::Status Prepare(const std::function<void()>& waiting);
   absl::Status Build(const CpuTopology& topology);
   absl::Status MakeControl(const RackTopology& rack_topology);
   void MakeProbes(const RackTopology& rack_topology);
@@ -76,11 +79,14 @@ struct Daemon::Parts {
   BoundPorts Ports() const;
   void Stop();
 
-  const Settings settings;
+  Settings settings;  // those of racks are filled in by Prepare
   const CorePlan plan;
   SystemClock clock;
   SystemRandom random;         // for control, under its lock
   SystemRandom system_random;  // for the control store
+  StartState start_state;
+  std::unique_ptr<ControlStore> store;  // from Prepare until OpenControlStore
+  std::atomic<bool> built = false;
   std::vector<std::unique_ptr<CoreUnit>> cores;
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
@@ -102,6 +108,13 @@ struct Daemon::Parts {
   std::unique_ptr<ControlSocket> control_socket;  // null: no control socket
 };
 
+absl::Status Daemon::Parts::Prepare(const std::function<void()>& waiting) {
+  // A supervisor sees that the daemon lives while it waits for others.
+  absl::Status status = status_ports.StartHealth(settings, HealthCheck(), clock);
+  if (!status.ok() || settings.place.empty()) return status;
+  return OpenAndJoin(system_random, waiting, start_state, settings, store);
+}
+
 absl::Status Daemon::Parts::Build(const CpuTopology& topology) {
   const NumaNodes core_nodes = NodesOf(plan, topology);
   auto opened = TransportList::Open(
@@ -118,6 +131,7 @@ absl::Status Daemon::Parts::Build(const CpuTopology& topology) {
         core.loop, core.transports, clock, control_thread->doorbell(),
         CoreThread::Options{plan.pins[i], plan.waiting, EventsOf(sum_link.get(), i)});
   }
+  built = true;
   return absl::OkStatus();
 }
 
@@ -184,16 +198,19 @@ absl::Status Daemon::Parts::StartDataPort() {
 }
 
 absl::Status Daemon::Parts::OpenControlStore(const std::function<void()>& waiting) {
-  auto store = OpenStore(settings, system_random, waiting);
-  if (!store.ok()) return store.status();
-  // Only tenants in the store may have jobs. Without identities every caller is the default one.
-  if (HasIdentities(settings)) {
-    const absl::Status removed = control_thread->Run(
-        [](Control& under_lock) { return under_lock.tenants().RemoveTenant(kDefaultTenant); });
-    PHUB_CHECK(removed.ok());
+  if (store == nullptr) {
+    auto opened = OpenStore(settings, system_random, waiting);
+    if (!opened.ok()) return opened.status();
+    store = *std::move(opened);
   }
+  if (settings.view.number != 0) {
+    FollowEndpoints(*store->membership(), settings, *control_thread, peer_links.get(),
+                    rack_relay.get());
+  }
+  // Only tenants in the store may have jobs. Without identities every caller is the default one.
+  if (HasIdentities(settings)) RemoveDefaultTenant(*control_thread);
   auto admin =
-      TenantAdmin::Create(*std::move(store), directory, system_random, HooksOf(*control_thread));
+      TenantAdmin::Create(std::move(store), directory, system_random, HooksOf(*control_thread));
   if (!admin.ok()) return admin.status();
   tenant_admin = *std::move(admin);
   const absl::Status shared = ShareQuotas(tenant_admin->store(), *control_thread);
@@ -241,15 +258,13 @@ absl::Status Daemon::Parts::StartControlServer() {
 }
 
 http::Health Daemon::Parts::HealthCheck() {
-  return [this, &draining = control->draining()](http::HealthQuestion question) {
-    return CheckHealth(*control_thread, serving, draining, question);
+  return [this](http::HealthQuestion question) {
+    if (!built) return CheckStarting(start_state.Get(), question);
+    return CheckHealth(*control_thread, serving, control->draining(), question);
   };
 }
 
 absl::Status Daemon::Parts::Start(const std::function<void()>& waiting) {
-  // A supervisor sees that the daemon lives while it waits for its control store.
-  if (absl::Status status = status_ports.StartHealth(settings, HealthCheck(), clock); !status.ok())
-    return status;
   // Open the store first: a second daemon on the same state_dir must fail before it does anything.
   if (absl::Status status = OpenControlStore(waiting); !status.ok()) return status;
   for (const auto& core : cores) {
@@ -317,6 +332,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   Settings planned = settings;
   planned.memory_max = PlanMemory(settings, memory);
   auto parts = std::make_unique<Parts>(planned, *std::move(plan));
+  if (absl::Status status = parts->Prepare(waiting); !status.ok()) return status;
   if (absl::Status status = parts->Build(topology); !status.ok()) return status;
   if (absl::Status status = parts->Start(waiting); !status.ok()) return status;
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(parts)));
@@ -332,7 +348,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       started.transports.Serves("verbs"), !settings.tls_certificate.empty(), DataTlsOf(settings).on,
       HasIdentities(settings), MetricsUrls(started.Ports()),
       UrlsOf(started.Ports().health, "/readyz"), UrlsOf(started.Ports().page, "/"),
-      settings.daemons, settings.racks);
+      started.settings.daemons, started.settings.racks);
   WarnOfAuthorityKey(settings);
   WarnOfLoopback(settings, started.Ports());
   if (started.plan.loop_count() > topology.cores().size()) {
@@ -348,9 +364,8 @@ std::uint16_t Daemon::data_port() const { return parts_->data_port->port(); }
 std::string Daemon::Summary() const {
   const Parts& parts = *parts_;
   return fmt::format(
-      "phubd {} serves on {} (data lanes on {}, metrics {}); {} core loop{}, {}", BuildVersion(),
-      net::ListText(parts.grpc_server->addresses()), net::ListText(parts.data_port->addresses()),
-      MetricsUrls(parts.Ports()), parts.cores.size(), parts.cores.size() == 1 ? "" : "s",
+      "phubd {} serves on {}; {} core loop{}, {}", BuildVersion(), Describe(parts.Ports()),
+      parts.cores.size(), parts.cores.size() == 1 ? "" : "s",
       parts.plan.pinned() ? fmt::format("pinned to {}", parts.plan.PinsText()) : "not pinned");
 }
 
@@ -370,14 +385,7 @@ bool Daemon::MakesProgress() {
     LogWarning("event=control_busy silent_s={:.1f}", static_cast<double>(silent) / kSecond);
     all = silent < kControlHangs;
   }
-  for (const auto& core : parts_->cores) {
-    const std::uint64_t runs = core->loop.counters().Get(CoreCounter::loop_runs);
-    if (runs == core->runs_seen) {
-      LogError("event=core_loop_hangs core={} runs={}", core->loop.core().value, runs);
-      all = false;
-    }
-    core->runs_seen = runs;
-  }
+  for (const auto& core : parts_->cores) all = core->HasRun() && all;
   return all;
 }
 

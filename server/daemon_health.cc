@@ -16,4 +16,10 @@ absl::Status CheckHealth(const ControlThread& control, bool serving, const Drain
   return absl::UnavailableError("phubd is draining");
 }
 
+absl::Status CheckStarting(const std::string& waits_for, http::HealthQuestion question) {
+  if (question == http::HealthQuestion::kAlive) return absl::OkStatus();
+  return absl::UnavailableError(
+      waits_for.empty() ? "phubd is starting" : fmt::format("phubd is starting: {}", waits_for));
+}
+
 }  // namespace phub::server

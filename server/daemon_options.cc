@@ -48,6 +48,9 @@ ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& 
   PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // CheckTogether
   options.rack_endpoints = place->endpoints;
   options.rack_self = place->self;
+  options.place = settings.place;
+  options.view = settings.view.number;
+  if (options.view != 0) options.view_digest = DigestOf(settings.view);
   options.lane_transports = transports;
   options.tls_lanes = DataTlsOf(settings).on;
   options.version = BuildVersion();

@@ -11,14 +11,6 @@
 namespace phub::server {
 namespace {
 
-// main() has blocked these signals and waits for them after the start.
-bool IsAskedToStop() {
-  sigset_t pending;
-  sigemptyset(&pending);
-  sigpending(&pending);
-  return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
-}
-
 template <typename Store>
 absl::StatusOr<std::unique_ptr<ControlStore>> AsStore(
     absl::StatusOr<std::unique_ptr<Store>> opened) {
@@ -27,6 +19,13 @@ absl::StatusOr<std::unique_ptr<ControlStore>> AsStore(
 }
 
 }  // namespace
+
+bool IsAskedToStop() {
+  sigset_t pending;
+  sigemptyset(&pending);
+  sigpending(&pending);
+  return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+}
 
 absl::StatusOr<etcd::StoreOptions> EtcdOptions(const Settings& settings) {
   auto endpoints = etcd::ParseEndpoints(EtcdEndpointsOf(settings));

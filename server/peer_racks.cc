@@ -8,8 +8,7 @@
 #include "common/base/secret_file.h"
 #include "common/base/status_text.h"
 #include "common/plan/generators.h"
-#include "common/plan/topology_json.h"
-#include "common/plan/topology_toml.h"
+#include "common/view/view_topology.h"
 #include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
 #include "server/control/racks/topology_survey.h"
@@ -21,9 +20,7 @@ namespace {
 absl::StatusOr<plan::Topology> ReadTopology(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadPublicFile(path);
   if (!text.ok()) return text.status();
-  const std::size_t first = text->find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && (*text)[first] == '{') return plan::ParseTopologyJson(*text);
-  return plan::ParseTopologyToml(*text);
+  return view::ParseTopology(*text);
 }
 
 // REQUIRES: valid settings.
@@ -116,14 +113,17 @@ absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings) {
         fmt::format("racks and aggregators list {} daemons; at most {} are possible",
                     racks + aggregators, kRacksMax));
   }
-  if (aggregators > 1 && settings.topology.empty()) {
+  // The view's own topology has been checked with the view.
+  const bool in_view = !settings.view.topology.empty() && !IsTopologyMeasured(settings);
+  if (aggregators > 1 && settings.topology.empty() && !in_view) {
     return absl::InvalidArgumentError(
         fmt::format("aggregators = \"{}\" lists {} daemons; set `topology` to describe which racks "
                     "connect to which of them",
                     settings.aggregators, aggregators));
   }
   auto topology =
-      settings.topology.empty() || IsTopologyMeasured(settings)  // placeholder until measured
+      in_view ? view::ParseTopology(settings.view.topology)
+      : settings.topology.empty() || IsTopologyMeasured(settings)  // placeholder until measured
           ? plan::Generate(fmt::format("switch:{}{}", racks, aggregators == 1 ? ",aggregate" : ""))
           : ReadTopology(settings.topology);
   if (!topology.ok()) {

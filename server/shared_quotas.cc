@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "common/base/check.h"
 #include "server/control/admin/tenants.h"
 
 namespace phub::server {
@@ -21,6 +22,12 @@ AdmissionHooks HooksOf(ControlThread& thread) {
     });
   };
   return hooks;
+}
+
+void RemoveDefaultTenant(ControlThread& thread) {
+  const absl::Status removed = thread.Run(
+      [](Control& under_lock) { return under_lock.tenants().RemoveTenant(kDefaultTenant); });
+  PHUB_CHECK(removed.ok());
 }
 
 absl::Status ShareQuotas(ControlStore& store, ControlThread& thread) {

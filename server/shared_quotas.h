@@ -10,6 +10,7 @@ namespace phub::server {
 
 // Changes of tenants reach admission. `thread` must outlive the hooks.
 AdmissionHooks HooksOf(ControlThread& thread);
+void RemoveDefaultTenant(ControlThread& thread);
 // If daemons share the store, quotas apply to their sum from now on. ALREADY_EXISTS names another
 // daemon with this one's id.
 absl::Status ShareQuotas(ControlStore& store, ControlThread& thread);

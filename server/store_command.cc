@@ -16,6 +16,7 @@
 #include "common/base/random.h"
 #include "common/base/status_text.h"
 #include "server/store_ends.h"
+#include "server/store_view.h"
 #include "server/tenant/tenant_admin.h"
 #include "server/tenant/token.h"
 
@@ -24,11 +25,13 @@ namespace {
 
 constexpr std::size_t kTextBytesShown = 1024;
 
-struct Command {
+struct StoreCommand {
   std::string verb;
   std::vector<std::string> from;
   std::string to;
   std::string store;
+  std::string file;
+  std::string expect;
   bool dry_run = false;
   bool entries = false;
   Settings settings;
@@ -45,14 +48,16 @@ int ExitCodeOf(const absl::Status& status) {
   }
 }
 
-absl::StatusOr<Command> Parse(const std::vector<std::string>& arguments) {
-  Command command;
+absl::StatusOr<StoreCommand> Parse(const std::vector<std::string>& arguments) {
+  StoreCommand command;
   if (arguments.empty()) return absl::InvalidArgumentError("use phubctl store");
   command.verb = arguments.front();
   Settings& settings = command.settings;
   const std::map<std::string_view, std::string*> texts = {
       {"to", &command.to},
       {"store", &command.store},
+      {"file", &command.file},
+      {"expect", &command.expect},
       {"token_key", &settings.token_key},
       {"etcd_ca", &settings.etcd_ca},
       {"etcd_certificate", &settings.etcd_certificate},
@@ -106,7 +111,7 @@ void Print(const CopyPlan& plan, const std::string& key_path) {
 
 class Copy {
  public:
-  explicit Copy(const Command& command) : command_(command) {}
+  explicit Copy(const StoreCommand& command) : command_(command) {}
 
   absl::Status Run() {
     if (absl::Status made = MakeEnds(); !made.ok()) return made;
@@ -205,7 +210,7 @@ class Copy {
     return names;
   }
 
-  const Command& command_;
+  const StoreCommand& command_;
   SystemRandom random_;
   std::vector<std::unique_ptr<StoreEnd>> sources_;
   std::unique_ptr<StoreEnd> target_;
@@ -223,7 +228,7 @@ void PrintLog(const AuditLog& log, bool own, bool entries) {
   }
 }
 
-absl::Status Show(const Command& command) {
+absl::Status Show(const StoreCommand& command) {
   SystemRandom random;
   const auto end = MakeStoreEnd(command.store, command.settings, random);
   if (!end.ok()) return end.status();
@@ -248,7 +253,7 @@ absl::Status Show(const Command& command) {
   return absl::OkStatus();
 }
 
-absl::Status Thaw(const Command& command) {
+absl::Status Thaw(const StoreCommand& command) {
   SystemRandom random;
   const auto end = MakeStoreEnd(command.store, command.settings, random);
   if (!end.ok()) return end.status();
@@ -257,10 +262,14 @@ absl::Status Thaw(const Command& command) {
   return thawed;
 }
 
-absl::Status Run(const Command& command) {
+absl::Status Run(const StoreCommand& command) {
   if (command.verb == "copy" && !command.from.empty()) return Copy(command).Run();
   if (command.verb == "show") return Show(command);
   if (command.verb == "thaw") return Thaw(command);
+  if (command.verb == "set-view") {
+    return DeclareViewIn(command.store, command.settings, command.file, command.expect,
+                         Note("view.set", "", ""));
+  }
   return absl::InvalidArgumentError("use phubctl store");
 }
 

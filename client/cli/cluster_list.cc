@@ -58,11 +58,21 @@ void AskAll(std::vector<Entry>& entries) {
   }
 }
 
-std::string ClusterTable(const std::vector<Entry>& entries) {
+// "3", "3 (declared: 4)"
+std::string ViewText(const Entry& entry, std::int64_t declared) {
+  const std::int64_t used = entry.server.view();
+  if (!entry.asked || !entry.status.ok()) return "-";
+  if (used == 0) return "none";
+  return used == declared ? fmt::format("{}", used)
+                          : fmt::format("{} (declared: {})", used, declared);
+}
+
+std::string ClusterTable(const v1::ClusterInfo& cluster, const std::vector<Entry>& entries) {
   Table table({{"PLACE"},
                {"DAEMON"},
                {"ENDPOINT"},
                {"STATE"},
+               {"VIEW"},
                {"VERSION"},
                {"JOBS", Align::kRight},
                {"MEMORY"},
@@ -74,7 +84,10 @@ std::string ClusterTable(const std::vector<Entry>& entries) {
     };
     std::vector<std::string> cells = {
         Printable(entry.place.place()) + (entry.place.in_view() ? "" : " (not in the view)"),
-        shown(entry.place.daemon()), shown(entry.place.endpoint()), StateOf(entry),
+        shown(entry.place.daemon()),
+        shown(entry.place.endpoint()),
+        StateOf(entry),
+        ViewText(entry, cluster.view().number()),
         shown(entry.place.version())};
     if (entry.asked && entry.status.ok()) {
       cells.insert(cells.end(), {fmt::format("{}", server.job_count()),
@@ -145,8 +158,8 @@ std::optional<ClusterList> ListCluster(const Options& options) {
   AskAll(entries);
   ReportProblems(cluster, entries);
   ClusterList list;
-  list.text =
-      options.output == Output::kJson ? ClusterJson(cluster, entries) : ClusterTable(entries);
+  list.text = options.output == Output::kJson ? ClusterJson(cluster, entries)
+                                              : ClusterTable(cluster, entries);
   list.complete = cluster.problem().empty() && std::all_of(entries.begin(), entries.end(), IsThere);
   return list;
 }

@@ -19,6 +19,8 @@ namespace {
 struct Store {
   std::vector<std::string> stores;
   std::string store;
+  std::string file;
+  std::string expect;
   std::string token_key;
   std::string etcd_ca;
   std::string etcd_certificate;
@@ -49,6 +51,8 @@ int RunPhubd(const Store& store, const Options& options, std::vector<std::string
     if (!value.empty()) arguments.push_back(fmt::format("{}={}", name, value));
   };
   add("token_key", store.token_key);
+  add("file", store.file);
+  add("expect", store.expect);
   add("etcd_ca", store.etcd_ca);
   add("etcd_certificate", store.etcd_certificate);
   add("etcd_key", store.etcd_key);
@@ -139,6 +143,12 @@ void AddStore(Subcommand parent, const Options& options, Command& command) {
   const auto [show, shown] = add("show", "Show what a store has, and verify its audit logs");
   show.AddFlag("--entries", shown->entries, "Show all audit entries, too");
   add("thaw", "Allow changes of a store again that was copied elsewhere");
+  const auto [set, declared] =
+      add("set-view", "Declare a cluster's view in etcd before its daemons start (see `view set`)");
+  set.AddOption("FILE", declared->file, "File with the view").Required().TypeName("");
+  set.AddOption("--expect", declared->expect,
+                "Change the view only if it has this number now (0: none was declared)")
+      .TypeName("NUMBER");
 }
 
 }  // namespace phub::client::cli

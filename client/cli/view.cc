@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,8 +10,7 @@
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
 #include "common/base/printable.h"
-#include "common/base/secret_file.h"
-#include "common/base/status_text.h"
+#include "common/view/view_file.h"
 #include "common/view/view_toml.h"
 #include "phub/v1/cluster.grpc.pb.h"
 
@@ -57,18 +55,8 @@ std::string ViewText(const v1::View& message) {
   return ViewToToml(view);
 }
 
-absl::StatusOr<view::View> ReadView(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadPublicFile(path);
-  if (!text.ok()) return text.status();
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  const auto read = [&](const std::string& name) { return ReadPublicFile(folder / name); };
-  auto view = view::ParseViewToml(*text, read);
-  if (view.ok()) return view;
-  return absl::InvalidArgumentError(fmt::format("{}: {}", path, MessageOf(view.status())));
-}
-
 int SetView(const Options& options, const SetRequest& asked) {
-  const auto view = ReadView(asked.file);
+  const auto view = view::ReadViewFile(asked.file);
   if (!view.ok()) return ReportError(view.status());
   v1::DeclareViewRequest request;
   *request.mutable_view() = ToProto(*view);

@@ -13,6 +13,7 @@
 #include "common/base/status_text.h"
 #include "common/plan/topology_json.h"
 #include "common/plan/topology_toml.h"
+#include "common/view/view_topology.h"
 
 namespace phub::view {
 namespace {
@@ -64,12 +65,6 @@ absl::Status CheckRacks(const View& view, std::set<std::string>& names) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<plan::Topology> ParseTopology(const std::string& text) {
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && text[first] == '{') return plan::ParseTopologyJson(text);
-  return plan::ParseTopologyToml(text);
-}
-
 absl::Status CheckTopology(const View& view) {
   const std::size_t aggregators = view.aggregators.size();
   if (view.topology.empty()) {
@@ -110,6 +105,12 @@ absl::Status CheckTopology(const View& view) {
 }
 
 }  // namespace
+
+absl::StatusOr<plan::Topology> ParseTopology(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text[first] == '{') return plan::ParseTopologyJson(text);
+  return plan::ParseTopologyToml(text);
+}
 
 absl::Status CheckView(const View& view) {
   if (view.racks.empty()) return Wrong("rack is missing; a view needs at least one [[rack]]");

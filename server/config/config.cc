@@ -9,6 +9,7 @@
 #include "server/config/place_setting.h"
 #include "server/config/rack_settings.h"
 #include "server/config/setting_table.h"
+#include "server/config/view_settings.h"
 
 namespace phub::server {
 namespace {
@@ -135,6 +136,11 @@ void CheckTogether(Config& config) {
     const char* const culprit = settings.place.empty() ? "advertise" : "place";
     config.problems.push_back(
         fmt::format("{}: {}", EffectiveOf(config, culprit).place, MessageOf(place)));
+  }
+  if (const absl::Status racks = CheckNoRackSettings(settings); !racks.ok()) {
+    config.problems.push_back(
+        fmt::format("{}: {}", EffectiveOf(config, "place").place, MessageOf(racks)));
+    return;
   }
   CheckExposure("listen", settings.listen, config);
   CheckExposure("data_listen", settings.data_listen, config);

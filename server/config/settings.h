@@ -13,6 +13,7 @@
 #include "common/base/ids.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
+#include "common/view/view.h"
 #include "server/config/setting_kind.h"
 
 namespace phub::server {
@@ -185,6 +186,9 @@ struct Settings {
 #define PHUB_SETTING_MEMBER(type, name, kind, fallback, help) type name{};
   PHUB_SETTINGS(PHUB_SETTING_MEMBER)
 #undef PHUB_SETTING_MEMBER
+  // Not a setting: the view of the cluster that the settings of racks come from (view_settings.h).
+  // Number 0: they come from the operator.
+  view::View view;
 };
 
 }  // namespace phub::server

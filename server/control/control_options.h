@@ -62,6 +62,12 @@ struct ControlOptions {
   std::string DescribeRack(RackIndex rack) const;
   bool is_anchor() const { return rack_self == 0; }  // the first daemon of its rack
 
+  // The place of this daemon in the cluster's view, and the view's number and digest; 0: racks and
+  // daemons were listed by hand. Daemons with equal views agree, at whatever endpoints they are.
+  std::string place;
+  std::int64_t view = 0;
+  std::string view_digest;
+
   LaneTransports lane_transports;  // tcp first
   bool tls_lanes = false;          // lanes over tcp use TLS
 

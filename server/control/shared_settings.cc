@@ -15,6 +15,7 @@ namespace {
 // An envelope has room for the longest message and for this (kPeerMessageBytesMax).
 constexpr std::size_t kSettingsMax = 1024;
 constexpr std::size_t kSettingsBytesMax = 32 << 10;
+constexpr std::size_t kDigestShown = 12;
 
 std::string VersionRange(std::uint32_t min, std::uint32_t max) {
   return min == max ? fmt::format("{}", min) : fmt::format("{} to {}", min, max);
@@ -48,6 +49,22 @@ void AddTopology(const ControlOptions& options, NamedValues& values) {
                                   topology.CapacityOf(plan::LinkIndex{i}).ToString(),
                                   topology.link(plan::LinkIndex{i}).latency_ns)});
   }
+}
+
+// A daemon that came back at another endpoint still agrees with the others of its view.
+std::string DaemonsForHash(const ControlOptions& options,
+                           const std::vector<std::string>& endpoints) {
+  if (options.view != 0) return fmt::format("view {} {}\n", options.view, options.view_digest);
+  std::string text;
+  for (const std::string& endpoint : endpoints) text += endpoint + "\n";
+  return text;
+}
+
+void AddView(const ControlOptions& options, NamedValues& values) {
+  if (options.view == 0) return;
+  values.push_back({"view", fmt::format("{}", options.view)});
+  // Equal numbers with different contents: etcd was restored, or the view was removed.
+  values.push_back({"digest of the view", options.view_digest.substr(0, kDigestShown)});
 }
 
 std::string TopologyForHash(const ControlOptions& options) {
@@ -87,7 +104,7 @@ std::string HashOfConfiguration(const ControlOptions& options) {
       fmt::format("control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\n", kProtocolVersionMin,
                   kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
                   options.chunk_bytes, options.staging_bytes_per_lane);
-  for (const std::string& endpoint : options.rack_endpoints) text += endpoint + "\n";
+  text += DaemonsForHash(options, options.rack_endpoints);
   if (!options.racks.empty()) {
     text += fmt::format("rack {} of {}, aggregators {}\n", options.rack_index, options.racks.size(),
                         options.aggregator_count);
@@ -102,7 +119,7 @@ std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
       kProtocolVersionMin, kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
       options.chunk_bytes, options.staging_bytes_per_lane, core_count);
   text += fmt::format("daemon {} of {}\n", options.rack_self, options.daemons_in_rack());
-  for (const std::string& rack : options.racks) text += rack + "\n";
+  text += DaemonsForHash(options, options.racks);
   text += fmt::format("aggregators {}\n", options.aggregator_count);
   text += TopologyForHash(options);
   return Sha256Hex(text);
@@ -110,7 +127,8 @@ std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
 
 NamedValues SettingsOfRack(const ControlOptions& options) {
   NamedValues values = CommonSettings(options);
-  for (std::size_t i = 0; i < options.rack_endpoints.size(); ++i) {
+  AddView(options, values);
+  for (std::size_t i = 0; i < options.rack_endpoints.size() && options.view == 0; ++i) {
     values.push_back({fmt::format("daemons[{}]", i), options.rack_endpoints[i]});
   }
   if (!options.racks.empty()) {
@@ -126,7 +144,8 @@ NamedValues SettingsOfRack(const ControlOptions& options) {
 NamedValues SettingsOfRacks(const ControlOptions& options, std::size_t core_count) {
   NamedValues values = CommonSettings(options);
   values.push_back({"number of core loops", fmt::format("{}", core_count)});
-  for (std::size_t i = 0; i < options.racks.size(); ++i) {
+  AddView(options, values);
+  for (std::size_t i = 0; i < options.racks.size() && options.view == 0; ++i) {
     values.push_back({fmt::format("racks[{}]", i), options.racks[i]});
   }
   values.push_back({"aggregators", fmt::format("{}", options.aggregator_count)});

@@ -12,7 +12,7 @@
 namespace phub::server {
 
 // A hash (64 hexadecimal digits) of the settings that all daemons of a rack must share:
-// - the list of daemons;
+// - the list of daemons, or the number of the cluster's view;
 // - the protocol versions;
 // - the defaults for jobs, because all daemons must split keys into the same chunks;
 // - with several racks: the rack's position in `racks`, and the topology.

@@ -45,11 +45,14 @@ EtcdStore::EtcdStore(const StoreOptions& options, Random& random, std::unique_pt
       cluster_revision_(cluster_revision),
       client_(std::move(client)),
       members_(records_, options.place.group.empty() ? "" : view::ToString(options.place),
-               [this](const std::string& value, std::int64_t revision, const AuditNote& note) {
-                 Change change;
-                 change.writes = {{std::string(kViewKey), value, revision, "the view"}};
-                 return Commit(change, note).status();
-               }),
+               {.commit =
+                    [this](const std::string& value, std::int64_t at, const AuditNote& note) {
+                      Change change;
+                      change.writes = {{std::string(kViewKey), value, at, "the view"}};
+                      return Commit(change, note).status();
+                    },
+                .claim = [this] { return grants_.Claim(); },
+                .read = [this] { return ReadMembers(); }}),
       mirror_(records_),
       loop_(*client_, mirror_, prefix_, options.stale_max),
       grants_(*client_, records_, loop_, MakePlace(options, cluster_revision, random)) {
@@ -338,6 +341,23 @@ absl::Status EtcdStore::RevokeToken(Token& token, const AuditNote& note) {
   const auto revision = Commit(change, note);
   if (revision.ok()) token.revision = *revision;
   return revision.status();
+}
+
+absl::StatusOr<std::vector<Item>> EtcdStore::ReadMembers() {
+  pb::TxnRequest request;
+  for (const std::string_view keys : {kViewKey, kPlaceKeys, kEndpointKeys}) {
+    pb::RequestOp& operation = *request.add_success();
+    operation = Get(Full(keys));
+    if (keys != kViewKey) operation.mutable_request_range()->set_range_end(EndOf(Full(keys)));
+  }
+  const auto answer = client_->Txn(request);
+  if (!answer.ok()) return answer.status();
+  std::vector<Item> items;
+  for (const pb::ResponseOp& response : answer->responses()) {
+    for (const pb::KeyValue& pair : response.response_range().kvs())
+      items.push_back({pair.key().substr(prefix_.size()), pair.mod_revision(), pair.value()});
+  }
+  return items;
 }
 
 absl::Status EtcdStore::Audit(const AuditNote& note) { return Commit({}, note).status(); }

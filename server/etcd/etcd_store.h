@@ -114,6 +114,7 @@ class EtcdStore final : public ControlStore {
   absl::Status Explain(const Change& change, const pb::TxnResponse& response, const std::string& id,
                        std::int64_t& made_at);
   void Remember(const Change& change, const AuditEntry& entry, std::int64_t revision);
+  absl::StatusOr<std::vector<Item>> ReadMembers();
   absl::StatusOr<std::vector<AuditEntry>> ReadEntries(std::int64_t after, std::int64_t count);
   std::string Full(std::string_view key) const { return prefix_ + std::string(key); }
 

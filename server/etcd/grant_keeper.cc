@@ -26,9 +26,22 @@ constexpr DurationNs kOpenLook = 5 * kMillisecond;
 
 }  // namespace
 
+GrantKeeper::~GrantKeeper() {
+  Stop();
+  place_.Leave();  // if it was claimed, and Start was not called or failed
+}
+
+absl::Status GrantKeeper::Claim() {
+  const TimeNs now = clock_.Now();
+  if (place_.lease() != 0 && now - kept_at_ < kKeepPeriod) return absl::OkStatus();
+  kept_at_ = now;
+  absl::Status kept = place_.lease() == 0 ? absl::NotFoundError("") : place_.Keep();
+  return absl::IsNotFound(kept) ? place_.Take() : kept;
+}
+
 absl::Status GrantKeeper::Start(WithLedger with_ledger) {
   with_ledger_ = std::move(with_ledger);
-  place_fault_ = place_.Take();
+  if (place_.lease() == 0) place_fault_ = place_.Take();
   // Without etcd the daemon serves, and the thread takes the place later.
   if (!place_fault_.ok() && !absl::IsUnavailable(place_fault_)) return place_fault_;
   kept_at_ = clock_.Now();

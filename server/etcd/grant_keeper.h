@@ -48,9 +48,11 @@ class GrantKeeper final : public Grants, public GrantFollower {
         records_(records),
         loop_(loop),
         place_(client, records, std::move(place)) {}
-  ~GrantKeeper() override { Stop(); }
+  ~GrantKeeper() override;
 
   absl::Status Start(WithLedger with_ledger) override;
+  // Before Start: takes the place, or renews its lease. Errors as of DaemonPlace::Take.
+  absl::Status Claim();
   void Stop() override;
   void Ask(const std::string& tenant, const Usage& more, Then then) override;
   GrantsInCluster InCluster(const std::string& tenant) const override;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,12 +41,31 @@ class Membership {
   virtual std::vector<ClusterMember> List() const = 0;
   // The place of this daemon; empty: it has none.
   virtual std::string own_place() const = 0;
+  // The number of the view that this daemon has; 0: its settings do not come from a view.
+  virtual std::int64_t used_view() const = 0;
 
   // Declares the next view, and sets its number. A view that is equal to the present one keeps its
   // number, and nothing is changed. expected: the number that the present view must have.
   // ABORTED: it has another one, or was changed meanwhile. State thread.
   virtual absl::Status Declare(view::View& view, std::optional<std::int64_t> expected,
                                const AuditNote& note) = 0;
+
+  // The rest is for a starting daemon, in its thread, before Grants::Start.
+  // Takes the place of this daemon, or renews its lease. ALREADY_EXISTS: another daemon has it.
+  // NOT_FOUND: the view does not have it. FAILED_PRECONDITION: a record cannot be read.
+  virtual absl::Status Claim() = 0;
+  struct Known {
+    view::View view;
+    std::map<view::Place, std::string> endpoints;
+    std::vector<std::string> missing;  // places without an endpoint, as text
+  };
+  // As etcd has it now. UNAVAILABLE: it does not answer.
+  virtual absl::StatusOr<Known> Read() = 0;
+  // From now on this daemon has this view, and logs that another one is declared. The function is
+  // called when a place of the view gets another endpoint; any thread, one call at a time.
+  using EndpointChanged = std::function<void(const view::Place&, const std::string& endpoint)>;
+  virtual void UseView(const Known& known) = 0;
+  virtual void OnEndpoints(EndpointChanged changed) = 0;
 };
 
 }  // namespace phub::server

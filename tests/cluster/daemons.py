@@ -20,7 +20,8 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 class Daemon:
     def __init__(self, folder: Path, name: str, endpoints: str, *arguments: str,
                  token_key: Optional[Path] = None, notify: str = "",
-                 store: Optional[list[str]] = None, listen: str = "127.0.0.1:0") -> None:
+                 store: Optional[list[str]] = None, listen: str = "127.0.0.1:0",
+                 socket: bool = True) -> None:
         self.folder = folder / name
         self.folder.mkdir()
         self.token_key = self.folder / "token.key"
@@ -29,7 +30,7 @@ class Daemon:
         self._arguments = [
             PHUBD, "--listen", listen, "--cores", "1", *(store or [
                 "--control-store", f"etcd:{endpoints}", "--token-key", str(self.token_key)]),
-            "--control-socket", str(self.folder / "s"), *arguments]
+            *(["--control-socket", str(self.folder / "s")] if socket else []), *arguments]
         self._log = self.folder / "log"
         self._environment = ENVIRONMENT | ({"NOTIFY_SOCKET": notify} if notify else {})
         self.start()

@@ -15,6 +15,11 @@ from daemons import Daemon
 from etcd import find_programs
 from waiting import free_ports, wait_until
 
+ONE_RACK = """
+[[rack]]
+name = "rack"
+daemons = 2
+"""
 TWO_RACKS = """
 [[rack]]
 name = "north"
@@ -93,81 +98,94 @@ class Declaring(ViewTest):
         self.assertIn("# view 1", first.ask("view", "show"))
 
     def test_records_that_phub_has_not_written_are_not_used(self) -> None:
-        first = self.declare()
+        first = self.declare(ONE_RACK)
         # The record of a place: by hand without a lease, it does not keep a daemon away.
-        self.etcd.put("/phub/places/south/0", "by hand")
-        first.wait_for('event=control_store_record_unreadable key="/places/south/0"')
-        second = self.at("b", "south/0", key_of=first)
-        second.serve()
-        self.assertIn("event=place_record_replaced", second.log())
-        self.assertEqual(self.places(second)["south/0"]["daemon"], "b")
+        self.etcd.put("/phub/places/rack/1", "by hand")
+        first.wait_for('event=control_store_record_unreadable key="/places/rack/1"')
+        second = self.at("b", "rack/1", "--health-listen", "127.0.0.1:0", key_of=first)
+        second.wait_for("event=place_record_replaced")
+        # It waits for the other place, and says so.
+        second.wait_for("event=waiting_for_cluster view=1 "
+                        'reason="no daemon has been at rack/0 yet"')
+        self.assertEqual([second.health(path) for path in ("/healthz", "/readyz")], [200, 503])
+        self.assertEqual(self.places(first)["rack/1"]["daemon"], "b")
         # With a lease, a newer phubd may have written it.
         lease = self.etcd.ctl("lease", "grant", "600").stdout.split()[1]
-        self.etcd.ctl("put", "/phub/places/north/0", "damaged", f"--lease={lease}")
-        self.assertIn("/places/north/0 in etcd was not written by phub",
-                      self.at("c", "north/0", key_of=first).fails())
+        self.etcd.ctl("put", "/phub/places/rack/0", "damaged", f"--lease={lease}")
+        self.assertIn("/places/rack/0 in etcd was not written by phub",
+                      self.at("c", "rack/0", key_of=first).fails())
+        self.etcd.ctl("lease", "revoke", lease)
+        third = self.at("d", "rack/0", key_of=first)
+        for daemon in (third, second):
+            daemon.serve()
+        self.assertEqual(second.health("/readyz"), 200)
         # The view.
         self.etcd.put("/phub/view", "[[rack]]")
         self.says(first, "/view in etcd was not written by phub", "view", "show")
         self.assertIn("the view was not changed", first.ask("view", "set", self.file(TWO_RACKS)))
         self.assertIn("/view in etcd was not written by phub", second.ask("server", "list"))
         self.assertIn("/view in etcd was not written by phub",
-                      self.at("d", "north/0", key_of=first).fails())
+                      self.at("e", "rack/0", key_of=first).fails())
+        # Without a view, a daemon with a place waits for one.
         self.etcd.ctl("del", "/phub/view")
         self.says(first, "no view has been declared", "view", "show")
-        self.assertIn("the cluster has no view", self.at("e", "north/0", key_of=first).fails())
+        waiting = self.at("f", "north/0", key_of=first)
+        waiting.wait_for('reason="the cluster has no view; declare one')
+        waiting.process.send_signal(signal.SIGTERM)
+        self.assertIn("was stopped while it waited", waiting.fails())
 
 
 class Places(ViewTest):
     def test_each_place_has_one_daemon_and_every_daemon_knows_all(self) -> None:
-        first = self.declare()
-        self.assertEqual(self.places(first)["north/0"]["state"], "not claimed")
-        north = self.at("a", "north/0", "--quota-grace", "10m", key_of=first)
-        north.serve()
-        south = self.at("b", "south/0", "--quota-grace", "10s", key_of=first)
-        south.serve()
+        first = self.declare(ONE_RACK)
+        self.assertEqual(self.places(first)["rack/0"]["state"], "not claimed")
+        zero = self.at("a", "rack/0", "--quota-grace", "10m", key_of=first)
+        one = self.at("b", "rack/1", "--quota-grace", "10s", key_of=first)
+        for daemon in (zero, one):
+            daemon.serve()
         token = self.token(first, "--role", "admin")
-        for daemon in (first, north, south):
-            self.says(daemon, "south/0", "server", "list", token=token)
+        for daemon in (first, zero, one):
+            self.says(daemon, "rack/1", "server", "list", token=token)
             places = self.places(daemon, token)
             self.assertEqual({name: (each["daemon"], each["endpoint"], each["state"])
                               for name, each in places.items()},
-                             {"north/0": ("a", north.endpoint, "serving"),
-                              "south/0": ("b", south.endpoint, "serving")})
+                             {"rack/0": ("a", zero.endpoint, "serving"),
+                              "rack/1": ("b", one.endpoint, "serving")})
         # Without a token for the others, the list shows that they live.
-        self.assertEqual(self.places(first)["south/0"]["state"], "alive")
+        self.assertEqual(self.places(first)["rack/1"]["state"], "alive")
 
         # Another daemon cannot have it, and says who has it.
-        taken = self.at("c", "north/0", key_of=first).fails()
-        self.assertIn(f"place north/0 is taken by daemon a ({north.endpoint} on host ", taken)
+        taken = self.at("c", "rack/0", key_of=first).fails()
+        self.assertIn(f"place rack/0 is taken by daemon a ({zero.endpoint} on host ", taken)
         self.assertIn("this is daemon c (127.0.0.1:", taken)
         self.assertNotIn("event=serving", taken)
-        missing = self.at("d", "south/1", key_of=first).fails()
-        self.assertIn("place south/1 is not in view 1: south has 1 daemon", missing)
-        self.assertIn("place west/0 is not in view 1, which has north, south",
+        missing = self.at("d", "rack/2", key_of=first).fails()
+        self.assertIn("place rack/2 is not in view 1: rack has 2 daemons", missing)
+        self.assertIn("place west/0 is not in view 1, which has rack",
                       self.at("e", "west/0", key_of=first).fails())
 
         # It comes back under its id while its old lease would last for minutes.
-        north.process.send_signal(signal.SIGKILL)
-        north.process.wait()
-        self.assertEqual(self.places(first, token)["north/0"]["state"], "does not answer")
-        north.start()
-        north.serve()
-        self.assertEqual(self.places(south, token)["north/0"]["state"], "serving")
+        zero.process.send_signal(signal.SIGKILL)
+        zero.process.wait()
+        self.assertEqual(self.places(first, token)["rack/0"]["state"], "does not answer")
+        zero.start()
+        zero.serve()
+        self.assertEqual(self.places(one, token)["rack/0"]["state"], "serving")
 
         # A daemon that stops leaves its place, and the view stays.
-        south.stop()
-        wait_until(lambda: self.places(first, token)["south/0"]["state"] == "gone", "south is gone")
-        self.assertEqual(self.places(first, token)["south/0"]["endpoint"], south.endpoint)
-        other = self.at("f", "south/0", key_of=first)
+        one.stop()
+        wait_until(lambda: self.places(first, token)["rack/1"]["state"] == "gone", "it is gone")
+        self.assertEqual(self.places(first, token)["rack/1"]["endpoint"], one.endpoint)
+        other = self.at("f", "rack/1", key_of=first)
         other.serve()
-        self.assertEqual(self.places(north, token)["south/0"]["daemon"], "f")
-        self.assertIn("# view 1", north.ask("view", "show"))
+        self.says(zero, other.endpoint, "server", "list", token=token)
+        zero.wait_for(f"event=place_moved place=rack/1 from={one.endpoint} to={other.endpoint}")
 
-        # A place that a later view does not have.
-        self.assertIn("view 2", first.ask("view", "set", self.file(TWO_RACKS.replace("south",
-                                                                                    "west"))))
-        self.says(north, "south/0 (not in the view)", "server", "list", token=token)
+        # Running daemons keep their view.
+        self.assertIn("view 2", first.ask("view", "set", self.file(ONE_RACK.replace("2", "1"))))
+        zero.wait_for("event=view_differs used=1 declared=2")
+        self.says(zero, "1 (declared: 2)", "server", "list", token=token)
+        self.says(zero, "rack/1 (not in the view)", "server", "list", token=token)
 
 
 if __name__ == "__main__":

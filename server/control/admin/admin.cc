@@ -38,6 +38,8 @@ v1::ServerInfo Admin::DescribeServer() const {
   if (!context_.options.rack_endpoints.empty()) {
     info.set_endpoint(context_.options.rack_endpoints[context_.options.rack_self]);
   }
+  info.set_place(context_.options.place);
+  info.set_view(context_.options.view);
   *info.mutable_rack() = local_rack_.DescribeRack();
   info.set_memory_bytes(context_.ledger.used_bytes());
   info.set_memory_bytes_max(context_.ledger.limit_bytes());

@@ -52,14 +52,19 @@ void LocalRack::DescribeSettings(v1::Rack& rack) const {
   Write(SettingsOfRack(context_.options), *rack.mutable_settings());
 }
 
+void LocalRack::SetEndpoint(std::uint32_t position, const std::string& endpoint) {
+  PHUB_ON_CONTROL();
+  PHUB_CHECK(position < endpoints_.size(), "position={}", position);
+  endpoints_[position] = endpoint;
+}
+
 v1::Rack LocalRack::DescribeRack() const {
   PHUB_ON_CONTROL();
   v1::Rack rack;
   const std::size_t count = context_.options.daemons_in_rack();
   for (std::size_t i = 0; i < count; ++i) {
     v1::RackDaemon& daemon = *rack.add_daemons();
-    if (!context_.options.rack_endpoints.empty())
-      daemon.set_endpoint(context_.options.rack_endpoints[i]);
+    if (!endpoints_.empty()) daemon.set_endpoint(endpoints_[i]);
     // A daemon knows only its own number: the daemons of one rack do not talk to each other.
     if (i == context_.options.rack_self)
       daemon.set_core_count(static_cast<std::uint32_t>(context_.cores.size()));

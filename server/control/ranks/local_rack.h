@@ -34,9 +34,12 @@ class LocalRack {
         ending_(ending),
         diagnoses_(diagnoses),
         peer_racks_(peer_racks),
+        endpoints_(context.options.rack_endpoints),
         configuration_(HashOfConfiguration(context.options)) {}
 
   v1::Rack DescribeRack() const;
+  // A daemon of this rack is at another endpoint now: workers that join get it.
+  void SetEndpoint(std::uint32_t position, const std::string& endpoint);
   void DescribeSettings(v1::Rack& rack) const;
   // Checks a request against the rack and this daemon's index in it. Returns the number of core
   // loops of every daemon of the rack.
@@ -58,6 +61,7 @@ class LocalRack {
   Ending& ending_;
   Diagnoses& diagnoses_;
   PeerRacks& peer_racks_;
+  std::vector<std::string> endpoints_;  // as workers get them; empty: a single daemon
   const std::string configuration_;
 };
 

@@ -48,6 +48,7 @@ void Describe(const ClusterMember& member, v1::ClusterPlace& place) {
 v1::ClusterInfo DescribeCluster(const Membership& members) {
   v1::ClusterInfo info;
   info.set_place(members.own_place());
+  info.set_used_view(members.used_view());
   const auto view = members.DeclaredView();
   if (!view.ok()) info.set_problem(std::string(MessageOf(view.status())));
   std::map<std::string, ClusterMember> present;

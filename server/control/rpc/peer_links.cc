@@ -55,6 +55,8 @@ struct PeerLinks::Link {
   std::deque<PeerLaneCall> calls;
   PeerQueue queue;
   bool stopping = false;
+  std::string endpoint;
+  bool moved = false;  // the stub has another endpoint
   grpc::ClientContext* under_way = nullptr;
   std::string last_error;                          // used by the link's thread only
   std::map<std::uint8_t, FailedTransport> failed;  // by transport index; used by the dialer only
@@ -64,7 +66,9 @@ PeerLinks::PeerLinks(ControlThread& control, const Clock& clock, PeerLinkOptions
     : control_(control), clock_(clock), options_(std::move(options)) {
   for (std::uint32_t rack = 0; rack < options_.racks.size(); ++rack) {
     links_.push_back(rack == options_.self ? nullptr : std::make_unique<Link>());
-    if (links_.back() != nullptr) links_.back()->rack = RackIndex{rack};
+    if (links_.back() == nullptr) continue;
+    links_.back()->rack = RackIndex{rack};
+    links_.back()->endpoint = options_.racks[rack];
   }
 }
 
@@ -93,7 +97,21 @@ absl::Status PeerLinks::Start() {
 }
 
 void PeerLinks::Connect(Link& link) {
-  link.stub = v1::Peer::NewStub(MakePeerChannel(options_.racks[link.rack.value], credentials_));
+  link.stub = v1::Peer::NewStub(MakePeerChannel(EndpointOf(link), credentials_));
+}
+
+std::string PeerLinks::EndpointOf(Link& link) {
+  const std::lock_guard lock(link.mutex);
+  return link.endpoint;
+}
+
+void PeerLinks::SetEndpoint(RackIndex rack, const std::string& endpoint) {
+  if (links_[rack.value] == nullptr) return;
+  Link& link = *links_[rack.value];
+  const std::lock_guard lock(link.mutex);
+  link.endpoint = endpoint;
+  link.moved = true;
+  if (link.under_way != nullptr) link.under_way->TryCancel();
 }
 
 void PeerLinks::Stop() {
@@ -138,6 +156,12 @@ bool PeerLinks::SendEnvelope(Link& link) {
       [&](Control& control) { return control.rack_messages().MakeEnvelope(link.rack); });
   grpc::ClientContext context;
   std::vector<SharedPeerMessage> messages;
+  bool moved = false;
+  {
+    const std::lock_guard lock(link.mutex);
+    moved = std::exchange(link.moved, false);
+  }
+  if (moved) Connect(link);
   {
     const std::lock_guard lock(link.mutex);
     if (link.stopping) return false;
@@ -170,8 +194,7 @@ bool PeerLinks::SendEnvelope(Link& link) {
       fmt::format("{} {}", static_cast<int>(status.error_code()), status.error_message());
   if (error != link.last_error) {
     LogWarning("event=peer_not_reached rack={} endpoint={} code={} message=\"{}\"", link.rack.value,
-               options_.racks[link.rack.value], static_cast<int>(status.error_code()),
-               status.error_message());
+               EndpointOf(link), static_cast<int>(status.error_code()), status.error_message());
     link.last_error = error;
     if (IsRefusal(status)) {
       control_.Run([&](Control& control) {
@@ -209,12 +232,11 @@ void PeerLinks::Dial(Link& link, const PeerLaneCall& call) {
   const bool lacks = control_.Run(
       [&](Control& control) { return control.peer_lanes().LacksPeerLane(call.hello, call.to); });
   if (!lacks) return;  // its job has ended
-  const PeerLaneTarget target{
-      .host = call.host.empty() ? HostOfRack(options_.racks[call.to.value]) : call.host,
-      .port = call.port,
-      .hello = call.hello,
-      .tls = call.tls,
-      .timeout = std::min(options_.liveness_timeout, kPeerDialTimeoutMax)};
+  const PeerLaneTarget target{.host = call.host.empty() ? HostOfRack(EndpointOf(link)) : call.host,
+                              .port = call.port,
+                              .hello = call.hello,
+                              .tls = call.tls,
+                              .timeout = std::min(options_.liveness_timeout, kPeerDialTimeoutMax)};
   std::uint8_t transport_index = 0;
   absl::StatusOr<DialledPeerLane> dialled = DialOffers(link, call, target, transport_index);
   if (!dialled.ok() && !call.offers_only) {

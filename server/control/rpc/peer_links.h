@@ -47,6 +47,9 @@ class PeerLinks final : public PeerNetwork {
   absl::Status Start();
   void Stop();
 
+  // The rack's daemon is at another endpoint now. Any thread.
+  void SetEndpoint(RackIndex rack, const std::string& endpoint);
+
   DroppedMessages Send(RackIndex to, const PeerSender& sender, SharedPeerMessage message) override;
   void DialLane(PeerLaneCall call) override;
 
@@ -56,6 +59,7 @@ class PeerLinks final : public PeerNetwork {
   void Deliver(Link& link);
   bool SendEnvelope(Link& link);
   void Connect(Link& link);
+  static std::string EndpointOf(Link& link);
   void DialLanes(Link& link);
   void Dial(Link& link, const PeerLaneCall& call);
   // Over one of the transports that both racks offer; kUnimplemented: none was tried.

@@ -6,7 +6,7 @@ namespace phub::server {
 
 RackRelay::RackRelay(ControlThread& control, std::vector<std::string> racks,
                      PeerCredentials credentials)
-    : control_(control), racks_(std::move(racks)), files_(std::move(credentials)) {}
+    : control_(control), files_(std::move(credentials)), racks_(std::move(racks)) {}
 
 RackRelay::~RackRelay() { Stop(); }
 
@@ -14,6 +14,7 @@ absl::Status RackRelay::Start() {
   auto credentials = MakePeerCredentials(files_);
   if (!credentials.ok()) return credentials.status();
   credentials_ = *std::move(credentials);
+  const std::lock_guard lock(mutex_);
   for (std::uint32_t rack = 0; rack < racks_.size(); ++rack) {
     stubs_.push_back(Connect(RackIndex{rack}));
   }
@@ -23,6 +24,12 @@ absl::Status RackRelay::Start() {
 RackRelay::Stubs RackRelay::Connect(RackIndex rack) const {
   const std::shared_ptr<grpc::Channel> channel = MakePeerChannel(racks_[rack.value], credentials_);
   return {v1::Admin::NewStub(channel), v1::Session::NewStub(channel)};
+}
+
+void RackRelay::SetEndpoint(RackIndex rack, const std::string& endpoint) {
+  const std::lock_guard lock(mutex_);
+  racks_[rack.value] = endpoint;
+  if (!stubs_.empty()) stubs_[rack.value] = Connect(rack);
 }
 
 std::shared_ptr<v1::Admin::Stub> RackRelay::admin(RackIndex rack) {
@@ -55,10 +62,10 @@ void RackRelay::End(grpc::ClientContext* call) {
 }
 
 absl::Status RackRelay::SaidBy(RackIndex rack, const grpc::Status& status) {
+  const std::lock_guard lock(mutex_);
   const std::string who = fmt::format("rack {} ({})", rack.value, racks_[rack.value]);
   if (status.error_code() != grpc::StatusCode::UNAUTHENTICATED) return SaidByPeer(who, status);
   // The connection's certificate has probably expired; a new connection uses the current one.
-  const std::lock_guard lock(mutex_);
   stubs_[rack.value] = Connect(rack);
   return absl::AbortedError(
       fmt::format("{} did not accept this daemon's certificate; phubd reconnects, so try again: {}",

@@ -63,6 +63,8 @@ class RackRelay {
     });
   }
 
+  // The rack's daemon is at another endpoint now. Any thread.
+  void SetEndpoint(RackIndex rack, const std::string& endpoint);
   // For one call only: the stub may be replaced before the next one.
   std::shared_ptr<v1::Admin::Stub> admin(RackIndex rack);
   std::shared_ptr<v1::Session::Stub> session(RackIndex rack);
@@ -79,18 +81,18 @@ class RackRelay {
     std::shared_ptr<v1::Session::Stub> session;
   };
 
-  Stubs Connect(RackIndex rack) const;
+  Stubs Connect(RackIndex rack) const;    // under mutex_
   bool Begin(grpc::ClientContext* call);  // false: stopping
   void End(grpc::ClientContext* call);
 
   ControlThread& control_;
-  const std::vector<std::string> racks_;
   const PeerCredentials files_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;  // made from files_ by Start
   RelayedLoads loads_;                                     // under Control's lock
 
-  std::mutex mutex_;          // guards what follows
-  std::vector<Stubs> stubs_;  // [rack]; set by Start
+  std::mutex mutex_;                // guards what follows
+  std::vector<std::string> racks_;  // their endpoints
+  std::vector<Stubs> stubs_;        // [rack]; set by Start
   std::condition_variable ended_;
   std::set<grpc::ClientContext*> calls_;
   bool stopping_ = false;

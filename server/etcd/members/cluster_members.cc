@@ -7,6 +7,7 @@
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/status_text.h"
+#include "server/etcd/members/known_endpoints.h"
 #include "server/etcd/members/member_records.h"
 
 namespace phub::server::etcd {
@@ -61,16 +62,34 @@ absl::Status ClusterMembers::Declare(view::View& view, std::optional<std::int64_
   AuditNote described = note;
   described.subject = fmt::format("view {}", view.number);
   described.detail = Describe(view);
-  return commit_(SealView(records_, view), revision, described);
+  return calls_.commit(SealView(records_, view), revision, described);
 }
 
 void ClusterMembers::RecordChanged(const std::string& key, std::int64_t revision,
                                    const std::string& value) {
-  const std::lock_guard lock(mutex_);
-  if (key.starts_with(kPlaceKeys)) return PlaceChanged(key, value, present_);
-  if (key.starts_with(kEndpointKeys)) return PlaceChanged(key, value, last_);
-  if (key != kViewKey) return;
+  std::optional<ClusterMember> moved;
+  EndpointChanged call;
+  {
+    const std::lock_guard lock(mutex_);
+    if (key == kViewKey) return ViewRecordChanged(revision, value);
+    moved = PlaceChanged(key, value, key.starts_with(kPlaceKeys) ? present_ : last_);
+    call = endpoint_changed_;
+  }
+  if (moved && call) call(moved->place, moved->endpoint);  // it may wait for control
+}
+
+void ClusterMembers::ViewRecordChanged(std::int64_t revision, const std::string& value) {
   view_revision_ = value.empty() ? 0 : revision;
+  ViewChanged(value);
+  if (used_view_ == 0 || !view_.ok() || view_->number == used_view_) return;
+  LogWarning(
+      "event=view_differs used={} declared={} effect=\"this daemon goes on with view {}; restart "
+      "it "
+      "to use the declared one\"",
+      used_view_, view_->number, used_view_);
+}
+
+void ClusterMembers::ViewChanged(const std::string& value) {
   if (value.empty()) {
     view_ = view::View();
     return;
@@ -88,19 +107,75 @@ void ClusterMembers::RecordChanged(const std::string& key, std::int64_t revision
       kViewKey, MessageOf(view_.status()));
 }
 
-void ClusterMembers::PlaceChanged(const std::string& key, const std::string& value,
-                                  std::map<std::string, ClusterMember>& members) {
+std::optional<ClusterMember> ClusterMembers::PlaceChanged(
+    const std::string& key, const std::string& value,
+    std::map<std::string, ClusterMember>& members) {
   members.erase(key);
-  if (value.empty()) return;
-  auto member = OpenMember(records_, key, value);
-  if (member.ok()) {
-    members[key] = *std::move(member);
-    return;
+  if (value.empty()) return std::nullopt;
+  const auto member = OpenMember(records_, key, value);
+  if (!member.ok()) {
+    LogError(
+        "event=control_store_record_unreadable key=\"{}\" error=\"{}\" effect=\"nobody is known to "
+        "be at the place\"",
+        Printable(key, kMemberKeyBytesShown), MessageOf(member.status()));
+    return std::nullopt;
   }
-  LogError(
-      "event=control_store_record_unreadable key=\"{}\" error=\"{}\" effect=\"nobody is known to "
-      "be at the place\"",
-      Printable(key, kMemberKeyBytesShown), MessageOf(member.status()));
+  members[key] = *member;
+  return HasMoved(*member) ? std::optional(*member) : std::nullopt;
+}
+
+bool ClusterMembers::HasMoved(const ClusterMember& member) {
+  const auto used = used_endpoints_.find(member.place);
+  if (used == used_endpoints_.end() || used->second == member.endpoint) return false;
+  LogInfo("event=place_moved place={} from={} to={}", ToString(member.place), used->second,
+          Printable(member.endpoint, kMemberKeyBytesShown));
+  used->second = member.endpoint;
+  return true;
+}
+
+absl::StatusOr<Membership::Known> ClusterMembers::Read() {
+  const auto items = calls_.read();
+  if (!items.ok()) return items.status();
+  Known known;
+  std::map<view::Place, ClusterMember> members;
+  for (const Item& item : *items) {
+    if (item.key == kViewKey) {
+      auto view = OpenView(records_, item.value);
+      if (!view.ok()) {
+        return absl::Status(view.status().code(),
+                            fmt::format("{} {}", kViewKey, MessageOf(view.status())));
+      }
+      known.view = *std::move(view);
+      continue;
+    }
+    auto member = OpenMember(records_, item.key, item.value);
+    if (!member.ok()) continue;  // RecordChanged has logged it
+    member->claims = item.key.starts_with(kPlaceKeys);
+    ClusterMember& each = members[member->place];
+    if (each.daemon.empty() || member->claims) each = *std::move(member);
+  }
+  std::vector<ClusterMember> list;
+  for (auto& [place, member] : members) list.push_back(std::move(member));
+  KnownEndpoints found = FindEndpoints(known.view, list);
+  known.endpoints = std::move(found.endpoints);
+  known.missing = std::move(found.missing);
+  return known;
+}
+
+void ClusterMembers::UseView(const Known& known) {
+  const std::lock_guard lock(mutex_);
+  used_view_ = known.view.number;
+  used_endpoints_ = known.endpoints;
+}
+
+void ClusterMembers::OnEndpoints(EndpointChanged changed) {
+  const std::lock_guard lock(mutex_);
+  endpoint_changed_ = std::move(changed);
+}
+
+std::int64_t ClusterMembers::used_view() const {
+  const std::lock_guard lock(mutex_);
+  return used_view_;
 }
 
 }  // namespace phub::server::etcd

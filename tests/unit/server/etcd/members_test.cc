@@ -4,11 +4,13 @@
 #include "common/base/status_text.h"
 #include "phub/store/records.pb.h"
 #include "server/etcd/members/cluster_members.h"
+#include "server/etcd/members/known_endpoints.h"
 #include "server/etcd/members/member_records.h"
 
 namespace phub::server::etcd {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -46,12 +48,17 @@ class MembersTest : public ::testing::Test {
   const Records records_{std::string(32, 'k'), "cluster"};
   std::vector<Written> written_;
   absl::Status committed_;
+  std::vector<Item> items_;  // in etcd
   ClusterMembers members_{
-      records_, "north/0",
-      [this](const std::string& value, std::int64_t revision, const AuditNote& note) {
-        written_.push_back({value, revision, note});
-        return committed_;
-      }};
+      records_,
+      "north/0",
+      {.commit =
+           [this](const std::string& value, std::int64_t revision, const AuditNote& note) {
+             written_.push_back({value, revision, note});
+             return committed_;
+           },
+       .claim = [] { return absl::OkStatus(); },
+       .read = [this] { return items_; }}};
   Mirror mirror_{records_};
 };
 
@@ -163,6 +170,86 @@ TEST_F(MembersTest, AnInvalidViewIsNotDeclared) {
   view::View view;
   EXPECT_TRUE(absl::IsInvalidArgument(members_.Declare(view, std::nullopt, {})));
   EXPECT_THAT(written_, IsEmpty());
+}
+
+ClusterMember At(const view::Place& place, const std::string& endpoint, WallTimeNs started_at,
+                 bool claims) {
+  return {.place = place,
+          .daemon = endpoint,
+          .instance = "",
+          .host = "",
+          .endpoint = endpoint,
+          .version = "",
+          .started_at = started_at,
+          .claims = claims};
+}
+
+TEST(KnownEndpoints, AreThoseOfDaemonsThatAreOrWereThere) {
+  const view::View view{.number = 1, .racks = {{"north", 2}, {"south", 2}}};
+  const auto known =
+      FindEndpoints(view, {At({"north", 0}, "a:1", 1, true), At({"north", 1}, "b:1", 1, false),
+                           At({"south", 0}, "c:1", 1, true)});
+  EXPECT_EQ(known.endpoints,
+            (std::map<view::Place, std::string>{
+                {{"north", 0}, "a:1"}, {{"north", 1}, "b:1"}, {{"south", 0}, "c:1"}}));
+  EXPECT_THAT(known.missing, ElementsAre("south/1"));
+}
+
+// A host that was at one place and is at another now: its old place waits for another daemon.
+TEST(KnownEndpoints, AnEndpointIsOfOnePlace) {
+  const view::View view{.number = 1, .racks = {{"north", 2}}};
+  auto known =
+      FindEndpoints(view, {At({"north", 0}, "a:1", 9, false), At({"north", 1}, "a:1", 5, true)});
+  EXPECT_EQ(known.endpoints, (std::map<view::Place, std::string>{{{"north", 1}, "a:1"}}));
+  EXPECT_THAT(known.missing, ElementsAre("north/0 (a:1 is now at north/1)"));
+  known =
+      FindEndpoints(view, {At({"north", 0}, "a:1", 9, false), At({"north", 1}, "a:1", 5, false)});
+  EXPECT_THAT(known.missing, ElementsAre("north/1 (a:1 is now at north/0)"));
+  // Places of an earlier view count, too.
+  known = FindEndpoints(view, {At({"north", 0}, "a:1", 9, false), At({"old", 0}, "a:1", 5, true)});
+  EXPECT_THAT(known.missing, ElementsAre("north/0 (a:1 is now at old/0)", "north/1"));
+}
+
+TEST_F(MembersTest, AStartingDaemonReadsWhatEtcdHas) {
+  const std::string place = PlaceKey({"north", 0});
+  const std::string endpoint = EndpointKey({"north", 0});
+  ClusterMember before = DaemonB();
+  before.endpoint = "10.0.0.9:7700";
+  items_ = {{"/view", 1, SealView(records_, TwoRacks())},
+            {place, 1, SealMember(records_, place, DaemonB())},
+            {PlaceKey({"south", 0}), 1, "damaged"},
+            {endpoint, 1, SealMember(records_, endpoint, before)}};
+  auto known = members_.Read();
+  ASSERT_TRUE(known.ok()) << known.status();
+  EXPECT_EQ(known->view, TwoRacks());
+  EXPECT_EQ(known->endpoints,
+            (std::map<view::Place, std::string>{{{"north", 0}, "10.0.0.2:7700"}}));
+  EXPECT_THAT(known->missing, ElementsAre("south/0"));
+  items_[0].value = "damaged";
+  EXPECT_TRUE(absl::IsDataLoss(members_.Read().status()));
+  items_.clear();
+  EXPECT_EQ(members_.Read()->view.number, 0);
+}
+
+TEST_F(MembersTest, ReportThatAPlaceHasAnotherEndpoint) {
+  std::vector<std::string> moved;
+  members_.UseView(
+      {.view = TwoRacks(), .endpoints = {{{"north", 0}, "10.0.0.2:7700"}}, .missing = {}});
+  EXPECT_EQ(members_.used_view(), 3);
+  members_.OnEndpoints([&](const view::Place& place, const std::string& endpoint) {
+    moved.push_back(ToString(place) + " " + endpoint);
+    EXPECT_EQ(members_.used_view(), 3);  // it may call the members
+  });
+  const std::string key = EndpointKey({"north", 0});
+  Put(key, SealMember(records_, key, DaemonB()), 1);
+  EXPECT_THAT(moved, IsEmpty());
+  ClusterMember other = DaemonB();
+  other.endpoint = "10.0.0.7:7700";
+  Put(key, SealMember(records_, key, other), 2);
+  EXPECT_THAT(moved, ElementsAre("north/0 10.0.0.7:7700"));
+  const std::string place = PlaceKey({"north", 0});
+  Put(place, SealMember(records_, place, other), 3);
+  EXPECT_THAT(moved, SizeIs(1));
 }
 
 }  // namespace
