@@ -9,6 +9,7 @@ namespace phub::client {
 namespace {
 
 constexpr std::string_view kScheme = "phub://";
+constexpr std::uint16_t kDefaultPort = 7700;
 
 Status Bad(std::string_view text, std::string_view why) {
   return Status(StatusCode::kInvalidArgument,
@@ -21,9 +22,15 @@ std::string Endpoint::ToString() const { return net::HostPort(host, port); }
 
 Result<Endpoint> ParseEndpoint(std::string_view text) {
   std::string_view rest = text;
-  if (rest.starts_with(kScheme))
+  std::string with_port;
+  if (rest.starts_with(kScheme)) {
     rest.remove_prefix(kScheme.size());
-  else if (rest.find("://") != std::string_view::npos)
+    // "phub://rack7", "phub://[::1]"
+    if (!rest.empty() && (rest.find(':') == std::string_view::npos || rest.ends_with(']'))) {
+      with_port = fmt::format("{}:{}", rest, kDefaultPort);
+      rest = with_port;
+    }
+  } else if (rest.find("://") != std::string_view::npos)
     return Bad(text, "has a scheme other than phub://");
   const absl::StatusOr<net::HostAndPort> at = net::ParseHostAndPort(rest);
   if (!at.ok()) return Bad(text, MessageOf(at.status()));

@@ -1,4 +1,5 @@
-// Parses "phub://host:port" or "host:port", with IPv6 hosts in brackets. Pure.
+// Parses "phub://host:port", "phub://host" (port 7700) or "host:port", with IPv6 hosts in brackets.
+// Pure.
 #pragma once
 
 #include <cstdint>

@@ -11,10 +11,10 @@
 
 #include "client/session/delayed_join.h"
 #include "client/session/fault_text.h"
+#include "client/session/rack_facts.h"
 #include "common/base/host_name.h"
 #include "common/base/ids.h"
 #include "common/base/log.h"
-#include "common/base/named_values.h"
 
 namespace phub::client {
 namespace {
@@ -31,24 +31,6 @@ Status Bad(const DaemonLink& link, const char* call, const std::string& what) {
                 fmt::format("daemon {} answered {} with {}", link.endpoint.ToString(), call, what));
 }
 
-// The settings of two daemons that differ; their hashes if a daemon is older and sends no settings.
-std::string DifferenceOf(const v1::Rack& one, const std::string& one_name, const v1::Rack& other,
-                         const std::string& other_name) {
-  const auto settings_of = [](const v1::Rack& rack) {
-    NamedValues values;
-    for (const v1::SharedSetting& each : rack.settings()) {
-      values.push_back({each.name(), each.value()});
-    }
-    return values;
-  };
-  std::string text;
-  if (!one.settings().empty() && !other.settings().empty()) {
-    text = DescribeDifferences(settings_of(one), one_name, settings_of(other), other_name);
-  }
-  if (!text.empty()) return text;
-  return fmt::format("hashes {:.12} and {:.12}", one.configuration(), other.configuration());
-}
-
 // The state of one join.
 class Joining {
  public:
@@ -61,6 +43,7 @@ class Joining {
   Status Find();
   Result<v1::Rack> AskRack(DaemonLink& link) const;
   Status CheckRack(const DaemonLink& asked) const;
+  Status ConnectByOwnName(std::unique_ptr<DaemonLink>& asked);
   Status ConnectAll(std::unique_ptr<DaemonLink> asked);
   Status AskCores(DaemonLink& link);
   Status CheckCores() const;
@@ -110,6 +93,7 @@ Status Joining::Find() {
     return Status();
   }
   Status status = CheckRack(*asked);
+  if (status.ok()) status = ConnectByOwnName(asked);
   if (status.ok()) status = ConnectAll(std::move(asked));
   for (std::size_t i = 0; i < links_.size() && status.ok(); ++i)
     if (i != rack_.self()) status = AskCores(*links_[i]);
@@ -125,6 +109,16 @@ Status Joining::CheckRack(const DaemonLink& asked) const {
   if (rack_.self() >= count)
     return Bad(asked, "GetRack",
                fmt::format("position {} in a rack of {} daemons", rack_.self(), count));
+  return Status();
+}
+
+Status Joining::ConnectByOwnName(std::unique_ptr<DaemonLink>& asked) {
+  Result<Endpoint> own = EndpointToKeep(settings_.daemon, rack_);
+  if (!own.ok()) return Bad(*asked, "GetRack", own.status().message());
+  if (own->ToString() == asked->endpoint.ToString()) return Status();
+  Result<std::unique_ptr<ControlChannel>> channel = connector_.Connect(*own);
+  if (!channel.ok()) return channel.status();
+  asked = std::make_unique<DaemonLink>(0, *std::move(own), *std::move(channel));
   return Status();
 }
 

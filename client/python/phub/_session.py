@@ -159,7 +159,7 @@ def connect(
     connect_timeout: float = 10.0,
     call_timeout: float = 30.0,
 ) -> Session:
-    """Connects to a daemon: "phub://host:port" or "host:port".
+    """Connects to a daemon: "phub://host:port", "phub://host" (port 7700) or "host:port".
 
     The credentials are paths of files; by default those that the environment variables
     PHUB_TOKEN_FILE, PHUB_CA_FILE, PHUB_CERTIFICATE and PHUB_KEY name. Timeouts are in seconds.

@@ -23,6 +23,14 @@ TEST(ParseEndpoint, TakesIpv6InBrackets) {
   EXPECT_EQ(endpoint->ToString(), "[fe80::1]:80");
 }
 
+TEST(ParseEndpoint, HasADefaultPortWithTheScheme) {
+  EXPECT_EQ(ParseEndpoint("phub://rack7")->ToString(), "rack7:7700");
+  EXPECT_EQ(ParseEndpoint("phub://10.0.0.7")->ToString(), "10.0.0.7:7700");
+  EXPECT_EQ(ParseEndpoint("phub://[fe80::1]")->ToString(), "[fe80::1]:7700");
+  for (const char* text : {"phub://fe80::1", "phub://rack7/x", "phub://rack 7", "phub://[]"})
+    EXPECT_FALSE(ParseEndpoint(text).ok()) << text;
+}
+
 TEST(ParseEndpoint, RefusesEverythingElseAndShowsTheForm) {
   for (const char* text :
        {"", "rack7", ":7700", "rack7:", "rack7:0", "rack7:65536", "rack7:77x", "rack7:-1",
