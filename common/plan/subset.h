@@ -1,0 +1,26 @@
+// Plans for some members of a topology, made by planners that know nothing of groups: they plan for
+// a topology in which the other members are not members. Others neither sum nor relay; where
+// members forward traffic, as in a torus, their links stay. Switches that sum only forward. Pure
+// functions.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "common/plan/forest.h"
+#include "common/plan/topology.h"
+
+namespace phub::plan {
+
+// The topology with these members only. Nodes keep their indices. REQUIRES: two or more members of
+// the topology, in ascending order of ranks.
+absl::StatusOr<Topology> WithMembers(const Topology& topology, std::span<const NodeIndex> members);
+
+// Makes a plan for these members with `make`, which plans for all members of WithMembers(). The
+// plan is verified for the whole topology.
+absl::StatusOr<Forest> PlanForMembers(
+    const Topology& topology, std::span<const NodeIndex> members,
+    const std::function<absl::StatusOr<Forest>(const Topology& part)>& make);
+
+}  // namespace phub::plan
