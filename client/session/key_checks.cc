@@ -132,8 +132,7 @@ Status CheckCollective(const KeySpec& spec, const Membership& member, KeyDefinit
                     spec.name));
   if (member.spans_racks)
     return Invalid(
-        fmt::format("key {}: collective keys do not work in jobs that span racks, except in groups "
-                    "inside one rack",
+        fmt::format("key {}: collective keys do not work in jobs that span racks, except in groups",
                     spec.name));
   if (std::holds_alternative<None>(spec.optimizer)) return Status();
   return Invalid(fmt::format("key {}: collective keys do not allow an optimizer", spec.name));

@@ -35,6 +35,7 @@
 #include "server/control/racks/peer_lanes.h"
 #include "server/control/racks/rack_arrivals.h"
 #include "server/control/racks/rack_conflicts.h"
+#include "server/control/racks/rack_groups.h"
 #include "server/control/racks/rack_invariants.h"
 #include "server/control/racks/rack_jobs.h"
 #include "server/control/racks/rack_late_rounds.h"
@@ -72,9 +73,9 @@ struct Control::Parts {
       : context(clock, random, std::move(handles), std::move(options)) {
     context.forgive_silence = [this](DurationNs duration) { liveness.ForgiveSilence(duration); };
     // They are notified in this order when a job ends or a new process takes over a rank.
-    for (JobObserver* observer :
-         std::initializer_list<JobObserver*>{&rack_jobs, &key_removals, &groups, &versions,
-                                             &snapshots, &loads, &job_dumps, &job_traces}) {
+    for (JobObserver* observer : std::initializer_list<JobObserver*>{
+             &rack_jobs, &rack_groups, &key_removals, &groups, &versions, &snapshots, &loads,
+             &job_dumps, &job_traces}) {
       jobs.AddObserver(*observer);
     }
   }
@@ -88,7 +89,7 @@ struct Control::Parts {
   Ending ending{context, jobs, sessions, host_memory, shares, totals};
   StallQueries stall_queries{context};
   Diagnoses diagnoses{context, ending, stall_queries};
-  PendingCalls pending_calls{context, ending, rack_jobs};
+  PendingCalls pending_calls{context, ending, rack_jobs, rack_groups};
   Presence presence{context, jobs, diagnoses, rack_waiting};
 
   SumStreams sum_streams{context, jobs};
@@ -98,8 +99,8 @@ struct Control::Parts {
             rank_memories, shares,   rack_jobs, groups};
   KeyRemovals key_removals{context,     jobs,          sessions, ending, pending_calls,
                            host_memory, rank_memories, shares,   groups};
-  GroupKeys groups{context,     sessions,      ending, pending_calls,
-                   host_memory, rank_memories, shares, keys};
+  GroupKeys groups{context,       sessions, ending, pending_calls, host_memory,
+                   rank_memories, shares,   keys,   rack_groups};
 
   LocalRack local_rack{context, jobs, ending, diagnoses, rack_jobs};
   Barriers barriers{context, sessions, local_rack, rack_jobs};
@@ -120,21 +121,27 @@ struct Control::Parts {
   HeldJoins held;
   TopologySurvey survey{context, known_racks, deferred, rack_messages};
   RackPlans plans{context, survey};
-  RackMessages rack_messages{context,      known_racks,      deferred,       held,
-                             jobs,         barriers,         ending,         loads,
-                             peer_lanes,   pending_calls,    rack_jobs,      opening,
-                             rack_waiting, rack_late_rounds, rack_conflicts, rack_arrivals,
-                             survey};
+  RackMessages rack_messages{context,        known_racks,
+                             deferred,       held,
+                             jobs,           barriers,
+                             ending,         loads,
+                             peer_lanes,     pending_calls,
+                             rack_jobs,      opening,
+                             rack_waiting,   rack_late_rounds,
+                             rack_conflicts, rack_arrivals,
+                             rack_groups,    survey};
   RackJobs rack_jobs{context, known_racks, jobs,          barriers,
                      ending,  keys,        pending_calls, rack_messages};
+  RackGroups rack_groups{context,       jobs,       ending,        host_memory, groups,
+                         pending_calls, peer_lanes, rack_messages, plans};
   RackWaiting rack_waiting{context, rack_messages};
   RackLateRounds rack_late_rounds{context, stall_queries, rack_messages};
   RackArrivals rack_arrivals{context, rack_messages};
   RackConflicts rack_conflicts{context, ending, stall_queries, rack_messages};
   PeerLanes peer_lanes{context, known_racks, ending, jobs, rack_messages, opening};
-  RackOpening opening{context,   known_racks,   deferred,   held,       joins,
-                      ending,    jobs,          local_rack, peer_lanes, pending_calls,
-                      rack_jobs, rack_messages, plans,      survey};
+  RackOpening opening{context,   known_racks, deferred,      held,       joins,
+                      ending,    jobs,        local_rack,    peer_lanes, pending_calls,
+                      rack_jobs, rack_groups, rack_messages, plans,      survey};
 
   Metrics metrics{context, jobs, totals};
   StallReports stall_reports{context, jobs, stall_queries};

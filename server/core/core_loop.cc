@@ -37,8 +37,8 @@ constexpr std::size_t kOutboxMax =
 [[maybe_unused]] const Chunk* Touched(const JobShard& shard, LaneOwner from, ChunkIndex number) {
   if (from.is_worker())
     return number.value < shard.chunk_count ? shard.chunks()[number.value] : nullptr;
-  const bool exists = number.value < shard.exchange->chunk_count;
-  return exists ? shard.exchange->chunks()[number.value]->chunk : nullptr;
+  const exchange::ChunkExchange* const state = shard.exchange->Find(number.value);
+  return state != nullptr ? state->chunk : nullptr;
 }
 
 }  // namespace

@@ -94,9 +94,8 @@ BUGS = (
         "  NoteWaits(shard, to, entry, true);\n", "", CORE),
     Bug("E9", "chunks do not know their numbers between racks",
         "server/core/exchange/shard_exchange.cc",
-        "    chunk.number = exchange.chunk_count++;\n"
         "    exchange.chunks()[chunk.number] = &chunk;\n",
-        "    exchange.chunks()[exchange.chunk_count++] = &chunk;\n", CORE),
+        "    exchange.chunks()[chunk.number] = &chunk;\n    chunk.number = first;\n", CORE),
     Bug("L1", "a lane does not keep its new connection", OF_LANES,
         "  lane.connection = id;\n", "", CORE),
     Bug("L2", "a lane that has closed stays counted", OF_LANES,

@@ -48,6 +48,7 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(racks_cut)                          \
   X(envelopes_repeated)                 \
   X(several_planes)                     \
+  X(group_rounds_across)                \
   X(streams_broken_across) X(keys_resumed_across) X(keys_resumed_back_across) X(surveys)
 #define PHUB_SIM_BOTH_COVERAGE(X) \
   X(rounds)                       \

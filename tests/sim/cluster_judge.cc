@@ -202,6 +202,7 @@ Coverage Cluster::Measure() const {
       coverage.pooled_rounds += process->pooled_rounds();
       coverage.pooled_moves += process->pooled_moves();
       coverage.group_rounds += process->group_rounds();
+      coverage.group_rounds_across += process->group_rounds_across();
       coverage.groups_removed += process->groups_removed();
       coverage.keys_removed += process->keys_removed();
       coverage.keys_resumed_back += process->keys_resumed_back();

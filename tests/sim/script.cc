@@ -232,16 +232,6 @@ void DrawTraining(SeededRandom& random, JobScript& job) {
   DrawTroubles(random, job);
 }
 
-// REQUIRES: the keys are drawn.
-void DrawSums(JobScript& job, const RackPlanScript& racks) {
-  oracle::SummedJob summed{
-      .name = job.name, .core_count = racks.core_count, .chunk_bytes = job.chunk_bytes, .keys = {}};
-  for (const KeyScript& key : job.keys) {
-    summed.keys.push_back({numeric::ElementType::kF32, key.element_count, key.batch});
-  }
-  job.sums = oracle::SumsOf(*racks.topology, *racks.forest, summed, racks.order);
-}
-
 }  // namespace
 
 const char* ToString(Fate fate) {
@@ -291,8 +281,8 @@ JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,
   SeededRandom aside = random;  // keeps the rest of the seed's decisions unchanged
   DrawPolicy(aside, job);
   DrawTraining(random, job);
-  DrawSums(job, racks);
   if (racks.one_daemon) DrawGroups(random, job);
+  DrawSums(job, racks);
   ComputeExpected(job);
   return job;
 }

@@ -99,7 +99,7 @@ struct JobScript {
   std::uint32_t world_size = 1;
   std::uint32_t racks = 1;  // the number of racks that it spans, each with the same number of ranks
   std::string plan;         // the plan of the exchange between racks
-  // Racks > 1: by key and chunk, in the plan's order.
+  // Racks > 1: by key and chunk, in the plan's order. Empty for keys of groups inside a rack.
   std::vector<std::vector<oracle::RackSum>> sums;
   std::uint32_t chunk_bytes = 256;
   std::uint32_t slots_per_lane = 1;
@@ -140,10 +140,12 @@ struct JobScript {
 // Draws a job; `fate` decides whether and how it fails. one_daemon: so it may have groups.
 JobScript DrawJob(SeededRandom& random, std::string name, Fate fate, bool one_daemon = false);
 
-// Draws groups and their keys (script_groups.cc). In jobs that span racks, each is inside one rack.
-// Takes a copy of the generator, like DrawSum(). REQUIRES: everything else is drawn.
+// Draws groups and their keys (script_groups.cc). Takes a copy of the generator, like DrawSum().
+// REQUIRES: everything else is drawn.
 void DrawGroups(SeededRandom random, JobScript& job);
 std::string DescribeGroups(const JobScript& job);  // for messages
+// The racks with members, ascending.
+std::vector<std::uint32_t> RacksOf(const JobScript& job, std::uint32_t group);
 // The ranks that push the key.
 std::vector<std::uint32_t> MembersOf(const JobScript& job, const KeyScript& key);
 
@@ -184,6 +186,8 @@ struct RackPlanScript {
 };
 JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,
                       const RackPlanScript& racks);
+// Computes JobScript::sums (script_rack_sums.cc). REQUIRES: the keys and groups are drawn.
+void DrawSums(JobScript& job, const RackPlanScript& racks);
 // Job::iteration() after all rounds: the reductions of the keys that are not collective.
 std::uint64_t IterationsOf(const JobScript& job);
 // The elements of a key that one rank pushes or receives, in the order of its memory.

@@ -9,11 +9,11 @@ namespace {
 
 constexpr int kDrawnBefore = 24;
 
-// Some ranks of one rack.
+// Some ranks of one rack, or of the job.
 std::vector<std::uint32_t> DrawMembers(SeededRandom& random, const JobScript& job) {
-  const std::uint32_t in_rack = job.world_size / job.racks;
-  const auto first =
-      job.racks == 1 ? 0 : in_rack * static_cast<std::uint32_t>(random.Below(job.racks));
+  const bool of_job = job.racks == 1 || random.Chance(1, 2);
+  const std::uint32_t in_rack = of_job ? job.world_size : job.world_size / job.racks;
+  const auto first = of_job ? 0 : in_rack * static_cast<std::uint32_t>(random.Below(job.racks));
   std::vector<std::uint32_t> ranks;
   while (ranks.empty()) {
     for (std::uint32_t rank = first; rank < first + in_rack; ++rank)
@@ -21,6 +21,19 @@ std::vector<std::uint32_t> DrawMembers(SeededRandom& random, const JobScript& jo
   }
   return ranks;
 }
+
+}  // namespace
+
+std::vector<std::uint32_t> RacksOf(const JobScript& job, std::uint32_t group) {
+  std::vector<std::uint32_t> racks;
+  for (const std::uint32_t rank : job.groups[group].ranks) {
+    const std::uint32_t rack = rank / (job.world_size / job.racks);
+    if (racks.empty() || racks.back() != rack) racks.push_back(rack);
+  }
+  return racks;
+}
+
+namespace {
 
 KeyScript DrawKeyOf(SeededRandom& random, const JobScript& job, std::uint32_t group) {
   const std::vector<std::uint32_t>& ranks = job.groups[group].ranks;
@@ -39,7 +52,7 @@ KeyScript DrawKeyOf(SeededRandom& random, const JobScript& job, std::uint32_t gr
     }
     key.rounds.push_back(round);
   }
-  if (random.Chance(1, 2)) MakePooled(random, ranks, key);
+  if (random.Chance(1, 2) && RacksOf(job, group).size() == 1) MakePooled(random, ranks, key);
   return key;
 }
 

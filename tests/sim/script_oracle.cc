@@ -31,13 +31,18 @@ struct KeyState {
   std::uint64_t reductions = 0;
 };
 
-// Sums an element of the gradients of one of `racks` racks, or of the members of a group. `terms`
-// is indexed by the ranks that push the key.
-float SumOfRack(std::uint32_t racks, std::uint32_t rack,
+// Sums an element of the gradients of those members that are in the rack. `terms` is indexed by the
+// ranks that push the key.
+float SumOfRack(const JobScript& job, const std::vector<std::uint32_t>& members, std::uint32_t rack,
                 const std::vector<std::vector<float>>& terms, std::size_t element) {
-  const std::uint32_t ranks = static_cast<std::uint32_t>(terms.size()) / racks;
-  float sum = terms[rack * ranks][element];
-  for (std::uint32_t i = 1; i < ranks; ++i) sum = sum + terms[rack * ranks + i][element];
+  const std::uint32_t in_rack = job.world_size / job.racks;
+  float sum = 0.0f;
+  bool begun = false;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i] / in_rack != rack) continue;
+    sum = begun ? sum + terms[i][element] : terms[i][element];
+    begun = true;
+  }
   return sum;
 }
 
@@ -78,14 +83,18 @@ std::vector<float> SumSerially(const JobScript& job, std::uint32_t key_index,
                                std::uint64_t iteration, const std::vector<float>& parameters) {
   const KeyScript& key = job.keys[key_index];
   const std::vector<std::vector<float>> terms = GradientsOf(job, key_index, iteration, parameters);
+  const std::vector<std::uint32_t> members = MembersOf(job, key);
+  const std::uint32_t in_rack = job.world_size / job.racks;
   std::vector<float> sum(key.element_count);
   const std::size_t in_chunk = job.chunk_bytes / sizeof(float);
   for (std::size_t i = 0; i < sum.size(); ++i) {
-    const std::uint32_t racks = key.group == kNoGroup ? job.racks : 1;
-    const auto of_rack = [&](std::uint32_t rack) { return SumOfRack(racks, rack, terms, i); };
-    sum[i] = racks == 1 ? of_rack(0)
-                        : oracle::Fold<float>(job.sums[key_index][i / in_chunk], of_rack,
-                                              [](float a, float b) { return a + b; });
+    const auto of_rack = [&](std::uint32_t rack) {
+      return SumOfRack(job, members, rack, terms, i);
+    };
+    const bool in_one = job.racks == 1 || job.sums[key_index].empty();
+    sum[i] = in_one ? of_rack(members.front() / in_rack)
+                    : oracle::Fold<float>(job.sums[key_index][i / in_chunk], of_rack,
+                                          [](float a, float b) { return a + b; });
   }
   if (job.sum_block != 0) sum = SumInFixedPoint(job, key, terms);
   if (!key.mean) return sum;

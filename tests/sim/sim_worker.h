@@ -85,6 +85,7 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t pooled_rounds() const { return pooled_rounds_; }
   std::uint64_t pooled_moves() const { return pooled_moves_; }
   std::uint64_t group_rounds() const { return group_rounds_; }
+  std::uint64_t group_rounds_across() const { return group_rounds_across_; }
   std::uint64_t groups_removed() const { return groups_removed_; }
   std::uint64_t keys_removed() const { return removed_keys_.size(); }
   std::uint64_t keys_resumed_back() const { return keys_resumed_back_; }
@@ -276,11 +277,12 @@ class SimWorker final : public client::EngineListener {
   struct JoinedGroup {
     std::uint64_t id = 0;
     std::unique_ptr<client::KeyBatch> batch;
+    bool removable = true;  // it is inside one rack
   };
   std::vector<JoinedGroup> groups_;  // that this rank is a member of
   std::uint32_t next_group_ = 0;     // to be added, of the script; then to be removed, of `groups_`
   bool groups_added_ = false;
-  std::uint64_t group_rounds_ = 0, groups_removed_ = 0;
+  std::uint64_t group_rounds_ = 0, group_rounds_across_ = 0, groups_removed_ = 0;
   std::uint64_t keys_resumed_back_ = 0;  // to the version before the newest
   bool agreed_ = false, stands_alone_ = false, ended_leaving_ = false;
   std::string verdict_, mistake_;

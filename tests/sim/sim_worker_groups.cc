@@ -88,7 +88,8 @@ void SimWorker::OnGroupAdded() {
   client::Command command;
   command.kind = client::Command::Kind::kAddKeys;
   command.batch = batch.get();
-  groups_.push_back({response.group_id(), std::move(batch)});
+  groups_.push_back(
+      {response.group_id(), std::move(batch), RacksOf(script_, next_group_).size() == 1});
   Submit(command);
   ++next_group_;
   AddNextGroup();
@@ -96,6 +97,7 @@ void SimWorker::OnGroupAdded() {
 
 // All rounds are complete. False: no group is left.
 bool SimWorker::RemoveNextGroup() {
+  while (next_group_ < groups_.size() && !groups_[next_group_].removable) ++next_group_;
   if (next_group_ == groups_.size()) return false;
   removing_ = true;
   v1::RemoveKeysRequest request;

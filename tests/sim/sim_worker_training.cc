@@ -215,7 +215,10 @@ void SimWorker::CheckRound(Key& key) {
   key.arrived = false;
   key.active = false;
   collective_rounds_ += script_.keys[key.index].collective ? 1 : 0;
-  group_rounds_ += script_.keys[key.index].group != kNoGroup ? 1 : 0;
+  if (const std::uint32_t group = script_.keys[key.index].group; group != kNoGroup) {
+    ++group_rounds_;
+    if (RacksOf(script_, group).size() > 1) ++group_rounds_across_;
+  }
   const RoundScript& round = script_.keys[key.index].rounds[key.completed - 1];
   pooled_rounds_ += round.operation == wire::RoundOperation::kPool ? 1 : 0;
   if (round.operation == wire::RoundOperation::kPoolMove) {

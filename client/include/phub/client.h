@@ -89,7 +89,7 @@ struct KeyOptions {
   // For collectives next to training: the key's rounds are outside iterations. They do not count in
   // Job::iteration(), are applied chunk by chunk also with apply=kIteration, and checkpoints do not
   // contain the key. It has no optimizer, may be added at any time, and may have any movement. Not
-  // in jobs with restart=true; in jobs of several racks only in groups inside one rack (group.h).
+  // in jobs with restart=true; in jobs of several racks only in groups (group.h).
   bool collective = false;
   // A collective u8 key whose element_count is a capacity in bytes: each round states its own type,
   // operation and length (Key::AllReduce). A Pool (pool.h) has several, for as many rounds in

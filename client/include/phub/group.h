@@ -7,7 +7,8 @@
 //
 // A group is a part of its job and uses its lanes. The groups of a job are independent of each
 // other and of the job's keys. If a rank dies, the job ends, and so do its groups. In a job that
-// spans racks, all members of a group must be in one rack, whose daemon serves it alone.
+// spans racks, a group inside one rack is served by that rack's daemon alone. A group of several
+// racks only sums and broadcasts: no pools, no other movements, and it stays until the job ends.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +42,10 @@ class PHUB_API Group {
 
   // Like Job::AddKeys(), with these differences; Pool::Add() adds pools. Every member makes the
   // same calls in the same order; other ranks make none. Keys are collective, whether
-  // KeyOptions::collective is set or not. Sums go in ascending rank, and means are divided by the
-  // number of members. Where a movement has parts, part i belongs to ranks()[i], and roots are
-  // ranks of the job. Key::name() and errors say "NAME of group GROUP".
+  // KeyOptions::collective is set or not. Sums go in ascending rank, over racks in the order of the
+  // group's plan, and means are divided by the number of members. Where a movement has parts, part
+  // i belongs to ranks()[i], and roots are ranks of the job. Key::name() and errors say "NAME of
+  // group GROUP".
   Result<std::vector<Key>> AddKeys(std::span<const KeySpec> specs);
   Result<Key> AddKey(std::string_view key, ElementType type, std::uint64_t element_count,
                      const KeyOptions& options = {});

@@ -27,7 +27,8 @@ class Group:
     each other and of the job's keys. Sums go in ascending rank, and a mean is that of the members.
     If a rank dies, the job ends, and so do its groups. Jobs with restart=True, sum="fixed" or
     several daemons cannot have groups, nor checkpoints of a job that had one. In a job that spans
-    racks, all members of a group must be in one rack.
+    racks, a group of several racks only sums and broadcasts: it has no pools and no other
+    movements, and stays until the job ends.
 
     Every member makes the same calls in the same order, other ranks make none. One thread at a time
     uses a group. At its end, a context manager removes the group, unless an exception ends it.

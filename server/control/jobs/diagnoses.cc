@@ -4,6 +4,7 @@
 
 #include "common/base/printable.h"
 #include "server/control/jobs/conflict_text.h"
+#include "server/control/jobs/group_text.h"
 #include "server/control/on_control.h"
 #include "server/control/text.h"
 
@@ -66,6 +67,17 @@ const StallReport::Entry* FindWaitingFor(const StallQuery& query, Rank rank) {
     }
   }
   return oldest;
+}
+
+// Groups of several racks that wait for the rank, perhaps in other racks. Empty: it has none.
+std::string DescribeGroupsOf(const Job& job, Rank rank) {
+  std::string text;
+  std::size_t count = 0;
+  for (const std::shared_ptr<Group>& group : job.groups) {
+    if (group->exchange == nullptr || group->members->IndexOf(rank) == kNoMember) continue;
+    if (++count == 1) text = fmt::format("; it is a member of {}", Describe(*group));
+  }
+  return count > 1 ? fmt::format("{} and {} more", text, count - 1) : text;
 }
 
 // True if the rank's stream ended when its lane did, and did not return: both end when a process
@@ -159,6 +171,7 @@ void Diagnoses::ConcludeDiagnosis(Job& job) {
   if (!diagnosis.key.empty()) {
     what += fmt::format("; key {} iteration {} waits for it", diagnosis.key, diagnosis.iteration);
   }
+  what += DescribeGroupsOf(job, diagnosis.rank);
   v1::Fault fault = ending_.MakeFault(job, code, what);
   ending_.BlameRank(job, diagnosis.rank, fault);
   fault.set_key(diagnosis.key);

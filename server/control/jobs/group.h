@@ -11,8 +11,10 @@
 
 #include "server/control/answers.h"
 #include "server/control/jobs/batch_record.h"
+#include "server/core/exchange/rack_plan.h"
 #include "server/core/key_removal.h"
 #include "server/core/members.h"
+#include "server/placement/placement.h"
 
 namespace phub::server {
 
@@ -31,12 +33,23 @@ struct GroupRemoval {
   std::vector<std::uint64_t> of_members;              // [member]: bytes of it, charged to the job
 };
 
+// How the racks of a group exchange. The same in all of them.
+struct GroupExchange {
+  std::uint32_t number = 0;  // among the job's groups of several racks, from 1
+  std::uint64_t racks = 0;   // a bit per rack with members
+  std::shared_ptr<const exchange::RackPlan> plan;
+  std::vector<exchange::TreeChooser> choosers;  // [core]
+  std::vector<PlacementBin> bins;  // the group's loads alone, since racks have different groups
+  std::uint32_t batches_told = 0;  // that this rack has reported
+};
+
 struct Group {
   std::string name;      // a label: other groups of the job may have it, if they share no rank
   std::uint64_t id = 0;  // from 1, in the order in which the job's groups were made
   Rank first{};          // the member that made it
   std::vector<std::uint32_t> ranks;                   // its members, numbered over the whole job
-  std::shared_ptr<const Members> members;             // likewise, numbered in this rack
+  std::shared_ptr<const Members> members;             // those in this rack, numbered there
+  std::shared_ptr<GroupExchange> exchange;            // null: all members are in this rack
   std::vector<std::uint32_t> next_batch;              // [member]
   std::vector<std::shared_ptr<BatchRecord>> batches;  // handed out if they have tickets
   // Used only by the build of a batch.

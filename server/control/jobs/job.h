@@ -155,6 +155,9 @@ struct PendingCall {
   PagesFlag pages = {};             // must be prefaulted, too; null: they are
   // A batch of a group, which the core loops must have, too; null: none.
   std::shared_ptr<const BatchRecord> of_group = {};
+  // The first `group_batches` batches of this group must be in all its racks; null: none.
+  std::shared_ptr<const Group> in_racks = {};
+  std::uint32_t group_batches = 0;
 };
 
 // A query to every core loop for the stalled rounds of a job. Core loops write into the reports, so

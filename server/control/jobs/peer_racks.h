@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,6 +52,21 @@ class PeerRacks {
   // Rank 0 could not load a checkpoint.
   virtual void TellOfRefusedLoad(const Job& job, std::uint64_t load_number, int code,
                                  const std::string& why) = 0;
+};
+
+// Groups that have members in several racks (racks/rack_groups.h).
+class GroupRacks {
+ public:
+  virtual ~GroupRacks() = default;
+  // How large a request with a batch of keys may be.
+  virtual std::size_t BatchBytesMax() const = 0;
+  // A rank of this rack adds the group's next batch of keys, which are right by themselves. Rack 0
+  // is asked once, however many ranks do. `then` is called when this rack has the batch, or with
+  // the reason why it never will.
+  virtual void AskForBatch(Job& job, Rank rank, std::shared_ptr<const v1::AddKeysRequest> request,
+                           std::function<void(const absl::Status&)> then) = 0;
+  // Whether every rack of the group has its first `batches` batches and its lanes.
+  virtual bool HaveBatches(const Job& job, const Group& group, std::uint32_t batches) const = 0;
 };
 
 // Is notified of ranks that are lost and may return (racks/rack_waiting.h).

@@ -25,7 +25,7 @@ void PendingCalls::AnswerAcknowledged(Job& job) {
       refused.splice(refused.end(), job.pending, call);
     } else if (there && done && pages == PrefaultState::kTaken &&
                context_.cores.Acknowledged(call->tickets) && KeysAcknowledged(job, call->batches) &&
-               HasGroupBatch(*call)) {
+               HasGroupBatch(job, *call)) {
       ready.splice(ready.end(), job.pending, call);
     }
     call = next;
@@ -48,7 +48,10 @@ void PendingCalls::AnswerAcknowledged(Job& job) {
   }
 }
 
-bool PendingCalls::HasGroupBatch(const PendingCall& call) const {
+bool PendingCalls::HasGroupBatch(const Job& job, const PendingCall& call) const {
+  if (call.in_racks != nullptr &&
+      !group_racks_.HaveBatches(job, *call.in_racks, call.group_batches))
+    return false;
   return call.of_group == nullptr ||
          (!call.of_group->tickets.empty() && context_.cores.Acknowledged(call.of_group->tickets));
 }

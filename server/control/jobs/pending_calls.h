@@ -10,8 +10,8 @@ namespace phub::server {
 
 class PendingCalls {
  public:
-  PendingCalls(Context& context, Ending& ending, PeerRacks& peer_racks)
-      : context_(context), ending_(ending), peer_racks_(peer_racks) {}
+  PendingCalls(Context& context, Ending& ending, PeerRacks& peer_racks, GroupRacks& group_racks)
+      : context_(context), ending_(ending), peer_racks_(peer_racks), group_racks_(group_racks) {}
 
   // Answers the calls of the job that are ready. Ends the job when every rank has left and no call
   // is pending.
@@ -20,11 +20,12 @@ class PendingCalls {
   bool KeysAcknowledged(const Job& job, std::size_t batches) const;
 
  private:
-  bool HasGroupBatch(const PendingCall& call) const;
+  bool HasGroupBatch(const Job& job, const PendingCall& call) const;
 
   Context& context_;
   Ending& ending_;
   PeerRacks& peer_racks_;
+  GroupRacks& group_racks_;
 };
 
 }  // namespace phub::server

@@ -6,7 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/printable.h"
-#include "server/control/keys/group_text.h"
+#include "server/control/jobs/group_text.h"
 #include "server/control/keys/key_specs.h"
 #include "server/control/on_control.h"
 #include "server/control/text.h"
@@ -21,9 +21,6 @@ absl::Status InvalidGroup(std::string message) {
 std::uint32_t RanksOfJob(const Job& job) {
   return std::max(job.settings.world_size, job.settings.ranks_of_job);
 }
-
-// The rank in control's numbering; no rank of this rack has the number of another rack's rank.
-Rank InRack(const Job& job, std::uint32_t rank) { return Rank{rank - job.config.rank_base}; }
 
 absl::Status CheckSpec(const Job& job, Rank rank, const v1::GroupSpec& spec) {
   const std::string who = DescribeRankBriefly(job, rank);
@@ -46,18 +43,11 @@ absl::Status CheckSpec(const Job& job, Rank rank, const v1::GroupSpec& spec) {
   return absl::OkStatus();
 }
 
-// The daemons of other racks know nothing of a group, so all its members must be ranks of this one.
-absl::Status CheckRack(const Job& job, const v1::GroupSpec& spec) {
-  const auto other = std::ranges::find_if(spec.ranks(), [&](std::uint32_t rank) {
+// Whether some member is a rank of another rack.
+bool IsOfSeveralRacks(const Job& job, const v1::GroupSpec& spec) {
+  return std::ranges::any_of(spec.ranks(), [&](std::uint32_t rank) {
     return InRack(job, rank).value >= job.settings.world_size;
   });
-  if (other == spec.ranks().end()) return absl::OkStatus();
-  const std::uint32_t per_rack = job.config.ranks_per_rack;
-  return absl::FailedPreconditionError(fmt::format(
-      "group {} (ranks {}) of job {} has members in racks {} and {}, and groups of several racks "
-      "are not supported: each rack has {} ranks of the job, from rank {} on in this rack",
-      spec.name(), DescribeRanks(spec.ranks()), job.name(), job.config.rank_base / per_rack,
-      *other / per_rack, per_rack, job.config.rank_base));
 }
 
 }  // namespace
@@ -83,21 +73,20 @@ absl::Status GroupKeys::CheckJob(const Job& job, const std::string& group) const
 }
 
 // Groups of one name share no rank, so a rank and a name identify a group.
+std::shared_ptr<Group> GroupKeys::FindByRanks(const Job& job, const v1::GroupSpec& spec) {
+  for (const std::shared_ptr<Group>& group : job.groups) {
+    if (group->name != spec.name()) continue;
+    const auto is_member = [&](std::uint32_t each) { return group->members->HasInJob(Rank{each}); };
+    if (std::ranges::any_of(spec.ranks(), is_member)) return group;
+  }
+  return nullptr;
+}
+
 absl::StatusOr<std::shared_ptr<Group>> GroupKeys::FindGroup(Job& job, Rank rank,
                                                             const v1::GroupSpec& spec) {
-  for (const std::shared_ptr<Group>& group : job.groups) {
-    const bool overlaps = std::ranges::any_of(spec.ranks(), [&](std::uint32_t each) {
-      return group->members->IndexOf(InRack(job, each)) != kNoMember;
-    });
-    if (group->name != spec.name() || !overlaps) continue;
-    if (std::ranges::equal(group->ranks, spec.ranks())) return group;
-    return Disagree(job, rank,
-                    fmt::format("{} made group {} of ranks {}, and {} made it of ranks {}",
-                                DescribeRankBriefly(job, group->first), group->name,
-                                DescribeRanks(group->ranks), DescribeRankBriefly(job, rank),
-                                DescribeRanks(spec.ranks())));
-  }
-  return std::shared_ptr<Group>();
+  const std::shared_ptr<Group> group = FindByRanks(job, spec);
+  if (group == nullptr || std::ranges::equal(group->ranks, spec.ranks())) return group;
+  return Disagree(job, rank, DescribeDisagreement(job, *group, rank, DescribeRanks(spec.ranks())));
 }
 
 void GroupKeys::AddKeys(Request request, Answer<v1::AddKeysResponse> answer) {
@@ -108,7 +97,6 @@ void GroupKeys::AddKeys(Request request, Answer<v1::AddKeysResponse> answer) {
   const v1::GroupSpec& spec = request->group();
   absl::Status status = CheckSpec(job, seat->rank, spec);
   if (status.ok()) status = CheckJob(job, spec.name());
-  if (status.ok() && job.rack_run != nullptr) status = CheckRack(job, spec);
   if (!status.ok()) return answer(Refuse(status), {});
   absl::StatusOr<std::shared_ptr<Group>> found = FindGroup(job, seat->rank, spec);
   if (!found.ok()) return answer(found.status(), {});
@@ -125,6 +113,8 @@ void GroupKeys::AddKeys(Request request, Answer<v1::AddKeysResponse> answer) {
                                         spec.name(), job.name()))),
         {});
   }
+  if (job.rack_run != nullptr && IsOfSeveralRacks(job, spec))
+    return Ask(job, seat->rank, *found, adding);
   if (job.key_build != nullptr)
     return Keys::AfterBuild(job, [this, request, answer] { AddKeys(request, answer); });
   Build(job, seat->rank, *found, adding);
@@ -156,7 +146,7 @@ void GroupKeys::Build(Job& job, Rank rank, const std::shared_ptr<Group>& found,
     }
     group->name = adding.request->group().name();
     group->first = rank;
-    group->members = std::make_shared<const Members>(ranks);
+    group->members = std::make_shared<const Members>(ranks, InJob(group->ranks));
     group->next_batch.assign(ranks.size(), 0);
   }
   const std::shared_ptr<KeyBuild> build = StartKeyBuild(job, rank, host_memory_);
@@ -222,7 +212,9 @@ void GroupKeys::Share(const std::shared_ptr<Group>& group, const Adding& adding)
        .succeed = [this, group, record, adding] { AnswerAdded(*group, *record, adding); },
        .fail = [answer = adding.answer](const absl::Status& status) { answer(status, {}); },
        .pages = std::move(pages),
-       .of_group = record});
+       .of_group = record,
+       .in_racks = group->exchange == nullptr ? nullptr : group,
+       .group_batches = batch + 1});
   pending_calls_.AnswerAcknowledged(job);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +15,7 @@
 #include "server/control/jobs/ending.h"
 #include "server/control/jobs/host_memory.h"
 #include "server/control/jobs/job_observer.h"
+#include "server/control/jobs/peer_racks.h"
 #include "server/control/jobs/pending_calls.h"
 #include "server/control/jobs/sessions.h"
 #include "server/control/jobs/tenant_shares.h"
@@ -25,7 +27,8 @@ namespace phub::server {
 class GroupKeys final : public JobObserver {
  public:
   GroupKeys(Context& context, Sessions& sessions, Ending& ending, PendingCalls& pending_calls,
-            HostMemory& host_memory, RankMemories& rank_memories, TenantShares& shares, Keys& keys)
+            HostMemory& host_memory, RankMemories& rank_memories, TenantShares& shares, Keys& keys,
+            GroupRacks& racks)
       : context_(context),
         sessions_(sessions),
         ending_(ending),
@@ -33,12 +36,20 @@ class GroupKeys final : public JobObserver {
         host_memory_(host_memory),
         rank_memories_(rank_memories),
         shares_(shares),
-        keys_(keys) {}
+        keys_(keys),
+        racks_(racks) {}
 
   // AddKeys with a group, and RemoveKeys with a group's id.
   void AddKeys(std::shared_ptr<const v1::AddKeysRequest> request,
                Answer<v1::AddKeysResponse> answer);
   void Remove(const v1::RemoveKeysRequest& request, Answer<v1::RemoveKeysResponse> answer);
+  // A batch of a group that has members in several racks, from rack 0. `first`: the rank that added
+  // it, numbered in this rack, or a number beyond. REQUIRES: no batch of the job is being built.
+  void BuildFromRack0(Job& job, const std::shared_ptr<Group>& group, Rank first,
+                      std::shared_ptr<const KeySpecs> keys, std::vector<std::uint32_t> numbers,
+                      const Keys::Done& done);
+  // The group of that name that has one of the ranks of the job, if there is one in this rack.
+  static std::shared_ptr<Group> FindByRanks(const Job& job, const v1::GroupSpec& spec);
   // A batch of a group was built: the group has it, and the job has the group.
   static void Enter(Job& job, KeyBuild& build);
 
@@ -62,6 +73,7 @@ class GroupKeys final : public JobObserver {
   // The group that the call is about; null: it makes a new one.
   absl::StatusOr<std::shared_ptr<Group>> FindGroup(Job& job, Rank rank, const v1::GroupSpec& spec);
   absl::Status CheckCall(Job& job, Rank rank, const Group& group, const Adding& adding);
+  void Ask(Job& job, Rank rank, const std::shared_ptr<Group>& found, const Adding& adding);
   void Build(Job& job, Rank rank, const std::shared_ptr<Group>& group, const Adding& adding);
   void Compare(Job& job, const std::shared_ptr<Group>& group, const Adding& adding);
   void Share(const std::shared_ptr<Group>& group, const Adding& adding);
@@ -85,6 +97,7 @@ class GroupKeys final : public JobObserver {
   RankMemories& rank_memories_;
   TenantShares& shares_;
   Keys& keys_;
+  GroupRacks& racks_;
 };
 
 }  // namespace phub::server

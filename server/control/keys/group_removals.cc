@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "server/control/jobs/group_text.h"
 #include "server/control/keys/group_keys.h"
-#include "server/control/keys/group_text.h"
 #include "server/control/keys/key_removals.h"
 #include "server/control/on_control.h"
 
@@ -59,6 +59,11 @@ absl::Status GroupKeys::CheckRemoval(Job& job, Rank rank, const Group& group) {
     return absl::FailedPreconditionError(
         fmt::format("job {} cannot remove {}: this daemon serves RDMA, and memory that is "
                     "registered with devices stays registered until the job ends",
+                    job.name(), Describe(group)));
+  if (group.exchange != nullptr)
+    return absl::FailedPreconditionError(
+        fmt::format("job {} cannot remove {}: it has members in several racks, and stays until the "
+                    "job ends",
                     job.name(), Describe(group)));
   if (group.next_batch[member] < group.batches.size())
     return Disagree(

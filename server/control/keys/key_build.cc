@@ -1,6 +1,7 @@
 #include "server/control/keys/key_build.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "server/control/keys/batch_layout.h"
@@ -147,8 +148,13 @@ absl::Status DescribeForRacks(KeyBuild& build) {
 absl::Status BuildExchangeParts(KeyBuild& build) {
   for (std::size_t core = 0; core < build.exchange_shards.size(); ++core) {
     const exchange::ShardExchange& shard = *build.exchange_shards[core];
-    build.exchange_batches.push_back(
-        exchange::MakeExchangeBatch(shard, build.parts[core], build.choosers[core]));
+    exchange::GroupPart group;
+    if (build.group != nullptr)
+      group = {.plan = build.group->exchange->plan,
+               .rank_count = static_cast<std::uint32_t>(build.group->ranks.size()),
+               .first_number = build.group_numbers[core]};
+    build.exchange_batches.push_back(exchange::MakeExchangeBatch(
+        shard, build.parts[core], build.choosers[core], build.group == nullptr ? nullptr : &group));
     if (build.exchange_batches.back() == nullptr)
       return absl::ResourceExhaustedError("out of memory");
     exchange::AddExchange(shard, *build.exchange_batches.back(), *build.record.parts[core]);
@@ -182,13 +188,21 @@ std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMem
   return build;
 }
 
-// Other racks do not know the group, and its keys are not exchanged with them. The keys of the
-// whole job are placed as if there were no groups, so that all racks place them alike.
+// The keys of the whole job are placed as if there were no groups, and those of a group of several
+// racks as if there were only it, so that all racks place them alike.
 void BuildForGroup(const Job& job, KeyBuild& build, const std::shared_ptr<Group>& group) {
   build.group = group;
   build.group_key_numbers = job.group_key_numbers;
   build.names = group->key_names;
   build.share = false;
+  build.only_here = true;
+  if (group->exchange != nullptr) {
+    build.bins = group->exchange->bins;
+    build.choosers = group->exchange->choosers;
+    const std::uint32_t rack = job.config.rank_base / job.config.ranks_per_rack;
+    build.only_here = static_cast<std::uint32_t>(std::countr_zero(group->exchange->racks)) == rack;
+    return;
+  }
   build.exchange_shards.clear();
   for (std::size_t i = 0; i < job.group_loads.size(); ++i)
     build.bins[i].load_bytes += job.group_loads[i];
@@ -216,8 +230,9 @@ void PlanKeys(KeyBuild& build) {
   build.bytes = build.record.layout.memory_bytes;
   for (const auto& part : build.parts) build.bytes += KeyBatchBytes(build.config, part);
   for (std::size_t core = 0; core < build.exchange_shards.size(); ++core) {
-    build.bytes += exchange::ExchangeBatchBytes(build.exchange_shards[core]->plan,
-                                                build.parts[core], build.choosers[core]);
+    const exchange::RackPlan& plan =
+        build.group == nullptr ? build.exchange_shards[core]->plan : *build.group->exchange->plan;
+    build.bytes += exchange::ExchangeBatchBytes(plan, build.parts[core], build.choosers[core]);
   }
 }
 

@@ -36,6 +36,9 @@ struct KeyBuild {
   NumberSpace group_key_numbers;
   std::shared_ptr<const KeySpecs> given;  // until they are planned
   Rank rank{};
+  // Groups of several racks: [core], the number of the batch's first chunk on lanes between racks.
+  std::vector<std::uint32_t> group_numbers;
+  bool only_here = false;  // no other rack has the keys, or this one counts them for all
   // Only for keys that racks exchange.
   std::vector<std::shared_ptr<exchange::ShardExchange>> exchange_shards;  // [core]
   std::vector<exchange::TreeChooser> choosers;                            // [core]
@@ -63,7 +66,9 @@ struct KeyBuild {
     return group == nullptr ? config.world_size : group->members->count();
   }
   // Whether the keys are those of several racks.
-  bool exchanges() const { return config.ranks_of_job > 0 && group == nullptr; }
+  bool exchanges() const {
+    return config.ranks_of_job > 0 && (group == nullptr || group->exchange != nullptr);
+  }
   std::size_t keys_before() const {
     return group == nullptr ? first_key : group_key_numbers.used();
   }

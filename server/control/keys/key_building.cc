@@ -48,8 +48,7 @@ void Keys::StartBuild(Job& job, const std::shared_ptr<KeyBuild>& build, const Do
       [this, &job, units, build, done] {
         if (!build->status.ok() || !job.running())
           return GoOnBuilding(job, build, units, done, build->status);
-        const bool counts =
-            build->group != nullptr || ChargesOf(context_.options, job.settings).keys;
+        const bool counts = build->only_here || ChargesOf(context_.options, job.settings).keys;
         const Usage more = {.memory_bytes = build->bytes,
                             .keys = counts ? build->placement.size() : 0};
         context_.Cover(job.account.tenant, more,

@@ -222,10 +222,8 @@ absl::Status CheckCollective(const KeyBuild& build, const v1::KeySpec& key) {
     return Wrong(key, "keys of groups must be collective");
   }
   if (build.config.restart) return Wrong(key, "collective keys do not work with restart=true");
-  if (build.exchanges()) {
-    return Wrong(key,
-                 "collective keys do not work in jobs that span racks, except in groups inside "
-                 "one rack");
+  if (build.exchanges() && build.group == nullptr) {
+    return Wrong(key, "collective keys do not work in jobs that span racks, except in groups");
   }
   if (key.optimizer() == v1::OPTIMIZER_NONE) return absl::OkStatus();
   return Wrong(key, fmt::format("collective keys do not allow optimizer {}",
@@ -243,6 +241,8 @@ absl::Status CheckPriorityClass(const v1::KeySpec& key) {
 absl::Status CheckPooled(const KeyBuild& build, const v1::KeySpec& key) {
   if (!key.pooled()) return absl::OkStatus();
   if (!key.collective()) return Wrong(key, "pooled keys must be collective");
+  if (build.exchanges())
+    return Wrong(key, "pooled keys do not work in groups that have members in several racks");
   if (TypeOf(key.type()) != numeric::ElementType::kU8) {
     return Wrong(key, fmt::format("pooled keys must have type u8; it has {}",
                                   numeric::ToString(TypeOf(key.type()))));

@@ -42,6 +42,11 @@ std::vector<UnbackedMemory> UnbackedMemoryOf(const KeyBuild& build) {
 // returns.
 void TakePlaces(Job& job, KeyBuild& build) {
   BatchRecord& record = build.record;
+  if (build.group != nullptr && build.group->exchange != nullptr) {  // stays until the job ends
+    build.group->exchange->bins = std::move(build.bins);
+    build.group->exchange->choosers = std::move(build.choosers);
+    return job.chunk_numbers.swap(build.chunk_numbers);
+  }
   const bool apart = build.group != nullptr && !job.group_loads.empty();
   std::vector<std::uint64_t> loads;
   for (std::size_t i = 0; i < job.bins.size(); ++i) {
@@ -63,7 +68,7 @@ void TakePlaces(Job& job, KeyBuild& build) {
 absl::Status Keys::Admit(Job& job, KeyBuild& build) {
   build.refusal = ControlCounter::keys_refused_quota;
   if (absl::Status status =
-          context_.ledger.AddKeys(job.account, build.placement.size(), build.group != nullptr);
+          context_.ledger.AddKeys(job.account, build.placement.size(), build.only_here);
       !status.ok()) {
     return status;
   }
@@ -72,7 +77,7 @@ absl::Status Keys::Admit(Job& job, KeyBuild& build) {
   if (status.ok()) {
     job.memory_bytes += build.bytes;
   } else {
-    context_.ledger.ReturnKeys(job.account, build.placement.size(), build.group != nullptr);
+    context_.ledger.ReturnKeys(job.account, build.placement.size(), build.only_here);
   }
   return status;
 }
@@ -85,7 +90,7 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
   if (!status.ok()) {
     context_.ledger.Return(job.account, build.bytes);
     job.memory_bytes -= build.bytes;
-    context_.ledger.ReturnKeys(job.account, build.placement.size(), build.group != nullptr);
+    context_.ledger.ReturnKeys(job.account, build.placement.size(), build.only_here);
     if (record.keys != nullptr) {  // a retry may use the names
       for (const v1::KeySpec& key : *record.keys) build.names->erase(key.name());
     }
@@ -95,8 +100,8 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
                     FormatBytes(build.bytes), std::string(status.message())));
   }
   host_memory_.TellOfParameters(job, record);
-  if (job.exchange != nullptr && build.group == nullptr) {
-    job.exchange->choosers = std::move(build.choosers);
+  if (job.exchange != nullptr) {
+    if (build.group == nullptr) job.exchange->choosers = std::move(build.choosers);
     for (auto& batch : build.exchange_batches) job.exchange->batches.push_back(std::move(batch));
   }
   record.bytes = build.bytes;

@@ -13,6 +13,7 @@
 #include "server/control/racks/peer_lanes.h"
 #include "server/control/racks/rack_arrivals.h"
 #include "server/control/racks/rack_conflicts.h"
+#include "server/control/racks/rack_groups.h"
 #include "server/control/racks/rack_jobs.h"
 #include "server/control/racks/rack_late_rounds.h"
 #include "server/control/racks/rack_messages.h"
@@ -221,7 +222,7 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
       if (!Has(protocol.On(RunEvent::kFailureReceived, from), RackAction::kFail)) return;
       return ending_.Fail(*job, message.failed().fault());
     }
-    default: return;
+    default: return rack_groups_.HandleMessage(*job, from, message, owner);
   }
 }
 

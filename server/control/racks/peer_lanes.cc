@@ -95,8 +95,8 @@ void PeerLanes::GrantPeerLanes(Job& job, const RackSteps& steps) {
 void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect) {
   PHUB_ON_CONTROL();
   RackRun& run = *job.rack_run;
-  if (run.protocol.standing()) return;
   if (connect.grants().empty()) {
+    if (run.protocol.standing()) return;
     return GrantPeerLanes(job, run.protocol.On(RunEvent::kConnectReceived, from));
   }
   if (!IsWhole(connect, context_.cores.size()) ||
@@ -113,6 +113,7 @@ void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& c
                                       "unencrypted ones: data_tls is off there",
                                       job.account.tenant, context_.options.DescribeRack(from))));
   }
+  run.group_neighbors |= exchange::RackBit(from) & ~run.exchange->plan.neighbors;
   const PeerOffers offers = OffersOf(job, from, connect);
   if (!offers.missing.empty()) {
     return ending_.Fail(
@@ -315,7 +316,7 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
       what = fmt::format("the daemon of {} sent data that does not fit the job's plan", who);
       break;
   }
-  if (event.key.value < job.keys.size()) {
+  if (HasKey(job, event.key)) {
     what +=
         fmt::format("; key {} iteration {}", DescribeKey(job, event.key), event.iteration.value);
   }

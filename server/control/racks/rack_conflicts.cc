@@ -111,7 +111,7 @@ void RackConflicts::Fail(Job& job, const RackConflict& conflict) {
   std::string what =
       DescribeConflict(FaultCode::kRoundMismatch, conflict.sides,
                        DescribeRanksOf(job, conflict.source), DescribeRanksOf(job, conflict.other));
-  if (conflict.key.value < job.keys.size()) {
+  if (HasKey(job, conflict.key)) {
     what += fmt::format("; key {} iteration {}", DescribeKey(job, conflict.key),
                         conflict.iteration.value);
   }

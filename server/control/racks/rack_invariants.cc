@@ -9,13 +9,14 @@ namespace phub::server {
 namespace {
 
 // X1 to X3.
-void CheckPeer(const Job& job, RackIndex rack, bool neighbor, std::size_t core_count) {
+void CheckPeer(const Job& job, RackIndex rack, bool neighbor, bool of_group,
+               std::size_t core_count) {
   const RackRun& run = *job.rack_run;
   const PeerRack& peer = run.racks[rack.value];
   PHUB_CHECK(peer.lanes.size() == (job.released() ? 0 : core_count), "X1 job={} rack={}",
              job.name(), rack.value);
   for (const PeerLanePlace& place : peer.lanes) {
-    PHUB_CHECK(neighbor || place.connection == nullptr, "X1 job={} rack={}", job.name(),
+    PHUB_CHECK(neighbor || of_group || place.connection == nullptr, "X1 job={} rack={}", job.name(),
                rack.value);
     PHUB_CHECK(place.connection == nullptr || !place.description.empty(), "X1 job={} rack={}",
                job.name(), rack.value);
@@ -46,7 +47,8 @@ void CheckRackRun(const Job& job, RackIndex self, std::size_t core_count) {
   for (std::uint32_t rack = 0; rack < run.racks.size(); ++rack) {
     if (rack == self.value) continue;
     const bool neighbor = (run.exchange->plan.neighbors >> rack & 1) != 0;
-    CheckPeer(job, RackIndex{rack}, neighbor, core_count);
+    const bool of_group = (run.group_neighbors >> rack & 1) != 0;
+    CheckPeer(job, RackIndex{rack}, neighbor, of_group, core_count);
   }
   PHUB_CHECK(!job.running() || run.protocol.state(RunRegion::kFault) != RunState::kFailed,
              "X5 job={}", job.name());

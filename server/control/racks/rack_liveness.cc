@@ -60,8 +60,7 @@ void RackLiveness::Check(TimeNs now) {
 std::optional<std::string> RackLiveness::Judge(const Job& job, RackIndex rack, TimeNs now) {
   const RackRun& run = *job.rack_run;
   const DurationNs timeout = context_.options.liveness_timeout;
-  const exchange::RackPlan& plan = run.exchange->plan;
-  if ((plan.neighbors & RackBit(rack)) != 0) {
+  if (((run.exchange->plan.neighbors | run.group_neighbors) & RackBit(rack)) != 0) {
     const PeerRack& peer = run.racks[rack.value];
     if (LanesAreKept(peer)) return JudgeByLanes(run, rack, now);
     const int timeouts = run.protocol.AllLeftBut(rack) && LostLanes(peer) ? kLongTimeouts : 1;

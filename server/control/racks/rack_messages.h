@@ -27,6 +27,7 @@ class PeerLanes;
 class PendingCalls;
 class RackArrivals;
 class RackConflicts;
+class RackGroups;
 class RackJobs;
 class RackLateRounds;
 class RackOpening;
@@ -40,7 +41,8 @@ class RackMessages {
                JobTable& jobs, Barriers& barriers, Ending& ending, Loads& loads,
                PeerLanes& peer_lanes, PendingCalls& pending_calls, RackJobs& rack_jobs,
                RackOpening& opening, RackWaiting& rack_waiting, RackLateRounds& late_rounds,
-               RackConflicts& conflicts, RackArrivals& arrivals, TopologySurvey& survey)
+               RackConflicts& conflicts, RackArrivals& arrivals, RackGroups& rack_groups,
+               TopologySurvey& survey)
       : context_(context),
         known_(known),
         deferred_(deferred),
@@ -57,6 +59,7 @@ class RackMessages {
         late_rounds_(late_rounds),
         conflicts_(conflicts),
         arrivals_(arrivals),
+        rack_groups_(rack_groups),
         survey_(survey) {}
 
   // To be called before the first Join or envelope. The network must outlive every job.
@@ -121,6 +124,7 @@ class RackMessages {
   RackLateRounds& late_rounds_;
   RackConflicts& conflicts_;
   RackArrivals& arrivals_;
+  RackGroups& rack_groups_;
   TopologySurvey& survey_;
   PeerNetwork* network_ = nullptr;
   RackLiveness liveness_{context_, known_, jobs_, ending_};

@@ -12,6 +12,7 @@
 #include "server/control/keys/key_specs.h"
 #include "server/control/on_control.h"
 #include "server/control/racks/peer_lanes.h"
+#include "server/control/racks/rack_groups.h"
 #include "server/control/racks/rack_jobs.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_plans.h"
@@ -248,6 +249,7 @@ void RackOpening::AdvanceRackRun(Job& job) {
     Do(job, protocol.On(RunEvent::kLanesAttached));
   }
   rack_jobs_.AnnounceProgress(job);
+  rack_groups_.AnnounceProgress(job);
 }
 
 void RackOpening::HandleReady(Job& job, RackIndex from) {

@@ -34,6 +34,7 @@ class JobTable;
 class LocalRack;
 class PeerLanes;
 class PendingCalls;
+class RackGroups;
 class RackJobs;
 class RackMessages;
 class RackPlans;
@@ -47,7 +48,8 @@ class RackOpening final : public JobOpener {
   RackOpening(Context& context, KnownRacks& known, DeferredMessages& deferred, HeldJoins& held,
               Joins& joins, Ending& ending, JobTable& jobs, LocalRack& local_rack,
               PeerLanes& peer_lanes, PendingCalls& pending_calls, RackJobs& rack_jobs,
-              RackMessages& messages, RackPlans& plans, TopologySurvey& survey)
+              RackGroups& rack_groups, RackMessages& messages, RackPlans& plans,
+              TopologySurvey& survey)
       : context_(context),
         known_(known),
         deferred_(deferred),
@@ -59,6 +61,7 @@ class RackOpening final : public JobOpener {
         peer_lanes_(peer_lanes),
         pending_calls_(pending_calls),
         rack_jobs_(rack_jobs),
+        rack_groups_(rack_groups),
         messages_(messages),
         plans_(plans),
         survey_(survey) {}
@@ -121,6 +124,7 @@ class RackOpening final : public JobOpener {
   PeerLanes& peer_lanes_;
   PendingCalls& pending_calls_;
   RackJobs& rack_jobs_;
+  RackGroups& rack_groups_;
   RackMessages& messages_;
   RackPlans& plans_;
   TopologySurvey& survey_;

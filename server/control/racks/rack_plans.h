@@ -27,6 +27,12 @@ class RackPlans {
   // At every rack, including rack 0: each rack verifies the plan that it runs.
   absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(
       const v1::PeerJob& job, std::shared_ptr<const plan::Topology> planned_for) const;
+  // At rack 0: the plan for a group with members in these racks, a bit for each, as text. The racks
+  // exchange as the job does, if its planner can; otherwise along the best plan.
+  absl::StatusOr<std::string> PlanForGroup(const RackRun& run, std::uint64_t racks) const;
+  // At each of these racks.
+  static absl::StatusOr<std::shared_ptr<const exchange::RackPlan>> ReadGroupPlan(
+      const RackRun& run, std::uint64_t racks, const std::string& text);
   void DescribeExchange(const Job& job, v1::ExchangeInfo& info) const;
 
  private:

@@ -168,6 +168,16 @@ RackSteps RackProtocol::OnPeer(RackIndex rack, PeerEvent event, std::uint64_t in
   return steps;
 }
 
+RackSteps RackProtocol::AddNeighbors(std::uint64_t racks) {
+  neighbors_ |= racks;
+  RackSteps steps;
+  for (std::uint32_t rack = 0; rack < peers_.size(); ++rack) {
+    if (rack != self_.value && (racks & exchange::RackBit(RackIndex{rack})) != 0)
+      HandlePeerEvent(PeerEvent::kGrantAllowed, {.rack = RackIndex{rack}}, steps);
+  }
+  return steps;
+}
+
 void RackProtocol::HandleRunEvent(RunEvent event, const Said& said, RackSteps& steps) {
   for (const RunRule& rule : rules_->run) {
     RunState& state = states_[RegionOf(rule.state)];

@@ -156,6 +156,8 @@ class RackProtocol {
 
   RackSteps On(RunEvent event, RackIndex rack = {}, TimeNs time = 0);
   RackSteps OnPeer(RackIndex rack, PeerEvent event, std::uint64_t instance = 0);
+  // The run needs lanes to these racks, too, from now on: a bit per rack.
+  RackSteps AddNeighbors(std::uint64_t racks);
   // Extends the deadline of a deferred fault: this daemon itself was blocked for that long, and
   // heard no one.
   void Forgive(DurationNs duration);

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -70,6 +72,20 @@ struct RackConflict {
   TimeNs due = 0;  // the job ends then, even without an answer
 };
 
+// At rack 0: a group of the job that has members in several racks.
+struct GroupMade {
+  std::shared_ptr<Group> group;  // as in the racks of its members, but its batches only have keys
+  std::string plan;              // phub.plan.v2, or v1 for all racks
+};
+
+// A batch of a group that rack 0 was asked for, and the calls of this rack that wait for it.
+struct GroupAsked {
+  std::string name;
+  std::vector<std::uint32_t> ranks;
+  std::uint32_t batch = 0;
+  std::vector<std::function<void(const absl::Status&)>> waiting;
+};
+
 struct RackRun {
   explicit RackRun(RackProtocol made) : protocol(std::move(made)) {}
 
@@ -78,6 +94,16 @@ struct RackRun {
   bool TakesPart(RackIndex rack) const { return exchange->plan.TakesPart(rack); }
 
   RackProtocol protocol;
+  // Racks to which groups need lanes and the job's plan does not: a bit per rack.
+  std::uint64_t group_neighbors = 0;
+  // By a group's number, and by rack: the batches that it has. A rack may report before rack 0
+  // does.
+  std::map<std::uint32_t, std::vector<std::uint32_t>> group_batches;
+  std::vector<GroupAsked> group_asked;
+  // At rack 0.
+  std::vector<GroupMade> groups_made;      // [number - 1]
+  std::vector<NumberSpace> group_numbers;  // [core]: of chunks of groups, on lanes between racks
+  std::deque<std::function<void()>> group_work;  // requests, one at a time; the first is under way
   std::optional<LateQuestion> late_question;
   std::string asked;      // "auto", a planner's name, "file"
   v1::PeerJob described;  // including the plan

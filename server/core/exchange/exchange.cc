@@ -99,7 +99,9 @@ bool ComesTooSoon(const JobShard& shard, const ChunkExchange& state, RackIndex f
 }
 
 // Only reductions are measured, because broadcasts have payload in one rack only.
-bool IsMeasured(const RoundTerms& terms) { return terms.operation == RoundOperation::kReduce; }
+bool IsMeasured(const ChunkExchange& state, const RoundTerms& terms) {
+  return state.measured && terms.operation == RoundOperation::kReduce;
+}
 
 bool RoundFits(const JobShard& shard, const MessageHeader& header, const ShardKey& key) {
   switch (header.operation) {
@@ -126,7 +128,7 @@ Verdict ExchangeStage::OnLocalSum(JobShard& shard, Chunk& chunk, bool has_payloa
   }
   state.local = true;
   state.has_payload = has_payload;
-  if (IsMeasured(state.terms)) {
+  if (IsMeasured(state, state.terms)) {
     Measure(shard, state, ExchangeSpan::kWhole, Part::kBegins);
     if (!state.tree->reduce_children.empty()) {
       Measure(shard, state, ExchangeSpan::kSums, Part::kBegins);
@@ -147,7 +149,7 @@ void ExchangeStage::Measure(JobShard& shard, const ChunkExchange& state, Exchang
 
 // A part of the sum has arrived, from the own ranks or a child. The sum waited for the last part.
 void ExchangeStage::NotePart(JobShard& shard, ChunkExchange& state, RackIndex from) {
-  if (!IsMeasured(state.terms)) return;
+  if (!IsMeasured(state, state.terms)) return;
   const bool aggregates = shard.exchange->plan.aggregates;
   const std::size_t parts = state.tree->reduce_children.size() + (aggregates ? 0 : 1);
   const std::size_t here =
@@ -171,7 +173,7 @@ Verdict ExchangeStage::OnMessage(JobShard& shard, RackIndex from,
   if (header.membership_epoch != shard.config.membership_epoch) {
     return Fault(FaultCode::kWrongEpoch);
   }
-  if (header.chunk.value >= shard.exchange->chunk_count) return Fault(FaultCode::kChunkRange);
+  if (shard.exchange->Find(header.chunk.value) == nullptr) return Fault(FaultCode::kChunkRange);
   switch (header.kind) {
     case wire::MessageKind::kGradient: return OnPartial(shard, from, message);
     case wire::MessageKind::kParameters: return OnParameters(shard, from, message);
@@ -250,7 +252,7 @@ Verdict ExchangeStage::OnParameters(JobShard& shard, RackIndex from,
   if (!aggregates || state.summed == header.iteration) {
     link.result_wait_ns.Add(static_cast<std::uint64_t>(now_ - state.partial_ready_at));
   }
-  if (IsMeasured(state.partial_terms) && !aggregates) {
+  if (IsMeasured(state, state.partial_terms) && !aggregates) {
     Measure(shard, state, ExchangeSpan::kResult, Part::kEnds);
   }
   state.awaits_result = false;
@@ -292,9 +294,9 @@ Verdict ExchangeStage::Advance(JobShard& shard, Chunk& chunk, ChunkExchange& sta
   const bool aggregates = shard.exchange->plan.aggregates;
   const std::size_t arrived = static_cast<std::size_t>(std::popcount(state.arrived));
   if (!(state.local || aggregates) || arrived < state.tree->reduce_children.size()) return {};
-  if (aggregates) state.has_payload = IsMeasured(state.terms);
+  if (aggregates) state.has_payload = state.terms.operation == RoundOperation::kReduce;
   FoldPartials(shard, chunk, state);
-  const bool measured = IsMeasured(state.terms);
+  const bool measured = IsMeasured(state, state.terms);
   if (measured && arrived > 0) Measure(shard, state, ExchangeSpan::kSums, Part::kEnds);
   state.partial_terms = state.terms;
   state.arrived = state.empty = 0;
@@ -309,7 +311,7 @@ Verdict ExchangeStage::SendUp(JobShard& shard, Chunk& chunk, ChunkExchange& stat
     ++state.summed.value;
   } else {
     state.awaits_result = true;
-    if (IsMeasured(state.partial_terms)) {
+    if (IsMeasured(state, state.partial_terms)) {
       Measure(shard, state, ExchangeSpan::kResult, Part::kBegins);
     }
     PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
@@ -329,7 +331,7 @@ void ExchangeStage::PassOn(JobShard& shard, Chunk& chunk) {
     PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
     above.landing[EntryOf(state.number, EntryKind::kParameters)] = {chunk.NextParameters(),
                                                                     chunk.reply_bytes()};
-  } else if (IsMeasured(state.partial_terms)) {
+  } else if (IsMeasured(state, state.partial_terms)) {
     Measure(shard, state, ExchangeSpan::kWhole, Part::kEnds);
   }
   for (const RackIndex child : state.tree->gather_children) {

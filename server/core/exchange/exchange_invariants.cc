@@ -34,8 +34,7 @@ void CheckExchange(const JobShard& shard, const Chunk& chunk) {
   const ShardExchange& exchange = *shard.exchange;
   const ChunkExchange& state = *chunk.exchange;
   const ChunkIndex index = chunk.index;
-  PHUB_CHECK(state.chunk == &chunk && state.number < exchange.chunk_count &&
-                 exchange.chunks()[state.number] == &state,
+  PHUB_CHECK(state.chunk == &chunk && exchange.Find(state.number) == &state,
              "E9 chunk={} number={}", index.value, state.number);
   const std::size_t children = state.tree->reduce_children.size();
   PHUB_CHECK(children == 64 || state.arrived >> children == 0, "E3 chunk={} arrived={:x}",
@@ -60,6 +59,8 @@ void CheckExchanges(const JobShard& shard) {
   const ShardExchange& exchange = *shard.exchange;
   for (std::uint32_t i = 0; i < exchange.chunk_count; ++i)
     CheckExchange(shard, *exchange.chunks()[i]->chunk);
+  for (std::uint32_t i = kGroupNumbersFirst; i < kGroupNumbersFirst + exchange.group_end; ++i)
+    if (const ChunkExchange* const state = exchange.Find(i)) CheckExchange(shard, *state->chunk);
   std::uint64_t waiting = 0;
   for (std::uint32_t rack = 0; rack < exchange.plan.rack_count; ++rack) {
     const PeerLane& peer = exchange.peers[rack];

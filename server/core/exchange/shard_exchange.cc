@@ -1,5 +1,6 @@
 #include "server/core/exchange/shard_exchange.h"
 
+#include <algorithm>
 #include <array>
 
 #include "common/base/align.h"
@@ -10,7 +11,8 @@ namespace phub::server::exchange {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::uint32_t kSlotsPerTable = 2 * kChunksPerShardMax;
+constexpr std::uint32_t kNumbersMax = 2 * kChunksPerShardMax;  // the job's, then those of groups
+constexpr std::uint32_t kSlotsPerTable = 2 * kNumbersMax;
 static_assert((kSlotsPerTable & (kSlotsPerTable - 1)) == 0, "the ring needs a power of two");
 
 // Calls visit(index of its tree, bytes of a partial sum) for each chunk, in order. Partial sums are
@@ -42,6 +44,27 @@ void ExtendSpans(const RackPlan& plan, ExchangeMetrics& metrics, const ChunkExch
   }
 }
 
+void NumberChunks(ShardExchange& exchange, ExchangeBatch& batch) {
+  const auto count = static_cast<std::uint32_t>(batch.chunks.size());
+  const std::uint32_t first = batch.first_number.value_or(exchange.chunk_count);
+  std::uint32_t& end = batch.first_number ? exchange.group_end : exchange.chunk_count;
+  const std::uint32_t before = batch.first_number ? first - kGroupNumbersFirst : first;
+  PHUB_CHECK(before <= kChunksPerShardMax && count <= kChunksPerShardMax - before, "first={}",
+             first);
+  end = std::max(end, before + count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    ChunkExchange& chunk = batch.chunks[i];
+    chunk.number = first + i;
+    PHUB_CHECK(exchange.chunks()[chunk.number] == nullptr, "number={}", chunk.number);
+    exchange.chunks()[chunk.number] = &chunk;
+    if (chunk.measured) ExtendSpans(exchange.plan, exchange.metrics, chunk);
+  }
+}
+
+std::uint32_t EndOf(const ShardExchange& exchange) {
+  return exchange.group_end > 0 ? kGroupNumbersFirst + exchange.group_end : exchange.chunk_count;
+}
+
 std::size_t LandingBytes(const RackPlan& plan, std::span<const KeyShardSpec> keys,
                          TreeChooser chooser, std::size_t& chunk_count) {
   std::size_t total = 0;
@@ -69,8 +92,8 @@ std::unique_ptr<ShardExchange> MakeShardExchange(RackPlan plan, std::uint32_t ra
   made->peers.resize(racks);
   made->metrics.trees = std::make_unique<SpanMeters[]>(1 + made->plan.trees.size());
   made->metrics.links = std::make_unique<LinkMetrics[]>(racks);
-  made->chunk_table = MappedMemory::Allocate(
-      std::size_t{kChunksPerShardMax} * sizeof(ChunkExchange*), Backing::kOnTouch);
+  made->chunk_table =
+      MappedMemory::Allocate(std::size_t{kNumbersMax} * sizeof(ChunkExchange*), Backing::kOnTouch);
   made->landing_tables = MappedMemory::Allocate(
       racks * kSlotsPerTable * sizeof(transport::LandingSlot), Backing::kOnTouch);
   made->waiting_rings =
@@ -86,10 +109,15 @@ std::unique_ptr<ShardExchange> MakeShardExchange(RackPlan plan, std::uint32_t ra
 
 std::unique_ptr<ExchangeBatch> MakeExchangeBatch(const ShardExchange& exchange,
                                                  std::span<const KeyShardSpec> keys,
-                                                 TreeChooser& chooser) {
+                                                 TreeChooser& chooser, const GroupPart* group) {
   auto batch = std::make_unique<ExchangeBatch>();
+  const RackPlan& plan = group == nullptr ? exchange.plan : *group->plan;
   std::size_t chunk_count = 0;
-  const std::size_t bytes = LandingBytes(exchange.plan, keys, chooser, chunk_count);
+  const std::size_t bytes = LandingBytes(plan, keys, chooser, chunk_count);
+  if (group != nullptr) {
+    batch->first_number = group->first_number;
+    batch->plan = group->plan;
+  }
   batch->landing = MappedMemory::Allocate(bytes, MappedMemory::Backing::kLater);
   if (bytes > 0 && !batch->landing) return nullptr;
   batch->chunks.reserve(chunk_count);
@@ -97,7 +125,9 @@ std::unique_ptr<ExchangeBatch> MakeExchangeBatch(const ShardExchange& exchange,
   ForEachChunk(keys, chooser, [&](std::uint32_t tree, std::size_t partial_bytes) {
     ChunkExchange& chunk = batch->chunks.emplace_back();
     chunk.tree_index = tree;
-    chunk.tree = &exchange.plan.trees[tree];
+    chunk.tree = &plan.trees[tree];
+    chunk.rank_count = group == nullptr ? exchange.rank_count : group->rank_count;
+    chunk.measured = group == nullptr;
     chunk.landing = next;
     chunk.partial_bytes = static_cast<std::uint32_t>(partial_bytes);
     chunk.landing_stride = static_cast<std::uint32_t>(AlignUp(partial_bytes, kAlignment));
@@ -135,20 +165,14 @@ void AddExchange(const ShardExchange& exchange, ExchangeBatch& batch, KeyBatch& 
 void LinkBatch(const JobShard& shard, ExchangeBatch& batch,
                std::span<transport::Transport* const> transports) {
   ShardExchange& exchange = *shard.exchange;
-  const std::uint32_t first = exchange.chunk_count;
-  PHUB_CHECK(first + batch.chunks.size() <= kChunksPerShardMax);
-  for (ChunkExchange& chunk : batch.chunks) {
-    chunk.number = exchange.chunk_count++;
-    exchange.chunks()[chunk.number] = &chunk;
-    ExtendSpans(exchange.plan, exchange.metrics, chunk);
-  }
+  NumberChunks(exchange, batch);
   auto* const tables = reinterpret_cast<transport::LandingSlot*>(exchange.landing_tables.data());
   for (std::uint32_t rack = 0; rack < exchange.plan.rack_count; ++rack) {
     PeerLane& peer = exchange.peers[rack];
     transport::LandingSlot* const table = tables + std::size_t{rack} * kSlotsPerTable;
-    for (std::uint32_t c = first; c < exchange.chunk_count; ++c) {
+    for (const ChunkExchange& chunk : batch.chunks) {
+      const std::uint32_t c = chunk.number;
       table[2 * c] = table[2 * c + 1] = {};
-      const ChunkExchange& chunk = *exchange.chunks()[c];
       for (std::size_t child = 0; child < chunk.tree->reduce_children.size(); ++child) {
         if (chunk.tree->reduce_children[child].rack.value != rack) continue;
         table[2 * c] = {chunk.landing + child * chunk.landing_stride, chunk.landing_stride};
@@ -158,7 +182,7 @@ void LinkBatch(const JobShard& shard, ExchangeBatch& batch,
         table[2 * c + 1] = {landed.NextParameters(), landed.reply_bytes()};
       }
     }
-    peer.landing = {table, 2 * std::size_t{exchange.chunk_count}};
+    peer.landing = {table, 2 * std::size_t{EndOf(exchange)}};
     if (peer.open) transports[peer.transport_index]->SetLanding(peer.connection, peer.landing);
   }
 }

@@ -43,11 +43,16 @@
 // pull P-1 here before and after the result of P arrives. Masters and optimizer state, which only
 // the home has, have one version: they are read only to make P+1.
 //
+// Groups. The keys of a group that has members in several racks go along the group's own plan, over
+// the same lanes. Their chunks have numbers from kGroupNumbersFirst on, which rack 0 gives out.
+// Racks without members do not have them.
+//
 // Ownership as in job_shard.h: control creates and frees, the core loop uses.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -58,6 +63,9 @@
 #include "server/metrics/exchange_metrics.h"
 
 namespace phub::server::exchange {
+
+// Numbers of chunks on lanes between racks: those of groups begin here.
+inline constexpr std::uint32_t kGroupNumbersFirst = kChunksPerShardMax;
 
 // A hash of the encoded values, because a rack never sees the records of another rack's ranks.
 std::uint64_t HashOf(const wire::HyperParameters& values);
@@ -78,6 +86,8 @@ struct ChunkExchange {
   // because each rack also has chunks of groups that other racks do not know.
   std::uint32_t number = 0;
   const RackTree* tree = nullptr;
+  std::uint32_t rank_count = 0;  // that push the chunk, in all racks; the divisor of a mean
+  bool measured = true;          // its reductions are; false: a group's
   std::byte* landing = nullptr;  // [reduce child], landing_stride bytes each
   std::uint32_t landing_stride = 0;
   std::uint32_t partial_bytes = 0;  // size of a reduction's partial sum
@@ -125,29 +135,46 @@ struct PeerLane {
 
 struct ShardExchange {
   RackPlan plan;
-  std::uint32_t rank_count = 0;  // ranks of the whole job; the divisor of a mean
-  std::vector<PeerLane> peers;   // [rack]
-  MappedMemory chunk_table;      // [number]: ChunkExchange*, address space only
-  MappedMemory landing_tables;   // address space only
-  MappedMemory waiting_rings;    // address space only
-  std::uint32_t chunk_count = 0;
+  std::uint32_t rank_count = 0;     // ranks of the whole job
+  std::vector<PeerLane> peers;      // [rack]
+  MappedMemory chunk_table;         // [number]: ChunkExchange*, address space only
+  MappedMemory landing_tables;      // address space only
+  MappedMemory waiting_rings;       // address space only
+  std::uint32_t chunk_count = 0;    // chunks of keys of the whole job, which have numbers from 0 on
+  std::uint32_t group_end = 0;      // kGroupNumbersFirst + group_end: after the chunks of groups
   std::uint32_t waiting_count = 0;  // over all peers
   ExchangeMetrics metrics;
 
   ChunkExchange** chunks() const { return reinterpret_cast<ChunkExchange**>(chunk_table.data()); }
+  // Null: no chunk has that number here.
+  ChunkExchange* Find(std::uint32_t number) const {
+    const bool in_group = number >= kGroupNumbersFirst;
+    return number < (in_group ? kGroupNumbersFirst + group_end : chunk_count) ? chunks()[number]
+                                                                              : nullptr;
+  }
 };
 
 // The exchange's part of a KeyBatch.
 struct ExchangeBatch {
   MappedMemory landing;
   std::vector<ChunkExchange> chunks;
+  std::optional<std::uint32_t> first_number;  // groups: of its chunks
+  std::shared_ptr<const RackPlan> plan;       // groups: the chunks refer to it
+};
+
+// How the racks of a group exchange. The members' racks agree on all of it.
+struct GroupPart {
+  std::shared_ptr<const RackPlan> plan;
+  std::uint32_t rank_count = 0;
+  std::uint32_t first_number = 0;  // its first chunk's
 };
 
 // Called by control. Null: out of memory. The landing memory of a batch has no pages yet.
 std::unique_ptr<ShardExchange> MakeShardExchange(RackPlan plan, std::uint32_t rank_count);
 std::unique_ptr<ExchangeBatch> MakeExchangeBatch(const ShardExchange& exchange,
                                                  std::span<const KeyShardSpec> keys,
-                                                 TreeChooser& chooser);
+                                                 TreeChooser& chooser,
+                                                 const GroupPart* group = nullptr);
 // Links `batch` and `keys`, which must have the same chunks, and marks the chunks whose home is
 // this rack.
 void AddExchange(const ShardExchange& exchange, ExchangeBatch& batch, KeyBatch& keys);

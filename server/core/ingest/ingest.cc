@@ -96,9 +96,7 @@ std::uint32_t RanksOfJob(const JobShard& shard) {
 }
 
 bool MayBeRoot(const JobShard& shard, Rank root, const Chunk& chunk) {
-  if (chunk.members == nullptr) return root.value < RanksOfJob(shard);
-  const std::uint32_t base = shard.config.rank_base;
-  return root.value >= base && chunk.IsMember(Rank{root.value - base});
+  return chunk.members == nullptr ? root.value < RanksOfJob(shard) : chunk.members->HasInJob(root);
 }
 
 Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, Chunk& chunk) {

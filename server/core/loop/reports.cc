@@ -57,6 +57,8 @@ void Reports::ReportStalls(JobShard& shard, StallReport& report) {
     }
     const Iteration iteration{chunk.applied.value + 1};
     if (WaitsForRacks(shard, chunk)) {
+      // Other racks are asked by the key's number, and those of groups' keys differ.
+      if (chunk.members != nullptr) continue;
       if (!report.across || chunk.round_since < report.across->since) {
         report.across = {chunk.key->key, iteration, chunk.round_since};
       }

@@ -47,7 +47,7 @@ Made ApplyTotal(RoundStages& stages, JobShard& shard, Chunk& chunk) {
     stages.terms[0] = chunk.accumulator;
     total.inputs = {stages.terms.data(), 1};
   }
-  return stages.Optimize(shard, chunk, total, shard.exchange->rank_count, own, /*streams=*/false);
+  return stages.Optimize(shard, chunk, total, chunk.exchange->rank_count, own, /*streams=*/false);
 }
 
 // At other racks: the next version has landed in the chunk's memory.

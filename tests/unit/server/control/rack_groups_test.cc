@@ -1,6 +1,6 @@
 // Groups in jobs that span racks: who knows of them, how keys are placed next to them, what is
 // charged, and what is refused.
-#include "server/control/keys/group_text.h"
+#include "server/core/exchange/shard_exchange.h"
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
 namespace phub::server {
@@ -108,21 +108,165 @@ TEST_F(RackGroupsTest, GathersAndPoolsWorkInsideARackAndNotAcrossRacks) {
   const auto refused = NodeOf(0).AddKeys(RackNode::Batch(sessions[0], 0, {Collective("b")}));
   EXPECT_THAT(refused->message(),
               HasSubstr("key b: collective keys do not work in jobs that span racks, except in "
-                        "groups inside one rack"));
+                        "groups"));
 }
 
-TEST_F(RackGroupsTest, AGroupOverSeveralRacksIsRefusedByName) {
+TEST_F(RackGroupsTest, AGroupOfSeveralRacksIsBuiltWhereItsMembersAre) {
   EnterAll();
-  const auto call = Add(2, {0, 2, 3}, {Collective("a")});
-  EXPECT_EQ(call->code(), absl::StatusCode::kFailedPrecondition);
+  AddToJob(0, RackNode::Key("w", 100));
+  // Expect: the call ends once the other racks have the keys, also if no rank there has called.
+  node(2).cores[0]->stopped = true;
+  const auto first = Add(1, {0, 1, 4}, {Collective("a")});
+  EXPECT_FALSE(first->answered());
+  node(2).cores[0]->stopped = false;
+  Settle();
+  ASSERT_TRUE(first->ok()) << first->message();
+  EXPECT_TRUE(Add(4, {0, 1, 4}, {Collective("a")})->ok());
+  EXPECT_TRUE(Add(0, {0, 1, 4}, {Collective("a")})->ok());
+  ASSERT_EQ(AddedAt(0).size(), 2u);
+  EXPECT_EQ(AddedAt(1).size(), 1u);
+  ASSERT_EQ(AddedAt(2).size(), 2u);
+  const KeyBatch& here = *AddedAt(0).back().batch;
+  const KeyBatch& there = *AddedAt(2).back().batch;
+  EXPECT_THAT(here.keys[0].members->ranks(), ElementsAre(Rank{0}, Rank{1}));
+  EXPECT_THAT(there.keys[0].members->ranks(), ElementsAre(Rank{0}));
+  for (const KeyBatch* const batch : {&here, &there}) {
+    ASSERT_NE(batch->exchange, nullptr);
+    EXPECT_EQ(batch->exchange->first_number, exchange::kGroupNumbersFirst);
+    EXPECT_EQ(batch->exchange->chunks[0].rank_count, 3u);
+    EXPECT_TRUE(batch->keys[0].members->HasInJob(Rank{4}));
+    EXPECT_FALSE(batch->keys[0].members->HasInJob(Rank{2}));
+  }
+  // Expect: one of the two racks is the home, and they are each other's only neighbors.
+  EXPECT_NE(here.chunks[0].is_home, there.chunks[0].is_home);
+  EXPECT_EQ(here.exchange->plan->neighbors, exchange::RackBit(RackIndex{2}));
+  EXPECT_EQ(there.exchange->plan->neighbors, exchange::RackBit(RackIndex{0}));
+  // Expect: a second batch has the next numbers, and a second group those after it.
+  EXPECT_TRUE(Add(4, {0, 1, 4}, {Collective("b")}, 1)->ok());
+  EXPECT_TRUE(Add(3, {3, 5}, {Collective("a")}, 0, "other")->ok());
+  EXPECT_EQ(AddedAt(0).back().batch->exchange->first_number, exchange::kGroupNumbersFirst + 4u);
+  EXPECT_EQ(AddedAt(1).back().batch->exchange->first_number, exchange::kGroupNumbersFirst + 8u);
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) node(rack).control().CheckInvariants();
+  Leave({0, 1, 2, 3, 4, 5});
+  ExpectNothingLeft();
+}
+
+TEST_F(RackGroupsTest, MembersInTwoRacksThatDisagreeAreNamedEverywhere) {
+  EnterAll();
+  const auto first = Add(1, {1, 4}, {Collective("a", 1000)});
+  ASSERT_TRUE(first->ok()) << first->message();
+  const auto other = Add(4, {1, 4}, {Collective("a", 999)});
+  EXPECT_THAT(other->message(), AllOf(HasSubstr("group pair (ranks 1, 4)"), HasSubstr("rank 1"),
+                                      HasSubstr("rank 4"), HasSubstr("999")));
+  EXPECT_THAT(FaultOf(2), HasSubstr("keys_mismatch"));
+}
+
+// Both racks ask rack 0 before either has the batch.
+TEST_F(RackGroupsTest, RacksThatAddOtherKeysAtTheSameTimeEndTheJob) {
+  EnterAll();
+  const auto request = [&](std::uint32_t rank, std::uint64_t elements) {
+    v1::AddKeysRequest made = RackNode::Batch(sessions[rank], 0, {Collective("a", elements)});
+    made.mutable_group()->set_name("pair");
+    for (const std::uint32_t each : {2u, 4u}) made.mutable_group()->add_ranks(each);
+    return NodeOf(rank).AddKeys(made);
+  };
+  const auto one = request(2, 10);
+  const auto two = request(4, 11);
+  Settle();
+  EXPECT_TRUE(one->answered() && two->answered());
+  EXPECT_THAT(FaultOf(0), AllOf(HasSubstr("keys_mismatch"), HasSubstr("11"), HasSubstr("pair")));
+}
+
+TEST_F(RackGroupsTest, RacksThatDisagreeAboutTheMembersAreNamed) {
+  EnterAll();
+  ASSERT_TRUE(Add(1, {1, 4}, {Collective("a")})->ok());
+  const auto call = Add(2, {2, 4}, {Collective("a")});
   EXPECT_THAT(call->message(),
-              AllOf(HasSubstr("group pair (ranks 0, 2, 3) of job digits has members in racks 1 and "
-                              "0, and groups of several racks are not supported")));
-  EXPECT_THAT(Add(2, {3}, {Collective("a")})->message(),
+              AllOf(HasSubstr("rank 1"), HasSubstr("made group pair of ranks 1, 4"),
+                    HasSubstr("rank 2 made it of ranks 2, 4")));
+  EXPECT_THAT(FaultOf(5), HasSubstr("group pair"));
+}
+
+TEST_F(RackGroupsTest, AGroupOfARackAndOneOfSeveralWithItsNameAndRanksContradict) {
+  EnterAll();
+  AddAll({4, 5}, {Collective("a")});
+  (void)Add(1, {1, 4}, {Collective("a")});
+  EXPECT_THAT(FaultOf(0), AllOf(HasSubstr("rank 4 (node4) made group pair of ranks 4, 5"),
+                                HasSubstr("rank 1 made it of ranks 1, 4")));
+}
+
+TEST_F(RackGroupsTest, WhatGroupsOfSeveralRacksCannotDoIsRefusedAndHarmsNobody) {
+  EnterAll();
+  v1::KeySpec key = Collective("a");
+  key.set_movement(v1::MOVEMENT_GATHER);
+  EXPECT_THAT(Add(1, {1, 4}, {key})->message(), HasSubstr("except in groups inside one rack"));
+  key = Collective("a");
+  key.set_type(v1::ELEMENT_TYPE_U8);
+  key.set_pooled(true);
+  EXPECT_THAT(Add(1, {1, 4}, {key})->message(),
+              HasSubstr("pooled keys do not work in groups that have members in several racks"));
+  EXPECT_THAT(Add(2, {1, 3}, {Collective("a")})->message(),
               HasSubstr("rank 2 (node2) is not a member of group pair"));
-  EXPECT_THAT(Add(2, {2, 6}, {Collective("a")})->message(), HasSubstr("less than world_size 6"));
-  // Expect: the job goes on, and so do groups of one rack.
-  AddAll({2, 3}, {Collective("a")});
+  const auto made = Add(1, {1, 4}, {Collective("a")});
+  ASSERT_TRUE(made->ok()) << made->message();
+  v1::RemoveKeysRequest request;
+  request.set_session_id(sessions[1]);
+  request.set_group_id(made->response.group_id());
+  const auto removal = NodeOf(1).RemoveKeys(request);
+  Settle();
+  EXPECT_THAT(removal->message(), HasSubstr("cannot remove group pair (ranks 1, 4): it has members "
+                                            "in several racks, and stays until the job ends"));
+  EXPECT_EQ(FaultOf(1), "");
+}
+
+TEST_F(RackGroupsTest, MessagesThatNoRackMaySendAreRefusedAndCounted) {
+  EnterAll();
+  const auto refused = [&](std::uint32_t rack) {
+    return node(rack).Counter("phub_peers_refused_place_total");
+  };
+  v1::PeerMessage message;
+  v1::PeerGroupKeys& keys = *message.mutable_group_keys();
+  keys.mutable_group()->set_name("pair");
+  for (const std::uint32_t rank : {1u, 4u}) keys.mutable_group()->add_ranks(rank);
+  *keys.add_keys() = Collective("a");
+  keys.set_rank(1);
+  keys.set_number(1);
+  keys.add_first_chunks(0);
+  Say(1, 2, incarnation, message);  // not rack 0
+  keys.mutable_group()->set_ranks(1, 9);
+  Say(0, 2, incarnation, message);  // no such rank
+  keys.mutable_group()->set_ranks(1, 3);
+  Say(0, 2, incarnation, message);  // no member there
+  Settle();
+  EXPECT_EQ(refused(2), 3u);
+  message.Clear();
+  v1::PeerGroupAsked& asked = *message.mutable_group_asked();
+  asked.mutable_group()->set_name("pair");
+  for (const std::uint32_t rank : {1u, 4u}) asked.mutable_group()->add_ranks(rank);
+  *asked.add_keys() = Collective("a");
+  asked.set_rank(4);
+  Say(1, 0, incarnation, message);  // rank 4 is in rack 2
+  Say(2, 1, incarnation, message);  // only rack 0 is asked
+  asked.clear_keys();
+  Say(2, 0, incarnation, message);
+  message.mutable_group_added()->set_number(0);
+  Say(2, 1, incarnation, message);
+  Settle();
+  EXPECT_EQ(refused(0), 2u);
+  EXPECT_EQ(refused(1), 2u);
+  // Expect: a plan that is not for the group's racks ends the job.
+  message.Clear();
+  v1::PeerGroupKeys& wrong = *message.mutable_group_keys();
+  wrong.mutable_group()->set_name("pair");
+  for (const std::uint32_t rank : {1u, 4u}) wrong.mutable_group()->add_ranks(rank);
+  *wrong.add_keys() = Collective("a");
+  wrong.set_rank(1);
+  wrong.set_number(1);
+  wrong.add_first_chunks(0);
+  wrong.set_plan("{}");
+  Say(0, 2, incarnation, message);
+  Settle();
+  EXPECT_THAT(FaultOf(4), HasSubstr("the plan of group pair is refused"));
 }
 
 TEST_F(RackGroupsTest, MembersThatDisagreeAboutTheRanksAreBothNamed) {
@@ -144,6 +288,10 @@ TEST_F(RackGroupsTest, KeysOfAGroupAreChargedWhereTheyAre) {
   };
   EXPECT_EQ(charged(0), 1u);
   EXPECT_EQ(charged(1), 2u);
+  EXPECT_EQ(charged(2), 0u);
+  ASSERT_TRUE(Add(3, {3, 4}, {Collective("c")}, 0, "wide")->ok());
+  EXPECT_EQ(charged(0), 1u);
+  EXPECT_EQ(charged(1), 3u);
   EXPECT_EQ(charged(2), 0u);
   Leave({0, 1, 2, 3, 4, 5});
   ExpectNothingLeft();

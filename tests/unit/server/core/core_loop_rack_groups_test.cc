@@ -1,5 +1,6 @@
 // The core loop of a rack in which some ranks have a group, in a job that spans racks: the group's
 // rounds stay in the rack, and later chunks of the job have other numbers than in other racks.
+#include "common/plan/subset.h"
 #include "server/core/key_removal.h"
 #include "tests/unit/server/core/core_loop_racks_fixture.h"
 
@@ -15,7 +16,9 @@ class RackGroup : public CoreLoopRacks {
   static constexpr std::uint32_t kShift = 2;
 
   void AddGroup(std::initializer_list<Rank> ranks) {
-    members_ = std::make_unique<Members>(std::vector<Rank>(ranks));
+    std::vector<Rank> in_job;
+    for (const Rank rank : ranks) in_job.push_back(Rank{rank.value + config_.rank_base});
+    members_ = std::make_unique<Members>(std::vector<Rank>(ranks), in_job);
     group_.key = KeyIndex{kGroupKeysFirst};
     group_.collective = true;
     group_.reduction = Reduction::kMean;
@@ -133,6 +136,124 @@ TEST_F(RackGroup, IsRemovedWhileRacksExchange) {
   Push(1, kLater, 1, 0, 4);
   EXPECT_EQ(Posted(wire::MessageKind::kGradient).size() + Replies().size(), 1u);
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+// Racks 1 and 2 have members: ranks 2 and 3 of the job here, which is rack 1, and rank 4 there.
+class WideGroup : public RackGroup {
+ protected:
+  static constexpr std::uint32_t kFirstNumber = exchange::kGroupNumbersFirst + 5;
+  static constexpr std::uint32_t kGroupChunks = 4;
+
+  void AddWideGroup() {
+    const auto topology = plan::Generate("switch:3");
+    const auto members = topology->members();
+    const auto forest = plan::PlanForMembers(*topology, members.subspan(1), [](const auto& part) {
+      return plan::MakePlan(*plan::FindPlanner("sharded-star"), part, {});
+    });
+    ASSERT_TRUE(forest.ok()) << forest.status();
+    auto made = exchange::MakeRackPlan(*topology, *forest, RackIndex{1});
+    ASSERT_TRUE(made.ok());
+    plan_ = std::make_shared<const exchange::RackPlan>(*std::move(made));
+    members_ = std::make_unique<Members>(std::vector<Rank>{Rank{0}, Rank{1}},
+                                         std::vector<Rank>{Rank{2}, Rank{3}, Rank{4}});
+    group_.key = KeyIndex{kGroupKeysFirst};
+    group_.collective = true;
+    group_.reduction = Reduction::kMean;
+    group_.members = members_.get();
+    group_.first_chunk = kGroupChunk;
+    Give(group_, group_parameters_, kGroupChunks);
+    group_batch_ = MakeKeyBatch(config_, {&group_, 1});
+    const exchange::GroupPart part{.plan = plan_, .rank_count = 3, .first_number = kFirstNumber};
+    exchange::TreeChooser chooser(*plan_, CoreIndex{0});
+    group_exchange_ = exchange::MakeExchangeBatch(*exchange_, {&group_, 1}, chooser, &part);
+    exchange::AddExchange(*exchange_, *group_exchange_, *group_batch_);
+    Order({.kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = group_batch_.get()});
+  }
+  // Which of the group's chunks has its home in that rack.
+  std::uint32_t WithHome(std::uint32_t rack) const {
+    std::uint32_t i = 0;
+    while (group_exchange_->chunks[i].tree->home.value != rack) ++i;
+    return i;
+  }
+  // Pushes a chunk whose home is rack 2, and learns the hash of its terms from what goes there.
+  ScriptedTransport::Posted PushAway(float first, float second) {
+    const std::uint32_t chunk = kGroupChunk + WithHome(2);
+    Push(1, chunk, 1, 0, second);
+    Push(0, chunk, 1, 0, first);
+    const auto sums = Posted(wire::MessageKind::kGradient);
+    EXPECT_EQ(sums.size(), 1u);
+    if (sums.empty()) return {};
+    hash_ = sums[0].header.reply_address.value;
+    return sums[0];
+  }
+
+  std::shared_ptr<const exchange::RackPlan> plan_;
+  std::unique_ptr<exchange::ExchangeBatch> group_exchange_;
+};
+
+TEST_F(WideGroup, ItsSumsGoToItsRacksUnderNumbersOfTheirOwn) {
+  StartRack(1);
+  AddWideGroup();
+  EXPECT_EQ(plan_->neighbors, exchange::RackBit(RackIndex{2}));
+  const auto sum = PushAway(3, 4);
+  const std::uint32_t number = kFirstNumber + WithHome(2);
+  EXPECT_EQ(sum.connection, peers_[2]);
+  EXPECT_EQ(sum.header.chunk, ChunkIndex{number});
+  EXPECT_EQ(sum.header.slot, SlotIndex{2 * number});
+  EXPECT_EQ(sum.payload, Filled(7));
+  transport_.Deliver(peers_[2], FromPeer(number, 1, 1), Filled(-5));
+  loop_.RunOnce();
+  const auto replies = Replies();
+  ASSERT_EQ(replies.size(), 2u);
+  EXPECT_EQ(replies[0].payload, Filled(-5));
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+TEST_F(WideGroup, ItsMeanIsThatOfAllMembers) {
+  StartRack(1);
+  AddWideGroup();
+  (void)PushAway(0, 0);
+  const std::uint32_t home = WithHome(1);
+  Push(0, kGroupChunk + home, 1, 1, 3);
+  Push(1, kGroupChunk + home, 1, 1, 4);
+  EXPECT_TRUE(Replies().empty());
+  transport_.Deliver(peers_[2], FromPeer(kFirstNumber + home, 1, 0), Filled(5));
+  loop_.RunOnce();
+  const auto results = Replies();  // to two ranks and one rack, and none to rack 0
+  ASSERT_EQ(results.size(), 3u);
+  for (const auto& result : results) {
+    EXPECT_EQ(result.payload, Filled(4));
+    EXPECT_FALSE(result.connection == peers_[0]);
+  }
+  // The exchange of the job's keys is measured, and this is not one.
+  EXPECT_EQ(exchange_->metrics.exchange_bytes.Get(), 3u * kElements * sizeof(float));
+}
+
+TEST_F(WideGroup, ARootMayBeAMemberInAnotherRack) {
+  StartRack(1);
+  AddWideGroup();
+  wire::MessageHeader header = Gradient(kGroupChunk + WithHome(2), 1, kNoSlot.value);
+  header.operation = wire::RoundOperation::kAssign;
+  header.root = Rank{4};
+  transport_.Deliver(lanes_[0], header, {});
+  loop_.RunOnce();
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+  header.chunk = ChunkIndex{kGroupChunk + WithHome(1)};
+  header.root = Rank{5};  // rank 5 is in that rack, and not a member
+  transport_.Deliver(lanes_[0], header, {});
+  EXPECT_EQ(FaultOf(), FaultCode::kRoundMismatch);
+}
+
+TEST_F(WideGroup, NumbersThatTheRackDoesNotHaveAreRefused) {
+  StartRack(1);
+  AddWideGroup();
+  (void)PushAway(0, 0);
+  wire::MessageHeader header = FromPeer(kFirstNumber + WithHome(1), 1, 0);
+  header.chunk = ChunkIndex{kFirstNumber - 1};
+  transport_.Deliver(peers_[2], header, Filled(1));
+  const Event event = Next(Event::Kind::kFault);
+  EXPECT_EQ(event.code, FaultCode::kChunkRange);
+  EXPECT_EQ(event.source, RackIndex{2});
 }
 
 }  // namespace
