@@ -14,6 +14,7 @@
 #include "phub/client.h"
 #include "phub/group.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/group_calls.h"
 #include "tests/process/join_all.h"
 #include "tests/support/http_client.h"
 #include "tests/support/prometheus_text.h"
@@ -32,17 +33,11 @@ constexpr std::uint32_t kRanksOfJob = 4;
 constexpr std::size_t kSumElements = 40'000;  // three chunks
 constexpr std::chrono::seconds kGroupPatience{60};
 
-// The order of addition decides the bits of a sum of these.
-float ValueOf(std::uint32_t rank, std::size_t element, int round) {
-  const float large = (rank % 2 == 0 ? 1.0e8f : -1.0e8f);
-  return large + 0.37f * static_cast<float>(7 * rank + element % 101) + static_cast<float>(round);
-}
-
 std::vector<float> SerialSum(const Ranks& ranks, int round) {
   std::vector<float> sum(kSumElements);
   for (std::size_t i = 0; i < kSumElements; ++i) {
-    sum[i] = ValueOf(ranks[0], i, round);
-    for (std::size_t r = 1; r < ranks.size(); ++r) sum[i] += ValueOf(ranks[r], i, round);
+    sum[i] = OrderedValue(ranks[0], i, round);
+    for (std::size_t r = 1; r < ranks.size(); ++r) sum[i] += OrderedValue(ranks[r], i, round);
   }
   return sum;
 }
@@ -55,25 +50,8 @@ class Groups : public ::testing::TestWithParam<TransportChoice> {
         JoinAll(daemon_.endpoint(), {.job = name, .world_size = ranks, .transport = GetParam()});
     ASSERT_EQ(jobs_.size(), ranks);
   }
-  // The group on each of its members, in the order of `ranks`.
   std::vector<Group> Make(const std::string& name, const Ranks& ranks) {
-    std::vector<Group> groups;
-    for (const std::uint32_t rank : ranks) {
-      auto group = jobs_[rank].NewGroup(name, ranks);
-      EXPECT_TRUE(group.ok()) << ToString(group.status());
-      if (group.ok()) groups.push_back(*std::move(group));
-    }
-    return groups;
-  }
-  static std::vector<Key> Add(std::vector<Group>& groups, const std::string& name, ElementType type,
-                              std::uint64_t elements, const KeyOptions& options = {}) {
-    std::vector<Key> keys;
-    for (Group& group : groups) {
-      auto key = group.AddKey(name, type, elements, options);
-      EXPECT_TRUE(key.ok()) << ToString(key.status());
-      if (key.ok()) keys.push_back(*std::move(key));
-    }
-    return keys;
+    return MakeGroup(jobs_, name, ranks);
   }
   static void Remove(std::vector<Group>& groups) {
     std::vector<std::thread> threads;
@@ -106,7 +84,7 @@ TEST_P(Groups, OverlappingGroupsSumAtTheSameTime) {
     std::vector<Group> groups = Make("group" + std::to_string(g), members[g]);
     ASSERT_EQ(groups.size(), members[g].size());
     EXPECT_EQ(groups.back().index(), members[g].size() - 1);
-    keys.push_back(Add(groups, "sum", f32, kSumElements));
+    keys.push_back(AddToGroup(groups, "sum", f32, kSumElements));
   }
   for (int round = 0; round < 3; ++round) {
     std::vector<Handle> handles;
@@ -118,7 +96,7 @@ TEST_P(Groups, OverlappingGroupsSumAtTheSameTime) {
         if (own == members[g].end()) continue;
         Key& key = keys[g][static_cast<std::size_t>(own - members[g].begin())];
         const std::span<float> gradients = key.gradients<float>();
-        for (std::size_t e = 0; e < kSumElements; ++e) gradients[e] = ValueOf(rank, e, round);
+        for (std::size_t e = 0; e < kSumElements; ++e) gradients[e] = OrderedValue(rank, e, round);
         handles.push_back(key.PushPull());
       }
     }
@@ -140,10 +118,11 @@ TEST_P(Groups, OverlappingGroupsSumAtTheSameTime) {
 TEST_P(Groups, PartsBelongToMembersInTheirOrder) {
   Join("parts");
   std::vector<Group> groups = Make("parts", {1, 3});
-  std::vector<Key> gathered = Add(groups, "gather", f32, 8, {.movement = Movement::kGather});
-  std::vector<Key> reduced = Add(groups, "reduce", f32, 8, {.movement = Movement::kReduceScatter});
+  std::vector<Key> gathered = AddToGroup(groups, "gather", f32, 8, {.movement = Movement::kGather});
+  std::vector<Key> reduced =
+      AddToGroup(groups, "reduce", f32, 8, {.movement = Movement::kReduceScatter});
   std::vector<Key> scattered =
-      Add(groups, "scatter", f32, 8, {.movement = Movement::kScatter, .root = 3});
+      AddToGroup(groups, "scatter", f32, 8, {.movement = Movement::kScatter, .root = 3});
   std::vector<Handle> handles;
   for (std::size_t m = 0; m < 2; ++m) {
     const float own = static_cast<float>(m + 1);
@@ -171,8 +150,8 @@ TEST_P(Groups, PartsBelongToMembersInTheirOrder) {
 TEST_P(Groups, PoolsBroadcastsAndKeysOfTheJobWorkNextToThem) {
   Join("mixed");
   std::vector<Group> groups = Make("mixed", {1, 2});
-  std::vector<Key> pool = Add(groups, "pool", u8, 1 << 16, {.pooled = true});
-  std::vector<Key> values = Add(groups, "values", f32, 5);
+  std::vector<Key> pool = AddToGroup(groups, "pool", u8, 1 << 16, {.pooled = true});
+  std::vector<Key> values = AddToGroup(groups, "values", f32, 5);
   std::vector<Key> of_job;
   for (Job& job : jobs_) {
     auto key = job.AddKey("values", f32, 5, None{}, {.collective = true});
@@ -206,7 +185,7 @@ TEST_P(Groups, PoolsBroadcastsAndKeysOfTheJobWorkNextToThem) {
 TEST_P(Groups, OverSharedMemoryGradientsStayInPlaceWhileGroupsComeAndGo) {
   Join("in_place", 3);
   std::vector<Group> kept = Make("kept", {0, 1});
-  std::vector<Key> sums = Add(kept, "sum", f32, kSumElements);
+  std::vector<Key> sums = AddToGroup(kept, "sum", f32, kSumElements);
   const auto exchange = [&](std::vector<Key>& keys, float value) {
     std::vector<Handle> handles;
     for (Key& key : keys) {
@@ -222,8 +201,8 @@ TEST_P(Groups, OverSharedMemoryGradientsStayInPlaceWhileGroupsComeAndGo) {
   for (int i = 0; i < 5; ++i) {
     std::vector<Group> first = Make("first", {0, 2});
     std::vector<Group> second = Make("second", {0, 1});
-    std::vector<Key> of_first = Add(first, "sum", f32, 1000);
-    std::vector<Key> of_second = Add(second, "sum", f32, 2000);
+    std::vector<Key> of_first = AddToGroup(first, "sum", f32, 1000);
+    std::vector<Key> of_second = AddToGroup(second, "sum", f32, 2000);
     exchange(of_first, 1.0f);
     Remove(first);  // before the later one
     exchange(of_second, 2.0f);
@@ -242,11 +221,11 @@ TEST_P(Groups, OverSharedMemoryGradientsStayInPlaceWhileGroupsComeAndGo) {
 TEST_P(Groups, AreMadeAndRemovedInALoop) {
   Join("loop", 2);
   std::vector<Group> stays = Make("stays", {0, 1});
-  std::vector<Key> stay = Add(stays, "a", f32, 10);
+  std::vector<Key> stay = AddToGroup(stays, "a", f32, 10);
   for (int i = 0; i < 20; ++i) {
     std::vector<Group> groups = Make("pair", {0, 1});
-    std::vector<Key> keys = Add(groups, "a", f32, kSumElements);
-    std::vector<Key> more = Add(groups, "b", f32, 3);
+    std::vector<Key> keys = AddToGroup(groups, "a", f32, kSumElements);
+    std::vector<Key> more = AddToGroup(groups, "b", f32, 3);
     std::vector<Handle> handles;
     for (std::size_t m = 0; m < 2; ++m) {
       std::ranges::fill(keys[m].gradients<float>(), static_cast<float>(i));
@@ -271,7 +250,7 @@ TEST_P(Groups, NewGroupsDoNotWaitForThoseThatAreBeingRemoved) {
   std::vector<std::jthread> threads;
   for (int i = 0; i < 40; ++i) {
     std::vector<Group> groups = Make("group" + std::to_string(i), {0, 1});
-    std::vector<Key> keys = Add(groups, "a", f32, 100);
+    std::vector<Key> keys = AddToGroup(groups, "a", f32, 100);
     std::vector<Key> of_job;
     if (i % 8 == 0) {
       for (Job& job : jobs_) {
@@ -315,7 +294,7 @@ TEST_P(Groups, ErrorsNameTheGroup) {
 TEST_P(Groups, AMemberThatLeavesEndsTheJobAndTheErrorNamesTheGroup) {
   Join("dead", 2);
   std::vector<Group> groups = Make("pair", {0, 1});
-  std::vector<Key> keys = Add(groups, "a", f32, 4);
+  std::vector<Key> keys = AddToGroup(groups, "a", f32, 4);
   const Handle handle = keys[0].PushPull();
   (void)jobs_[1].Leave();  // an error if the job's fault, which it causes, arrives first
   EXPECT_THAT(ToString(handle.Wait(kGroupPatience)),

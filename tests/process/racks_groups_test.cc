@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/process/group_calls.h"
+#include "tests/process/join_all.h"
 #include "tests/process/rack_expectations.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/training_process.h"
@@ -35,17 +37,11 @@ constexpr std::uint32_t kRanksOfJob = kTwoRacks * kRanksPerRack;
 constexpr std::size_t kElementsOfSum = 40'000;  // two chunks
 constexpr std::chrono::seconds kGroupWait{60};
 
-// The order of addition decides the bits of a sum of these.
-float Value(std::uint32_t rank, std::size_t element, int round) {
-  const float large = (rank % 2 == 0 ? 1.0e8f : -1.0e8f);
-  return large + 0.37f * static_cast<float>(7 * rank + element % 101) + static_cast<float>(round);
-}
-
 // Of ranks [begin, end) of `ranks`, one after the other.
 float SumOf(const Members& ranks, std::size_t begin, std::size_t end, std::size_t element,
             int round) {
-  float sum = Value(ranks[begin], element, round);
-  for (std::size_t i = begin + 1; i < end; ++i) sum += Value(ranks[i], element, round);
+  float sum = OrderedValue(ranks[begin], element, round);
+  for (std::size_t i = begin + 1; i < end; ++i) sum += OrderedValue(ranks[i], element, round);
   return sum;
 }
 
@@ -53,37 +49,12 @@ float SumOf(const Members& ranks, std::size_t begin, std::size_t end, std::size_
 class RackGroups : public ::testing::TestWithParam<TransportChoice> {
  protected:
   void Join(const std::string& name, const std::string& plan) {
-    for (std::uint32_t rank = 0; rank < kRanksOfJob; ++rank) {
-      auto session = Connect(racks_.endpoint(rank / kRanksPerRack));
-      ASSERT_TRUE(session.ok()) << ToString(session.status());
-      auto job = session->Join({.job = name,
-                                .rank = rank,
-                                .world_size = kRanksOfJob,
-                                .transport = GetParam(),
-                                .plan = plan});
-      ASSERT_TRUE(job.ok()) << ToString(job.status());
-      jobs_.push_back(*std::move(job));
-    }
+    jobs_ =
+        JoinAll({racks_.endpoint(0), racks_.endpoint(1)},
+                {.job = name, .world_size = kRanksOfJob, .transport = GetParam(), .plan = plan});
   }
-  // The group on each of its members, in the order of `ranks`.
   std::vector<Group> Make(const std::string& name, const Members& ranks) {
-    std::vector<Group> groups;
-    for (const std::uint32_t rank : ranks) {
-      auto group = jobs_[rank].NewGroup(name, ranks);
-      EXPECT_TRUE(group.ok()) << ToString(group.status());
-      if (group.ok()) groups.push_back(*std::move(group));
-    }
-    return groups;
-  }
-  static std::vector<Key> Add(std::vector<Group>& groups, const std::string& name, ElementType type,
-                              std::uint64_t elements, const KeyOptions& options = {}) {
-    std::vector<Key> keys;
-    for (Group& group : groups) {
-      auto key = group.AddKey(name, type, elements, options);
-      EXPECT_TRUE(key.ok()) << ToString(key.status());
-      if (key.ok()) keys.push_back(*std::move(key));
-    }
-    return keys;
+    return MakeGroup(jobs_, name, ranks);
   }
   // On every rank. The daemons of both racks have it once both have answered.
   std::vector<Key> AddToJob(const std::string& name) {
@@ -97,7 +68,7 @@ class RackGroups : public ::testing::TestWithParam<TransportChoice> {
   }
   static Handle Push(Key& key, std::uint32_t rank, int round) {
     const std::span<float> gradients = key.gradients<float>();
-    for (std::size_t e = 0; e < kElementsOfSum; ++e) gradients[e] = Value(rank, e, round);
+    for (std::size_t e = 0; e < kElementsOfSum; ++e) gradients[e] = OrderedValue(rank, e, round);
     return key.PushPull();
   }
   static void ExpectComplete(const std::vector<Handle>& handles) {
@@ -133,7 +104,7 @@ TEST_P(RackGroups, InsideRacksSumNextToKeysOfTheJob) {
   for (std::size_t g = 0; g < members.size(); ++g) {
     std::vector<Group> groups = Make(g == 1 ? "all" : "tensor", members[g]);
     ASSERT_EQ(groups.size(), members[g].size());
-    keys.push_back(Add(groups, "sum", f32, kElementsOfSum));
+    keys.push_back(AddToGroup(groups, "sum", f32, kElementsOfSum));
   }
   of_job.push_back(AddToJob("after"));
   for (int round = 0; round < 3; ++round) {
@@ -167,8 +138,9 @@ TEST_P(RackGroups, InsideARackHavePoolsAndPartsAndAreRemoved) {
   ASSERT_EQ(jobs_.size(), kRanksOfJob);
   for (int i = 0; i < 3; ++i) {
     std::vector<Group> groups = Make("pair", {3, 5});
-    std::vector<Key> pool = Add(groups, "pool", u8, 1 << 16, {.pooled = true});
-    std::vector<Key> gathered = Add(groups, "gather", f32, 4, {.movement = Movement::kGather});
+    std::vector<Key> pool = AddToGroup(groups, "pool", u8, 1 << 16, {.pooled = true});
+    std::vector<Key> gathered =
+        AddToGroup(groups, "gather", f32, 4, {.movement = Movement::kGather});
     std::vector<Handle> handles;
     const std::vector<std::int64_t> sent[2] = {{5, -7}, {3, 2}};
     std::vector<std::int64_t> received[2] = {{0, 0}, {0, 0}};

@@ -18,6 +18,8 @@
 #include "common/plan/generators.h"
 #include "common/plan/planners/planner.h"
 #include "common/plan/subset.h"
+#include "tests/process/group_calls.h"
+#include "tests/process/join_all.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/training_process.h"
 #include "tests/support/rack_sum.h"
@@ -37,12 +39,6 @@ constexpr std::uint32_t kCoresInRack = 2;
 constexpr std::uint32_t kChunkBytes = 16 << 10;
 constexpr std::size_t kWideElements = 20'000;  // five chunks
 constexpr std::chrono::seconds kWideWait{60};
-
-// The order of addition decides the bits of a sum of these.
-float WideValue(std::uint32_t rank, std::size_t element, int round) {
-  const float large = (rank % 2 == 0 ? 1.0e8f : -1.0e8f);
-  return large + 0.37f * static_cast<float>(7 * rank + element % 101) + static_cast<float>(round);
-}
 
 // How the racks of these ranks sum each chunk of the key of a group of theirs.
 std::vector<oracle::RackSum> SumsOfGroup(const std::string& job, const std::string& group,
@@ -74,7 +70,7 @@ std::vector<float> ExpectedSum(const std::vector<oracle::RackSum>& sums, const R
       bool begun = false;
       for (const std::uint32_t rank : ranks) {
         if (rank / kRanksInRack != rack) continue;
-        own = begun ? own + WideValue(rank, e, round) : WideValue(rank, e, round);
+        own = begun ? own + OrderedValue(rank, e, round) : OrderedValue(rank, e, round);
         begun = true;
       }
       return own;
@@ -89,17 +85,12 @@ std::vector<float> ExpectedSum(const std::vector<oracle::RackSum>& sums, const R
 class WideGroups : public ::testing::Test {
  protected:
   void Join(const std::string& name, const std::string& plan) {
-    for (std::uint32_t rank = 0; rank < kAllRanks; ++rank) {
-      auto session = Connect(racks_.endpoint(rank / kRanksInRack));
-      ASSERT_TRUE(session.ok()) << ToString(session.status());
-      auto job = session->Join({.job = name,
-                                .rank = rank,
-                                .world_size = kAllRanks,
-                                .chunk_bytes = kChunkBytes,
-                                .plan = plan});
-      ASSERT_TRUE(job.ok()) << ToString(job.status());
-      jobs_.push_back(*std::move(job));
-    }
+    std::vector<std::string> endpoints;
+    for (std::uint32_t rack = 0; rack < kRackCount; ++rack)
+      endpoints.push_back(racks_.endpoint(rack));
+    jobs_ =
+        JoinAll(endpoints,
+                {.job = name, .world_size = kAllRanks, .chunk_bytes = kChunkBytes, .plan = plan});
   }
   // Adds the group's key on all members at once, since each waits for the other racks.
   std::vector<Key> Add(const std::string& name, const Ranks& ranks) {
@@ -156,7 +147,7 @@ TEST_P(WideGroupsWithPlans, SumAlongPlansOfTheirOwnNextToEachOther) {
       for (std::size_t m = 0; m < keys[g].size(); ++m) {
         const std::span<float> gradients = keys[g][m].gradients<float>();
         for (std::size_t e = 0; e < kWideElements; ++e)
-          gradients[e] = WideValue(groups[g].second[m], e, round);
+          gradients[e] = OrderedValue(groups[g].second[m], e, round);
         handles.push_back(keys[g][m].PushPull());
       }
     }
