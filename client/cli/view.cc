@@ -11,6 +11,7 @@
 #include "client/cli/rpc.h"
 #include "common/base/printable.h"
 #include "common/view/view_file.h"
+#include "common/view/view_message.h"
 #include "common/view/view_toml.h"
 #include "phub/v1/cluster.grpc.pb.h"
 
@@ -31,43 +32,28 @@ std::optional<std::int64_t> ParseNumber(const std::string& text) {
   return number;
 }
 
-v1::View ToProto(const view::View& view) {
-  v1::View message;
-  for (const view::Rack& rack : view.racks) {
-    v1::ViewRack& each = *message.add_racks();
-    each.set_name(rack.name);
-    each.set_daemons(rack.daemons);
-  }
-  message.mutable_aggregators()->Assign(view.aggregators.begin(), view.aggregators.end());
-  message.set_topology(view.topology);
-  return message;
+// The daemon has checked what it stored, but an answer may come from a newer one.
+view::View PrintableView(const v1::View& message) {
+  view::View view = view::FromMessage(message);
+  for (view::Rack& rack : view.racks) rack.name = Printable(rack.name);
+  for (std::string& name : view.aggregators) name = Printable(name);
+  view.topology = PrintableLines(view.topology);
+  return view;
 }
 
-// The daemon has checked what it stored, but an answer may come from a newer one.
 std::string ViewText(const v1::View& message) {
   if (message.number() == 0) return "no view has been declared; see `phubctl view set --help`\n";
-  view::View view;
-  view.number = message.number();
-  for (const v1::ViewRack& rack : message.racks())
-    view.racks.push_back({Printable(rack.name()), rack.daemons()});
-  for (const std::string& name : message.aggregators()) view.aggregators.push_back(Printable(name));
-  view.topology = PrintableLines(message.topology());
-  return ViewToToml(view);
+  return ViewToToml(PrintableView(message));
 }
 
 int SetView(const Options& options, const SetRequest& asked) {
   const auto view = view::ReadViewFile(asked.file);
   if (!view.ok()) return ReportError(view.status());
   v1::DeclareViewRequest request;
-  *request.mutable_view() = ToProto(*view);
+  *request.mutable_view() = view::ToMessage<v1::View>(*view);
   if (!asked.expected_text.empty()) request.set_expected(*ParseNumber(asked.expected_text));
   return ShowAnswer(options, kOnce, &Stub::DeclareView, request, [](const v1::View& declared) {
-    view::View counted;
-    counted.number = declared.number();
-    for (const v1::ViewRack& rack : declared.racks())
-      counted.racks.push_back({Printable(rack.name()), rack.daemons()});
-    counted.aggregators.assign(declared.aggregators().begin(), declared.aggregators().end());
-    return view::Describe(counted) + "\n";
+    return view::Describe(PrintableView(declared)) + "\n";
   });
 }
 

@@ -7,34 +7,13 @@
 #include <vector>
 
 #include "common/base/status_text.h"
+#include "common/view/view_message.h"
 #include "phub/v1/cluster.pb.h"
 #include "server/control/rpc/grpc_service.h"
 #include "server/tenant/membership.h"
 
 namespace phub::server {
 namespace {
-
-v1::View ToProto(const view::View& view) {
-  v1::View message;
-  message.set_number(view.number);
-  for (const view::Rack& rack : view.racks) {
-    v1::ViewRack& each = *message.add_racks();
-    each.set_name(rack.name);
-    each.set_daemons(rack.daemons);
-  }
-  message.mutable_aggregators()->Assign(view.aggregators.begin(), view.aggregators.end());
-  message.set_topology(view.topology);
-  return message;
-}
-
-view::View FromProto(const v1::View& message) {
-  view::View view;
-  for (const v1::ViewRack& rack : message.racks())
-    view.racks.push_back({rack.name(), rack.daemons()});
-  view.aggregators.assign(message.aggregators().begin(), message.aggregators().end());
-  view.topology = message.topology();
-  return view;
-}
 
 void Describe(const ClusterMember& member, v1::ClusterPlace& place) {
   place.set_claimed(member.claims);
@@ -63,7 +42,7 @@ v1::ClusterInfo DescribeCluster(const Membership& members) {
     return place;
   };
   if (view.ok()) {
-    *info.mutable_view() = ToProto(*view);
+    *info.mutable_view() = view::ToMessage<v1::View>(*view);
     for (const view::Place& each : PlacesOf(*view)) {
       v1::ClusterPlace& place = add(ToString(each), true);
       const auto found = present.find(place.place());
@@ -95,11 +74,13 @@ class MembershipHandlers {
         [this, caller = call.caller, asked = call.request]() -> absl::StatusOr<view::View> {
           const auto expected =
               asked.has_expected() ? std::optional(asked.expected()) : std::nullopt;
-          return shared_.admin->DeclareView(caller, FromProto(asked.view()), expected);
+          view::View view = view::FromMessage(asked.view());
+          view.number = 0;  // the store gives it the next one
+          return shared_.admin->DeclareView(caller, view, expected);
         },
         [](Control&, const absl::StatusOr<view::View>& view, const Answer<v1::View>& then) {
           if (!view.ok()) return then(view.status(), {});
-          then(absl::OkStatus(), ToProto(*view));
+          then(absl::OkStatus(), view::ToMessage<v1::View>(*view));
         });
   }
 
