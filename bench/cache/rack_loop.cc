@@ -191,7 +191,7 @@ void RackLoop::RunWindow(std::uint64_t round, std::uint32_t first, std::uint32_t
     for (std::uint32_t chunk = first; chunk < end; ++chunk) {
       for (const exchange::ReduceChild& child : TreeOf(chunk).reduce_children) {
         if (child.rack.value != rack) continue;
-        const std::uint32_t entry = EntryOf(ChunkIndex{chunk}, EntryKind::kPartial);
+        const std::uint32_t entry = EntryOf(chunk, EntryKind::kPartial);
         wire::MessageHeader header = Header(round, chunk, entry);
         header.reply_address = SharedAddress{exchange::HashOf(key_.hyper_parameters)};
         transport_.Deliver(connection, header);
@@ -206,7 +206,7 @@ void RackLoop::RunWindow(std::uint64_t round, std::uint32_t first, std::uint32_t
   Drain();
   for (std::uint32_t chunk = first; chunk < end; ++chunk) {
     if (!TreeOf(chunk).gather_parent) continue;
-    const std::uint32_t entry = EntryOf(ChunkIndex{chunk}, EntryKind::kParameters);
+    const std::uint32_t entry = EntryOf(chunk, EntryKind::kParameters);
     wire::MessageHeader header = Header(round, chunk, entry);
     header.kind = wire::MessageKind::kParameters;
     transport_.Deliver(peers_[TreeOf(chunk).gather_parent->value], header);
