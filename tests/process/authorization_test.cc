@@ -16,6 +16,7 @@
 
 #include "common/base/secret_file.h"
 #include "phub/v1/admin.pb.h"
+#include "phub/v1/cluster.pb.h"
 #include "phub/v1/peer.pb.h"
 #include "phub/v1/probe.pb.h"
 #include "phub/v1/session.pb.h"
@@ -35,7 +36,7 @@ std::vector<const google::protobuf::MethodDescriptor*> AllMethods() {
   for (const google::protobuf::FileDescriptor* file :
        {v1::JoinRequest::descriptor()->file(), v1::GetServerRequest::descriptor()->file(),
         v1::WhoAmIRequest::descriptor()->file(), v1::PeerEnvelope::descriptor()->file(),
-        v1::ProbePairRequest::descriptor()->file()}) {
+        v1::ProbePairRequest::descriptor()->file(), v1::GetClusterRequest::descriptor()->file()}) {
     for (int i = 0; i < file->service_count(); ++i) {
       for (int j = 0; j < file->service(i)->method_count(); ++j) {
         methods.push_back(file->service(i)->method(j));
