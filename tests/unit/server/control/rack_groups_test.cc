@@ -1,5 +1,7 @@
 // Groups in jobs that span racks: who knows of them, how keys are placed next to them, what is
 // charged, and what is refused.
+#include "server/control/racks/rack_groups.h"
+
 #include "server/core/exchange/shard_exchange.h"
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
@@ -23,12 +25,23 @@ class RackGroupsTest : public RackJobsTest {
   CallPtr<v1::AddKeysResponse> Add(std::uint32_t rank, const std::vector<std::uint32_t>& ranks,
                                    const std::vector<v1::KeySpec>& keys, std::uint32_t batch = 0,
                                    const std::string& name = "pair") {
-    v1::AddKeysRequest request = RackNode::Batch(sessions[rank], batch, keys);
-    request.mutable_group()->set_name(name);
-    for (const std::uint32_t each : ranks) request.mutable_group()->add_ranks(each);
-    const auto call = NodeOf(rank).AddKeys(request);
+    const auto call = NodeOf(rank).AddKeys(RequestOf(rank, ranks, keys, batch, name));
     Settle();
     return call;
+  }
+  v1::AddKeysRequest RequestOf(std::uint32_t rank, const std::vector<std::uint32_t>& ranks,
+                               const std::vector<v1::KeySpec>& keys, std::uint32_t batch,
+                               const std::string& name = "pair") {
+    v1::AddKeysRequest request = RackNode::Batch(sessions[rank], batch, keys);
+    *request.mutable_group() = GroupOf(ranks, name);
+    return request;
+  }
+  static v1::GroupSpec GroupOf(const std::vector<std::uint32_t>& ranks,
+                               const std::string& name = "pair") {
+    v1::GroupSpec group;
+    group.set_name(name);
+    for (const std::uint32_t each : ranks) group.add_ranks(each);
+    return group;
   }
   // Every member adds the keys. Returns the group's id.
   std::uint64_t AddAll(const std::vector<std::uint32_t>& ranks,
@@ -46,6 +59,44 @@ class RackGroupsTest : public RackJobsTest {
   }
   std::vector<Command> AddedAt(std::uint32_t rack) {
     return node(rack).cores[0]->Executed(Command::Kind::kAddKeys);
+  }
+
+  // Messages between daemons about the group. The last of `ranks` added the keys.
+  static v1::PeerMessage KeysFor(const std::vector<std::uint32_t>& ranks) {
+    v1::PeerMessage message;
+    v1::PeerGroupKeys& keys = *message.mutable_group_keys();
+    *keys.mutable_group() = GroupOf(ranks);
+    *keys.add_keys() = Collective("a");
+    keys.set_rank(ranks.back());
+    keys.set_number(1);
+    keys.add_first_chunks(0);
+    return message;
+  }
+  static v1::PeerMessage AskingFor(const std::vector<std::uint32_t>& ranks, std::uint32_t rank) {
+    v1::PeerMessage message;
+    v1::PeerGroupAsked& asked = *message.mutable_group_asked();
+    *asked.mutable_group() = GroupOf(ranks);
+    *asked.add_keys() = FilledIn(Collective("a"));
+    asked.set_rank(rank);
+    return message;
+  }
+  // The types that a daemon fills in before it asks rack 0.
+  static v1::KeySpec FilledIn(v1::KeySpec key) {
+    key.set_gradient_type(key.type());
+    key.set_parameter_type(key.type());
+    return key;
+  }
+  std::uint64_t RefusedAt(std::uint32_t rack) {
+    return node(rack).Counter("phub_peers_refused_place_total");
+  }
+  // The message is counted, and has no other effect.
+  void ExpectRefused(const char* why, std::uint32_t from, std::uint32_t to,
+                     const v1::PeerMessage& message) {
+    const std::uint64_t before = RefusedAt(to);
+    Say(from, to, incarnation, message);
+    Settle();
+    EXPECT_EQ(RefusedAt(to), before + 1) << why;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(FaultOf(rank), "") << why;
   }
 
   std::vector<CallPtr<v1::AddKeysResponse>> added_;
@@ -165,10 +216,7 @@ TEST_F(RackGroupsTest, MembersInTwoRacksThatDisagreeAreNamedEverywhere) {
 TEST_F(RackGroupsTest, RacksThatAddOtherKeysAtTheSameTimeEndTheJob) {
   EnterAll();
   const auto request = [&](std::uint32_t rank, std::uint64_t elements) {
-    v1::AddKeysRequest made = RackNode::Batch(sessions[rank], 0, {Collective("a", elements)});
-    made.mutable_group()->set_name("pair");
-    for (const std::uint32_t each : {2u, 4u}) made.mutable_group()->add_ranks(each);
-    return NodeOf(rank).AddKeys(made);
+    return NodeOf(rank).AddKeys(RequestOf(rank, {2, 4}, {Collective("a", elements)}, 0));
   };
   const auto one = request(2, 10);
   const auto two = request(4, 11);
@@ -197,10 +245,13 @@ TEST_F(RackGroupsTest, AGroupOfARackAndOneOfSeveralWithItsNameAndRanksContradict
 
 TEST_F(RackGroupsTest, WhatGroupsOfSeveralRacksCannotDoIsRefusedAndHarmsNobody) {
   EnterAll();
+  for (int movement = v1::MOVEMENT_ALL_REDUCE + 1; movement < v1::Movement_ARRAYSIZE; ++movement) {
+    v1::KeySpec key = Collective("a");
+    key.set_movement(static_cast<v1::Movement>(movement));
+    EXPECT_THAT(Add(1, {1, 4}, {key})->message(), HasSubstr("except in groups inside one rack"))
+        << movement;
+  }
   v1::KeySpec key = Collective("a");
-  key.set_movement(v1::MOVEMENT_GATHER);
-  EXPECT_THAT(Add(1, {1, 4}, {key})->message(), HasSubstr("except in groups inside one rack"));
-  key = Collective("a");
   key.set_type(v1::ELEMENT_TYPE_U8);
   key.set_pooled(true);
   EXPECT_THAT(Add(1, {1, 4}, {key})->message(),
@@ -219,54 +270,91 @@ TEST_F(RackGroupsTest, WhatGroupsOfSeveralRacksCannotDoIsRefusedAndHarmsNobody) 
   EXPECT_EQ(FaultOf(1), "");
 }
 
-TEST_F(RackGroupsTest, MessagesThatNoRackMaySendAreRefusedAndCounted) {
+TEST_F(RackGroupsTest, KeysThatRack0MayNotSendAreRefusedAndCounted) {
   EnterAll();
-  const auto refused = [&](std::uint32_t rack) {
-    return node(rack).Counter("phub_peers_refused_place_total");
-  };
-  v1::PeerMessage message;
-  v1::PeerGroupKeys& keys = *message.mutable_group_keys();
-  keys.mutable_group()->set_name("pair");
-  for (const std::uint32_t rank : {1u, 4u}) keys.mutable_group()->add_ranks(rank);
-  *keys.add_keys() = Collective("a");
-  keys.set_rank(1);
-  keys.set_number(1);
-  keys.add_first_chunks(0);
-  Say(1, 2, incarnation, message);  // not rack 0
-  keys.mutable_group()->set_ranks(1, 9);
-  Say(0, 2, incarnation, message);  // no such rank
-  keys.mutable_group()->set_ranks(1, 3);
-  Say(0, 2, incarnation, message);  // no member there
-  Settle();
-  EXPECT_EQ(refused(2), 3u);
-  message.Clear();
-  v1::PeerGroupAsked& asked = *message.mutable_group_asked();
-  asked.mutable_group()->set_name("pair");
-  for (const std::uint32_t rank : {1u, 4u}) asked.mutable_group()->add_ranks(rank);
-  *asked.add_keys() = Collective("a");
-  asked.set_rank(4);
-  Say(1, 0, incarnation, message);  // rank 4 is in rack 2
-  Say(2, 1, incarnation, message);  // only rack 0 is asked
-  asked.clear_keys();
-  Say(2, 0, incarnation, message);
-  message.mutable_group_added()->set_number(0);
-  Say(2, 1, incarnation, message);
-  Settle();
-  EXPECT_EQ(refused(0), 2u);
-  EXPECT_EQ(refused(1), 2u);
+  ExpectRefused("not from rack 0", 1, 2, KeysFor({1, 4}));
+  ExpectRefused("no such rank", 0, 2, KeysFor({1, 4, 9}));
+  ExpectRefused("no member there", 0, 2, KeysFor({1, 3}));
+  ExpectRefused("all in one rack", 0, 2, KeysFor({4, 5}));
+  ExpectRefused("not ascending", 0, 2, KeysFor({4, 1}));
+  ExpectRefused("a rank twice", 0, 2, KeysFor({1, 1, 4}));
+  v1::PeerMessage message = KeysFor({1, 4});
+  message.mutable_group_keys()->set_rank(2);
+  ExpectRefused("added by a rank that is not a member", 0, 2, message);
+  message = KeysFor({1, 4});
+  message.mutable_group_keys()->set_number(0);
+  ExpectRefused("no number", 0, 2, message);
+  message = KeysFor({1, 4});
+  message.mutable_group_keys()->add_first_chunks(0);
+  ExpectRefused("more core loops than there are", 0, 2, message);
   // Expect: a plan that is not for the group's racks ends the job.
-  message.Clear();
-  v1::PeerGroupKeys& wrong = *message.mutable_group_keys();
-  wrong.mutable_group()->set_name("pair");
-  for (const std::uint32_t rank : {1u, 4u}) wrong.mutable_group()->add_ranks(rank);
-  *wrong.add_keys() = Collective("a");
-  wrong.set_rank(1);
-  wrong.set_number(1);
-  wrong.add_first_chunks(0);
-  wrong.set_plan("{}");
+  message = KeysFor({1, 4});
+  message.mutable_group_keys()->set_plan("{}");
   Say(0, 2, incarnation, message);
   Settle();
   EXPECT_THAT(FaultOf(4), HasSubstr("the plan of group pair is refused"));
+}
+
+TEST_F(RackGroupsTest, BatchesThatNoRackMayAskForAreRefusedAndCounted) {
+  EnterAll();
+  ExpectRefused("rank 4 is in rack 2", 1, 0, AskingFor({1, 4}, 4));
+  ExpectRefused("only rack 0 is asked", 2, 1, AskingFor({1, 4}, 4));
+  ExpectRefused("all in one rack", 2, 0, AskingFor({4, 5}, 4));
+  ExpectRefused("not ascending", 2, 0, AskingFor({4, 1}, 4));
+  v1::PeerMessage message = AskingFor({1, 4}, 4);
+  message.mutable_group_asked()->clear_keys();
+  ExpectRefused("no keys", 2, 0, message);
+}
+
+TEST_F(RackGroupsTest, ProgressOfGroupsThatCannotExistIsRefusedAndCounted) {
+  EnterAll();
+  v1::PeerMessage message;
+  message.mutable_group_added()->set_number(0);
+  ExpectRefused("no number", 2, 1, message);
+  message.mutable_group_added()->set_number(kWideGroupsMax + 1);
+  ExpectRefused("more groups than a job may have", 2, 1, message);
+  message.mutable_group_added()->set_number(kWideGroupsMax);
+  Say(2, 1, incarnation, message);
+  Settle();
+  EXPECT_EQ(RefusedAt(1), 2u);
+}
+
+// Rack 0 also checks the keys that another rack has checked.
+TEST_F(RackGroupsTest, ARackThatAsksForKeysThatCannotBeAddedEndsTheJob) {
+  EnterAll();
+  v1::PeerMessage message = AskingFor({1, 4}, 4);
+  message.mutable_group_asked()->mutable_keys(0)->set_movement(v1::MOVEMENT_SCATTER);
+  Say(2, 0, incarnation, message);
+  Settle();
+  EXPECT_THAT(FaultOf(0), AllOf(HasSubstr("rank 4 added keys to group pair (ranks 1, 4) that "
+                                          "cannot be added"),
+                                HasSubstr("movement scatter does not work in jobs that span")));
+}
+
+TEST_F(RackGroupsTest, ABatchThatIsTooLargeToBeSentIsRefusedAndTheJobGoesOn) {
+  EnterAll();
+  constexpr std::size_t kBytesMax = 2'064'384;  // half of the limit of a message
+  // A bundle. Each of its tensors adds one byte to the request.
+  const auto of_bytes = [&](std::uint32_t batch, std::size_t bytes) {
+    v1::KeySpec key = Collective("bundle" + std::to_string(batch), 2'000'000);
+    for (std::uint64_t i = 0; i < key.element_count(); ++i) key.add_tensors(1);
+    const std::size_t missing = bytes - RequestOf(1, {1, 4}, {key}, batch).ByteSizeLong();
+    for (std::size_t i = 0; i < missing; ++i) key.add_tensors(1);
+    key.set_element_count(key.element_count() + missing);
+    EXPECT_EQ(RequestOf(1, {1, 4}, {key}, batch).ByteSizeLong(), bytes);
+    return key;
+  };
+  const auto largest = Add(1, {1, 4}, {of_bytes(0, kBytesMax)});
+  EXPECT_TRUE(largest->ok()) << largest->message();
+  const auto refused = Add(1, {1, 4}, {of_bytes(1, kBytesMax + 1)}, 1);
+  ASSERT_TRUE(refused->answered());
+  EXPECT_THAT(refused->message(),
+              HasSubstr("job digits: a batch of 1 keys of group pair has 2064385 bytes, and at "
+                        "most 2064384 can be sent to other racks; add the keys in several "
+                        "batches"));
+  const auto next = Add(1, {1, 4}, {Collective("small")}, 1);
+  EXPECT_TRUE(next->ok()) << next->message();
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(FaultOf(rank), "") << rank;
 }
 
 TEST_F(RackGroupsTest, MembersThatDisagreeAboutTheRanksAreBothNamed) {

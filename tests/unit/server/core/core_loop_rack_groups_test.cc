@@ -18,15 +18,20 @@ class RackGroup : public CoreLoopRacks {
   void AddGroup(std::initializer_list<Rank> ranks) {
     std::vector<Rank> in_job;
     for (const Rank rank : ranks) in_job.push_back(Rank{rank.value + config_.rank_base});
-    members_ = std::make_unique<Members>(std::vector<Rank>(ranks), in_job);
+    MakeGroup(std::vector<Rank>(ranks), in_job, kShift);
+    Order({.kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = group_batch_.get()});
+  }
+  // Makes the group's only key, without adding it. The operation is mean.
+  void MakeGroup(const std::vector<Rank>& ranks, const std::vector<Rank>& in_job,
+                 std::uint32_t chunks) {
+    members_ = std::make_unique<Members>(ranks, in_job);
     group_.key = KeyIndex{kGroupKeysFirst};
     group_.collective = true;
     group_.reduction = Reduction::kMean;
     group_.members = members_.get();
     group_.first_chunk = kGroupChunk;
-    Give(group_, group_parameters_, kShift);
+    Give(group_, group_parameters_, chunks);
     group_batch_ = MakeKeyBatch(config_, {&group_, 1});
-    Order({.kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = group_batch_.get()});
   }
   void AddLaterKey() {
     later_.key = KeyIndex{1};
@@ -154,15 +159,8 @@ class WideGroup : public RackGroup {
     auto made = exchange::MakeRackPlan(*topology, *forest, RackIndex{1});
     ASSERT_TRUE(made.ok());
     plan_ = std::make_shared<const exchange::RackPlan>(*std::move(made));
-    members_ = std::make_unique<Members>(std::vector<Rank>{Rank{0}, Rank{1}},
-                                         std::vector<Rank>{Rank{2}, Rank{3}, Rank{4}});
-    group_.key = KeyIndex{kGroupKeysFirst};
-    group_.collective = true;
-    group_.reduction = Reduction::kMean;
-    group_.members = members_.get();
-    group_.first_chunk = kGroupChunk;
-    Give(group_, group_parameters_, kGroupChunks);
-    group_batch_ = MakeKeyBatch(config_, {&group_, 1});
+    MakeGroup(std::vector<Rank>{Rank{0}, Rank{1}}, std::vector<Rank>{Rank{2}, Rank{3}, Rank{4}},
+              kGroupChunks);
     const exchange::GroupPart part{.plan = plan_, .rank_count = 3, .first_number = kFirstNumber};
     exchange::TreeChooser chooser(*plan_, CoreIndex{0});
     group_exchange_ = exchange::MakeExchangeBatch(*exchange_, {&group_, 1}, chooser, &part);
@@ -171,9 +169,11 @@ class WideGroup : public RackGroup {
   }
   // Which of the group's chunks has its home in that rack.
   std::uint32_t WithHome(std::uint32_t rack) const {
-    std::uint32_t i = 0;
-    while (group_exchange_->chunks[i].tree->home.value != rack) ++i;
-    return i;
+    const auto& chunks = group_exchange_->chunks;
+    for (std::uint32_t i = 0; i < chunks.size(); ++i)
+      if (chunks[i].tree->home.value == rack) return i;
+    ADD_FAILURE() << "no chunk has its home in rack " << rack;
+    return 0;
   }
   // Pushes a chunk whose home is rack 2, and learns the hash of its terms from what goes there.
   ScriptedTransport::Posted PushAway(float first, float second) {
@@ -198,9 +198,10 @@ TEST_F(WideGroup, ItsSumsGoToItsRacksUnderNumbersOfTheirOwn) {
   const auto sum = PushAway(3, 4);
   const std::uint32_t number = kFirstNumber + WithHome(2);
   EXPECT_EQ(sum.connection, peers_[2]);
-  EXPECT_EQ(sum.header.chunk, ChunkIndex{number});
+  ASSERT_EQ(sum.header.chunk, ChunkIndex{number});
   EXPECT_EQ(sum.header.slot, SlotIndex{2 * number});
   EXPECT_EQ(sum.payload, Filled(7));
+  ASSERT_TRUE(IsOpen(2, 2 * number + 1));
   transport_.Deliver(peers_[2], FromPeer(number, 1, 1), Filled(-5));
   loop_.RunOnce();
   const auto replies = Replies();
@@ -217,6 +218,7 @@ TEST_F(WideGroup, ItsMeanIsThatOfAllMembers) {
   Push(0, kGroupChunk + home, 1, 1, 3);
   Push(1, kGroupChunk + home, 1, 1, 4);
   EXPECT_TRUE(Replies().empty());
+  ASSERT_NE(exchange_->Find(kFirstNumber + home), nullptr);
   transport_.Deliver(peers_[2], FromPeer(kFirstNumber + home, 1, 0), Filled(5));
   loop_.RunOnce();
   const auto results = Replies();  // to two ranks and one rack, and none to rack 0
@@ -244,7 +246,44 @@ TEST_F(WideGroup, ARootMayBeAMemberInAnotherRack) {
   EXPECT_EQ(FaultOf(), FaultCode::kRoundMismatch);
 }
 
-TEST_F(WideGroup, NumbersThatTheRackDoesNotHaveAreRefused) {
+TEST_F(WideGroup, AValueOfAMemberInAnotherRackReachesTheMembersHere) {
+  StartRack(1);
+  AddWideGroup();
+  (void)PushAway(0, 0);
+  const std::uint32_t home = WithHome(1);
+  ASSERT_NE(exchange_->Find(kFirstNumber + home), nullptr);
+  wire::MessageHeader header = Gradient(kGroupChunk + home, 1, kNoSlot.value);
+  header.operation = wire::RoundOperation::kAssign;
+  header.root = Rank{4};
+  for (const std::uint32_t rank : {0u, 1u}) transport_.Deliver(lanes_[rank], header, {});
+  loop_.RunOnce();
+  EXPECT_TRUE(Replies().empty());
+  header = FromPeer(kFirstNumber + home, 1, 0);
+  header.operation = wire::RoundOperation::kAssign;
+  header.root = Rank{4};
+  transport_.Deliver(peers_[2], header, Filled(9));
+  loop_.RunOnce();
+  const auto replies = Replies();
+  ASSERT_EQ(replies.size(), 3u);  // to two ranks and rack 2
+  for (const auto& reply : replies) EXPECT_EQ(reply.payload, Filled(9));
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+// The rack has the numbers 0 to 2 and the group's four.
+TEST_F(WideGroup, NumbersThatTheRackDoesNotHaveBelongToNoChunk) {
+  StartRack(1);
+  AddWideGroup();
+  for (const std::uint32_t number : {0u, 2u, kFirstNumber, kFirstNumber + kGroupChunks - 1}) {
+    ASSERT_NE(exchange_->Find(number), nullptr) << number;
+    EXPECT_EQ(exchange_->Find(number)->number, number);
+  }
+  for (const std::uint32_t number :
+       {3u, exchange::kGroupNumbersFirst - 1, exchange::kGroupNumbersFirst, kFirstNumber - 1,
+        kFirstNumber + kGroupChunks, UINT32_MAX})
+    EXPECT_EQ(exchange_->Find(number), nullptr) << number;
+}
+
+TEST_F(WideGroup, AMessageForANumberThatTheRackDoesNotHaveIsRefused) {
   StartRack(1);
   AddWideGroup();
   (void)PushAway(0, 0);
