@@ -50,7 +50,7 @@ class Waiting {
 absl::Status TryToJoin(Membership& membership, Waiting& waiting, Settings& settings) {
   absl::StatusOr<Membership::Known> known = membership.Read();
   if (known.ok() && known->view.number == 0) {
-    waiting.For("the cluster has no view; declare one with `phubctl view set`", 0);
+    waiting.For(std::string(kNoView), 0);
     return absl::OkStatus();
   }
   absl::Status status = known.status();

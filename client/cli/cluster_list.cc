@@ -134,9 +134,14 @@ void ReportProblems(const v1::ClusterInfo& cluster, const std::vector<Entry>& en
   for (const Entry& entry : entries) {
     if (!entry.asked || entry.status.ok()) continue;
     if (!IsThere(entry)) Report(entry.status, entry.options);
-    if (IsThere(entry) && ++refusals == 1) Report(entry.status, entry.options);
+    if (IsThere(entry) && ++refusals == 1) {
+      fmt::print(stderr, "phubctl: the daemon of {} ({}) does not tell its state: {}\n",
+                 Printable(entry.place.place()), Printable(entry.place.endpoint()),
+                 Printable(entry.status.error_message()));
+    }
   }
-  if (refusals > 1) fmt::print(stderr, "phubctl: {} more daemons refuse this\n", refusals - 1);
+  if (refusals > 1)
+    fmt::print(stderr, "phubctl: {} more daemon(s) do not tell theirs\n", refusals - 1);
 }
 
 }  // namespace

@@ -90,7 +90,8 @@ void AddView(Subcommand parent, const Options& options, Command& command) {
       "\n"
       "Each change gives the view the next number; a file that changes nothing keeps it. Running\n"
       "daemons keep the view that they started with, so restart them afterwards.\n"
-      "Exit codes: 1 the view is not valid, or has another number than --expect.");
+      "Exit codes: 1 the file cannot be read, or the view has another number than --expect; 2 the\n"
+      "file is not valid.");
   const auto request = std::make_shared<SetRequest>();
   set.AddOption("FILE", request->file, "File with the view").Required().TypeName("");
   set.AddOption("--expect", request->expected_text,

@@ -29,18 +29,19 @@ DurationNs NackTimers::AnswerWait(std::uint32_t times) const {
   return Doubled(answers_.is_known() ? answers_.timeout() : kWaitFirst, before);
 }
 
-void NackTimers::SetDeadline() {
-  deadline_ = open_count_ == 0 ? kNever : silent_due_;
+TimeNs NackTimers::deadline() const {
+  if (open_count_ == 0) return kNever;
+  TimeNs deadline = silent_due_;
   for (const Place& place : places_) {
-    if (place.open) deadline_ = std::min(deadline_, place.due);
+    if (place.open) deadline = std::min(deadline, place.due);
   }
+  return deadline;
 }
 
 void NackTimers::Clear() {
   std::ranges::fill(places_, Place{});
   open_count_ = vain_ = 0;
   next_ = Position{0};
-  SetDeadline();
 }
 
 void NackTimers::Assigned(Position position, TimeNs now) {
@@ -50,7 +51,6 @@ void NackTimers::Assigned(Position position, TimeNs now) {
   next_ = Position{position.value + 1};
   ++open_count_;
   silent_due_ = now + SilenceWait();
-  SetDeadline();
 }
 
 void NackTimers::NoteLater(Position position, TimeNs now) {
@@ -76,7 +76,6 @@ void NackTimers::Arrived(Position position, Sum sum, TimeNs now) {
     --open_count_;
   }
   silent_due_ = now + SilenceWait();
-  SetDeadline();
 }
 
 Position NackTimers::NoteAsked(Place& place, TimeNs now) {

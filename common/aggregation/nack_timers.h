@@ -53,10 +53,9 @@ class NackTimers {
       ++vain_;
       ask(NoteAsked(Oldest(), now));
     }
-    SetDeadline();
   }
   // When Due() has something to do; kNever: no position is open.
-  TimeNs deadline() const { return deadline_; }
+  TimeNs deadline() const;
   // How long no sum must arrive until the oldest position is asked for.
   DurationNs SilenceWait() const;
   // How long nothing of a position must arrive that was asked for `times` times.
@@ -78,7 +77,6 @@ class NackTimers {
   Position NoteAsked(Place& place, TimeNs now);
   Place& Oldest();
   void NoteLater(Position position, TimeNs now);
-  void SetDeadline();
 
   Geometry geometry_;
   std::vector<Place> places_;
@@ -88,7 +86,6 @@ class NackTimers {
   RoundTrip answers_;
   std::uint32_t vain_ = 0;  // questions since the last sum of any position
   TimeNs silent_due_ = kNever;
-  TimeNs deadline_ = kNever;
 };
 
 }  // namespace phub::aggregation

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +18,11 @@
 namespace phub::server {
 
 struct AuditNote;
+
+// Why a daemon cannot start at a place. Such daemons take no calls before they have all places.
+inline constexpr std::string_view kNoView =
+    "the cluster has no view; declare one with `phubctl store set-view`, or with `phubctl view "
+    "set` at a daemon without a place";
 
 // A daemon at a place.
 struct ClusterMember {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from daemons import ENVIRONMENT, PHUBCTL, PHUBD, Daemon
 from etcd import find_programs
-from view_test import ViewTest
+from declared_view_test import ViewTest
 from waiting import free_ports
 
 NAMES = ("north", "south")

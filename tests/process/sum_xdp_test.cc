@@ -70,7 +70,8 @@ TEST_F(SumXdp, HasTheBitsOfTcpAlsoIfTheAggregatorIsKilled) {
   ASSERT_THAT(AwaitStreams(endpoint), HasSubstr("aggregator 10.2.0.2:7701"));
   job.Train(20);
   check(20);
-  // Expect: the program has added everything. It sends sums itself after the first TAKEN.
+  // Expect: the program has added everything. It sends sums itself after the core loop's first
+  // datagram.
   const std::uint64_t sums = 20 * kBlocks;
   EXPECT_EQ(aggregator.Counter("verdicts_total/add_last"), sums);
   EXPECT_GE(aggregator.Counter("kernel_sums_sent_total"), sums / 2);

@@ -70,8 +70,10 @@ absl::StatusOr<std::size_t> RackGroups::FindOrMake(Job& job, const v1::PeerGroup
         DescribeDisagreement(job, group, InRack(job, asked.rank()), DescribeRanks(spec.ranks())));
   }
   if (run.groups_made.size() == kWideGroupsMax)
-    return absl::ResourceExhaustedError(
-        fmt::format("the job has {} groups of several racks, the limit", kWideGroupsMax));
+    return absl::ResourceExhaustedError(fmt::format(
+        "group {} cannot be made: job {} has {} groups of several racks, and at most {} "
+        "are possible. They stay until the job ends, so use one again",
+        spec.name(), job.name(), run.groups_made.size(), kWideGroupsMax));
   const std::uint64_t racks = RacksOf(job, spec);
   absl::StatusOr<std::string> plan = plans_.PlanForGroup(run, racks);
   if (!plan.ok())
@@ -126,9 +128,11 @@ void RackGroups::Give(Job& job, std::size_t made, const Asked& asked, KeyBuild& 
   for (std::size_t core = 0; core < counts.size(); ++core) {
     keys.add_first_chunks(counts[core] == 0 ? 0 : run.group_numbers[core].Append(counts[core]));
     if (run.group_numbers[core].end() > kChunksPerShardMax)
-      return FailOverKeys(job, fmt::format("groups of several racks have too many chunks: the "
-                                           "limit is {} on each core loop",
-                                           kChunksPerShardMax));
+      return FailOverKeys(
+          job, fmt::format("rank {} added keys to {}: groups of several racks would have {} chunks "
+                           "on core loop {}, and at most {} are possible; use a larger chunk_bytes",
+                           asked->rank(), Describe(group), run.group_numbers[core].end(), core,
+                           kChunksPerShardMax));
   }
   *keys.mutable_group() = asked->group();
   keys.set_rank(asked->rank());

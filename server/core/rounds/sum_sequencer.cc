@@ -167,12 +167,10 @@ bool SumSequencer::Receive(JobShard& shard) {
   return received;
 }
 
-void SumSequencer::AskAgain() {
-  for (JobShard* const shard : stages_.loop.shards) {
-    if (IsOpen(*shard))
-      stages_.loop.counters.Add(CoreCounter::sum_nacks,
-                                shard->sums->port->AskAgain(stages_.loop.now));
-  }
+void SumSequencer::AskAgain(JobShard& shard) {
+  if (!IsOpen(shard)) return;
+  const std::uint32_t asked = shard.sums->port->AskAgain(stages_.loop.now);
+  if (asked != 0) stages_.loop.counters.Add(CoreCounter::sum_nacks, asked);
 }
 
 TimeNs SumSequencer::next() const {

@@ -60,18 +60,19 @@ class SumSequencer {
   // tcp, as a duplicate, and its push is answered.
   static void OnPublished(JobShard& shard, const Chunk& chunk, CoreCounters& counters);
 
-  // Receives sums, one batch for each shard. Calls whole(JobShard&, Chunk&) for rounds that are
-  // whole. True if there were any sums.
+  // Receives sums, one batch for each shard, and asks for those that are late. Calls
+  // whole(JobShard&, Chunk&) for rounds that are whole. True if there were any sums.
   template <typename Whole>
   bool Poll(Whole&& whole) {
     bool received = false;
     for (JobShard* const shard : stages_.loop.shards) {
-      if (!Receive(*shard)) continue;
-      received = true;
-      while (Chunk* const chunk = TakeWhole(*shard)) whole(*shard, *chunk);
-      AssignWaiting(*shard);
+      if (Receive(*shard)) {
+        received = true;
+        while (Chunk* const chunk = TakeWhole(*shard)) whole(*shard, *chunk);
+        AssignWaiting(*shard);
+      }
+      AskAgain(*shard);
     }
-    AskAgain();
     return received;
   }
   // When Poll() has to ask for sums that have not arrived; the maximum if never.
@@ -81,7 +82,7 @@ class SumSequencer {
 
  private:
   bool Receive(JobShard& shard);
-  void AskAgain();
+  void AskAgain(JobShard& shard);
   void NoteProgress(ShardSums& sums);
   Chunk* TakeWhole(JobShard& shard);
   void OnSum(const aggregation::CoreActions& actions, std::span<const std::int32_t> integers);

@@ -79,9 +79,7 @@ absl::Status Seat::Read(Found& found) {
 absl::Status Seat::CheckViewRecord(const pb::RangeResponse& range) const {
   if (range.kvs().empty()) {
     return absl::FailedPreconditionError(
-        fmt::format("place = \"{}\" is set, but the cluster has no view; declare one with `phubctl "
-                    "view set` at a daemon without a place",
-                    view::ToString(self_.place)));
+        fmt::format("place = \"{}\" is set, but {}", view::ToString(self_.place), kNoView));
   }
   const auto view = OpenView(records_, range.kvs(0).value());
   if (!view.ok()) {

@@ -130,7 +130,8 @@ class Declaring(ViewTest):
         self.etcd.ctl("del", "/phub/view")
         self.says(first, "no view has been declared", "view", "show")
         waiting = self.at("f", "north/0", key_of=first)
-        waiting.wait_for('reason="the cluster has no view; declare one')
+        waiting.wait_for(
+            'reason="the cluster has no view; declare one with `phubctl store set-view`')
         waiting.process.send_signal(signal.SIGTERM)
         self.assertIn("was stopped while it waited", waiting.fails())
 
@@ -153,6 +154,9 @@ class Places(ViewTest):
                               "rack/1": ("b", one.endpoint, "serving")})
         # Without a token for the others, the list shows that they live.
         self.assertEqual(self.places(first)["rack/1"]["state"], "alive")
+        said = first.ask("server", "list")
+        self.assertIn(f"the daemon of rack/0 ({zero.endpoint}) does not tell its state: ", said)
+        self.assertIn("1 more daemon(s) do not tell theirs", said)
 
         # Another daemon cannot have it, and says who has it.
         taken = self.at("c", "rack/0", key_of=first).fails()
