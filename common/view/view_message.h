@@ -1,5 +1,5 @@
-// A view as a message of phub.v1.Membership. `Message` is phub::v1::View, whose header only the two
-// ends of a call include. Pure; any thread.
+// A view as a message. `Message` is phub::v1::View between phubctl and daemons, or the record in
+// etcd (phub::store::v1::StoredView). Pure; any thread.
 #pragma once
 
 #include "common/view/view.h"

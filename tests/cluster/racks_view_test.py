@@ -11,8 +11,8 @@ import unittest
 from pathlib import Path
 
 from daemons import ENVIRONMENT, PHUBCTL, PHUBD, Daemon
-from etcd import find_programs
 from declared_view_test import ViewTest
+from etcd import find_programs
 from waiting import free_ports
 
 NAMES = ("north", "south")

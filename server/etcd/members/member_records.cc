@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "common/base/status_text.h"
+#include "common/view/view_message.h"
 #include "phub/store/records.pb.h"
 #include "server/etcd/record_parse.h"
 
@@ -19,27 +20,13 @@ std::string EndpointKey(const view::Place& place) {
 }
 
 std::string SealView(const Records& records, const view::View& view) {
-  stored::StoredView message;
-  message.set_number(view.number);
-  for (const view::Rack& rack : view.racks) {
-    stored::StoredRack& each = *message.add_racks();
-    each.set_name(rack.name);
-    each.set_daemons(rack.daemons);
-  }
-  for (const std::string& name : view.aggregators) message.add_aggregators(name);
-  message.set_topology(view.topology);
-  return records.Seal(kViewKey, message.SerializeAsString());
+  return records.Seal(kViewKey, view::ToMessage<stored::StoredView>(view).SerializeAsString());
 }
 
 absl::StatusOr<view::View> OpenView(const Records& records, const std::string& value) {
   const auto message = Parse<stored::StoredView>(records.Open(kViewKey, value));
   if (!message.ok()) return message.status();
-  view::View view;
-  view.number = message->number();
-  for (const stored::StoredRack& rack : message->racks())
-    view.racks.push_back({rack.name(), rack.daemons()});
-  view.aggregators.assign(message->aggregators().begin(), message->aggregators().end());
-  view.topology = message->topology();
+  view::View view = view::FromMessage(*message);
   if (view.number < 1) return absl::DataLossError("in etcd has no number");
   if (const absl::Status valid = CheckView(view); !valid.ok()) {
     return absl::FailedPreconditionError(
