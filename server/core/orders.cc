@@ -93,8 +93,8 @@ void Orders::AddKeys(JobShard& shard, KeyBatch& batch) {
     if (!key.collective) ++shard.iteration.chunk_count;
   }
   turns_.AddKeys(shard, batch);
-  LoopLanes::LimitUnsent(shard);
   if (batch.exchange != nullptr) exchange::LinkBatch(shard, *batch.exchange, loop_.transports);
+  LoopLanes::LimitUnsent(shard);
 }
 
 void Orders::AddKey(JobShard& shard, ShardKey& key) {

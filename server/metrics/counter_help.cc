@@ -62,6 +62,8 @@ constexpr Help kHelp[] = {
     {"partials_sent", "Partial sums of chunks sent to other racks."},
     {"results_sent", "New parameters of chunks sent to other racks."},
     {"peer_bytes_sent", "Payload sent to other racks."},
+    {"peer_overtakes",
+     "Messages to other racks that were sent ahead of waiting ones of a lower priority class."},
     {"exchange_memory_read_bytes",
      "Bytes of the daemon's memory that exchanges of jobs that span racks read: for sums, updates, "
      "copies and sending."},

@@ -26,7 +26,8 @@ namespace phub::server {
   X(announcements) X(sum_blocks) X(sum_block_bytes) X(rounds_streamed) X(sum_datagrams_refused) \
   X(sum_nacks) X(parameter_blocks) X(parameter_block_bytes) X(parameter_blocks_again)           \
   X(partials) X(partial_bytes) X(results) X(result_bytes) X(partials_sent) X(results_sent)      \
-  X(peer_bytes_sent) X(exchange_memory_read_bytes) X(exchange_memory_written_bytes)             \
+  X(peer_bytes_sent) X(peer_overtakes)                                                          \
+  X(exchange_memory_read_bytes) X(exchange_memory_written_bytes)                                \
   X(loop_runs) X(loop_blocks) X(busy_ns) X(events_delayed)
 // clang-format on
 

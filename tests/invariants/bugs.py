@@ -88,7 +88,7 @@ BUGS = (
         "  return Advance(shard, chunk, state);\n",
         "  NotePart(shard, state, shard.exchange->plan.self);\n  return {};\n", CORE),
     Bug("E7", "a message that found room stays counted as waiting",
-        "server/core/exchange/peer_messages.cc", "      --shard.exchange->waiting_count;\n", "",
+        "server/core/exchange/peer_messages.cc", "  NoteNotWaiting(*shard.exchange, level);\n", "",
         CORE),
     Bug("E8", "a message that waits is not noted", "server/core/exchange/peer_messages.cc",
         "  NoteWaits(shard, to, entry, true);\n", "", CORE),

@@ -49,6 +49,7 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
   X(envelopes_repeated)                 \
   X(several_planes)                     \
   X(group_rounds_across)                \
+  X(overtakes_across)                   \
   X(streams_broken_across) X(keys_resumed_across) X(keys_resumed_back_across) X(surveys)
 #define PHUB_SIM_BOTH_COVERAGE(X) \
   X(rounds)                       \

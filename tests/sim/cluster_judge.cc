@@ -166,6 +166,7 @@ Coverage Cluster::Measure() const {
     coverage.gradients_in_place += daemon->Count(CoreCounter::gradients_in_place);
     coverage.partials += daemon->Count(CoreCounter::partials);
     coverage.results += daemon->Count(CoreCounter::results);
+    coverage.overtakes_across += daemon->Count(CoreCounter::peer_overtakes);
     if (daemon->is_aggregator()) {
       coverage.aggregated += daemon->Count(CoreCounter::partials);
     }

@@ -15,7 +15,8 @@
 // accumulation type, with a hash of the hyper-parameters of its record in reply_address. New
 // parameters are kParameters. Messages from peers are validated like those of workers. Partial sums
 // are lent to the transport until the result arrives, parameters until those of the next round
-// arrive. So neither needs kSent, which is requested only to measure the time that the lane takes.
+// arrive. So neither needs kSent, which is requested to measure the time that the lane takes, and
+// because lower priority classes wait for it (peer_window.h).
 //
 // Core loop's thread; nothing allocates.
 #pragma once
@@ -56,7 +57,7 @@ class ExchangeStage {
   void PassOn(JobShard& shard, Chunk& chunk);
   // The system has accepted the last byte of a message to that rack; `cookie` is the request's.
   void OnSent(JobShard& shard, RackIndex to, std::uint64_t cookie);
-  // Posts the messages that found the send queue full. True if it posted any.
+  // Posts the messages that found no room before. True if it posted any.
   bool Flush(JobShard& shard);
 
  private:
@@ -70,6 +71,8 @@ class ExchangeStage {
   Verdict SendUp(JobShard& shard, Chunk& chunk, ChunkExchange& state);
   void Send(JobShard& shard, RackIndex to, std::uint32_t entry);
   bool Post(JobShard& shard, RackIndex to, std::uint32_t entry);
+  bool PostWaiting(JobShard& shard, RackIndex to, std::size_t level);
+  bool PostDue(JobShard& shard);
   static void NoteWaits(JobShard& shard, RackIndex to, std::uint32_t entry, bool waits);
 
   const std::span<transport::Transport* const> transports_;

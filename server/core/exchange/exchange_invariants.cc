@@ -27,6 +27,39 @@ void CheckLanding(const JobShard& shard, const ChunkExchange& state) {
              "E2 chunk={} due={}", chunk, due);
 }
 
+// E8: the messages that wait for that lane at that level are noted, and are of that level.
+void CheckWaiting(const ShardExchange& exchange, RackIndex rack, std::size_t level) {
+  const PeerLane& peer = exchange.peers[rack.value];
+  const WaitingMessages& waiting = peer.waiting[level];
+  for (std::uint64_t at = waiting.begin; at < waiting.end; ++at) {
+    const std::uint32_t entry = waiting.ring[at & (peer.waiting_capacity - 1)];
+    const ChunkExchange& state = *exchange.chunks()[entry / 2];
+    const bool noted =
+        entry % 2 == 0 ? state.partial_waits : (state.results_wait & RackBit(rack)) != 0;
+    PHUB_CHECK(noted && state.chunk->key->level == level, "E8 rack={} entry={} level={}",
+               rack.value, entry, level);
+  }
+}
+
+// E7: the counts of messages of a level match, and are bounded.
+void CheckMessages(const ShardExchange& exchange, std::size_t level) {
+  std::uint64_t waiting = 0, posted = 0;
+  for (std::uint32_t rack = 0; rack < exchange.plan.rack_count; ++rack) {
+    const PeerLane& peer = exchange.peers[rack];
+    const std::uint64_t count = peer.waiting[level].end - peer.waiting[level].begin;
+    PHUB_CHECK(count <= peer.waiting_capacity, "E7 rack={} waiting={}", rack, count);
+    PHUB_CHECK(peer.open || (count == 0 && peer.posted_at[level] == 0),
+               "E7 rack={} waiting={} posted={}", rack, count, peer.posted_at[level]);
+    waiting += count;
+    posted += peer.posted_at[level];
+    CheckWaiting(exchange, RackIndex{rack}, level);
+  }
+  PHUB_CHECK(waiting == exchange.waiting_at[level], "E7 level={} waiting={} counted={}", level,
+             waiting, exchange.waiting_at[level]);
+  PHUB_CHECK(posted == exchange.posted_at[level], "E7 level={} posted={} counted={}", level, posted,
+             exchange.posted_at[level]);
+}
+
 }  // namespace
 
 void CheckExchange(const JobShard& shard, const Chunk& chunk) {
@@ -61,21 +94,9 @@ void CheckExchanges(const JobShard& shard) {
     CheckExchange(shard, *exchange.chunks()[i]->chunk);
   for (std::uint32_t i = kGroupNumbersFirst; i < kGroupNumbersFirst + exchange.group_end; ++i)
     if (const ChunkExchange* const state = exchange.Find(i)) CheckExchange(shard, *state->chunk);
-  std::uint64_t waiting = 0;
-  for (std::uint32_t rack = 0; rack < exchange.plan.rack_count; ++rack) {
-    const PeerLane& peer = exchange.peers[rack];
-    const std::uint64_t count = peer.waiting_end - peer.waiting_begin;
-    PHUB_CHECK(count <= peer.waiting_capacity, "E7 rack={} waiting={}", rack, count);
-    PHUB_CHECK(count == 0 || peer.open, "E7 rack={} waiting={}", rack, count);
-    waiting += count;
-    for (std::uint64_t at = peer.waiting_begin; at < peer.waiting_end; ++at) {
-      const std::uint32_t entry = peer.waiting[at & (peer.waiting_capacity - 1)];
-      const ChunkExchange& state = *exchange.chunks()[entry / 2];
-      const bool noted = entry % 2 == 0 ? state.partial_waits
-                                        : (state.results_wait & RackBit(RackIndex{rack})) != 0;
-      PHUB_CHECK(noted, "E8 rack={} entry={}", rack, entry);
-    }
-  }
+  for (std::size_t level = 0; level < kPriorityLevels; ++level) CheckMessages(exchange, level);
+  std::uint32_t waiting = 0;
+  for (const std::uint32_t at_level : exchange.waiting_at) waiting += at_level;
   PHUB_CHECK(waiting == exchange.waiting_count, "E7 waiting={} counted={}", waiting,
              exchange.waiting_count);
 }

@@ -6,6 +6,7 @@
 #include "common/base/align.h"
 #include "common/base/check.h"
 #include "common/base/fnv1a.h"
+#include "server/core/exchange/peer_window.h"
 
 namespace phub::server::exchange {
 namespace {
@@ -58,6 +59,7 @@ void NumberChunks(ShardExchange& exchange, ExchangeBatch& batch) {
     PHUB_CHECK(exchange.chunks()[chunk.number] == nullptr, "number={}", chunk.number);
     exchange.chunks()[chunk.number] = &chunk;
     if (chunk.measured) ExtendSpans(exchange.plan, exchange.metrics, chunk);
+    NoteChunkAdded(exchange, chunk.chunk->key->level);
   }
 }
 
@@ -89,6 +91,7 @@ std::unique_ptr<ShardExchange> MakeShardExchange(RackPlan plan, std::uint32_t ra
   const std::size_t racks = plan.rack_count;
   made->plan = std::move(plan);
   made->rank_count = rank_count;
+  made->next_flushed = made->next_due = made->plan.self.value + 1;
   made->peers.resize(racks);
   made->metrics.trees = std::make_unique<SpanMeters[]>(1 + made->plan.trees.size());
   made->metrics.links = std::make_unique<LinkMetrics[]>(racks);
@@ -96,13 +99,16 @@ std::unique_ptr<ShardExchange> MakeShardExchange(RackPlan plan, std::uint32_t ra
       MappedMemory::Allocate(std::size_t{kNumbersMax} * sizeof(ChunkExchange*), Backing::kOnTouch);
   made->landing_tables = MappedMemory::Allocate(
       racks * kSlotsPerTable * sizeof(transport::LandingSlot), Backing::kOnTouch);
-  made->waiting_rings =
-      MappedMemory::Allocate(racks * kSlotsPerTable * sizeof(std::uint32_t), Backing::kOnTouch);
+  made->waiting_rings = MappedMemory::Allocate(
+      racks * kPriorityLevels * kSlotsPerTable * sizeof(std::uint32_t), Backing::kOnTouch);
   if (!made->chunk_table || !made->landing_tables || !made->waiting_rings) return nullptr;
-  auto* const rings = reinterpret_cast<std::uint32_t*>(made->waiting_rings.data());
-  for (std::size_t rack = 0; rack < racks; ++rack) {
-    made->peers[rack].waiting = rings + rack * kSlotsPerTable;
-    made->peers[rack].waiting_capacity = kSlotsPerTable;
+  auto* ring = reinterpret_cast<std::uint32_t*>(made->waiting_rings.data());
+  for (PeerLane& peer : made->peers) {
+    peer.waiting_capacity = kSlotsPerTable;
+    for (WaitingMessages& waiting : peer.waiting) {
+      waiting.ring = ring;
+      ring += kSlotsPerTable;
+    }
   }
   return made;
 }

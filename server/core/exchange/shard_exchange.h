@@ -8,6 +8,8 @@
 // the landing memory is (racks - 1) times the model; if homes are spread evenly, each daemon has
 // less than one model's size.
 //
+// Priority classes. Messages of keys of a higher class are posted first (peer_window.h).
+//
 // Landing table of a peer. Slot 2c receives the partial sum of the chunk with number c
 // (ChunkExchange::number), slot 2c+1 its new parameters. An entry is open exactly while such a
 // message is due, so the transport refuses a forged or repeated message before it writes any byte.
@@ -50,6 +52,7 @@
 // Ownership as in job_shard.h: control creates and frees, the core loop uses.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,6 +60,7 @@
 #include <vector>
 
 #include "common/base/mapped_memory.h"
+#include "common/base/priority_levels.h"
 #include "common/transport/transport.h"
 #include "server/core/exchange/rack_plan.h"
 #include "server/core/job_shard.h"
@@ -118,31 +122,54 @@ struct ChunkExchange {
   }
 };
 
+// A ring of messages that wait to be posted, in order: each is 2 * number + kind.
+struct WaitingMessages {
+  std::uint32_t* ring = nullptr;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
 struct PeerLane {
   bool open = false;
   std::uint8_t transport_index = 0;
   transport::ConnectionId connection{};
   transport::Connection* peer = nullptr;      // while it is open
   std::span<transport::LandingSlot> landing;  // [2 * number + (0: partial, 1: parameters)]
-  // A ring of the messages that found the send queue full, in order: each is 2 * number + kind.
-  // They are never more than the entries of the landing table: while a message waits, a peer cannot
-  // rightly begin or finish the next round, so such a message from a peer is a fault.
-  std::uint32_t* waiting = nullptr;
-  std::uint32_t waiting_capacity = 0;  // a power of two
-  std::uint64_t waiting_begin = 0;
-  std::uint64_t waiting_end = 0;
+  // [level]: the messages that found the lane's window or queue full (peer_window.h). They are
+  // never more than the entries of the landing table: while a message waits, a peer cannot rightly
+  // begin or finish the next round, so such a message from a peer is a fault.
+  std::array<WaitingMessages, kPriorityLevels> waiting;
+  std::uint32_t waiting_capacity = 0;  // a power of two: size of each ring
+  // [level]: the size of its messages that are posted and not yet sent (peer_window.h: UnitsOf).
+  std::array<std::uint64_t, kPriorityLevels> posted_at{};
+  std::uint32_t unsent_bytes_max = 0;  // the limit that the connection has; see LimitUnsent()
 };
 
 struct ShardExchange {
   RackPlan plan;
-  std::uint32_t rank_count = 0;     // ranks of the whole job
-  std::vector<PeerLane> peers;      // [rack]
-  MappedMemory chunk_table;         // [number]: ChunkExchange*, address space only
-  MappedMemory landing_tables;      // address space only
-  MappedMemory waiting_rings;       // address space only
-  std::uint32_t chunk_count = 0;    // chunks of keys of the whole job, which have numbers from 0 on
-  std::uint32_t group_end = 0;      // kGroupNumbersFirst + group_end: after the chunks of groups
-  std::uint32_t waiting_count = 0;  // over all peers
+  std::uint32_t rank_count = 0;   // ranks of the whole job
+  std::vector<PeerLane> peers;    // [rack]
+  MappedMemory chunk_table;       // [number]: ChunkExchange*, address space only
+  MappedMemory landing_tables;    // address space only
+  MappedMemory waiting_rings;     // address space only
+  std::uint32_t chunk_count = 0;  // chunks of keys of the whole job, which have numbers from 0 on
+  std::uint32_t group_end = 0;    // kGroupNumbersFirst + group_end: after the chunks of groups
+  std::uint32_t lanes_open = 0;
+  // Over all peers: the messages that wait, and those of each level; and PeerLane::posted_at.
+  std::uint32_t waiting_count = 0;
+  std::array<std::uint32_t, kPriorityLevels> waiting_at{};
+  std::array<std::uint64_t, kPriorityLevels> posted_at{};
+  // [level]: the size of what higher levels have posted since a message of this level was posted or
+  // began to wait.
+  std::array<std::uint64_t, kPriorityLevels> overtaken{};
+  // The racks where the next search for a message that may be posted, or is due, begins.
+  std::uint32_t next_flushed = 0;
+  std::uint32_t next_due = 0;
+  // [level]: how many chunks have it; the highest level that some chunk has; and whether chunks
+  // have several.
+  std::array<std::uint32_t, kPriorityLevels> chunks_at{};
+  std::uint8_t top_level = 0;
+  bool has_classes = false;
   ExchangeMetrics metrics;
 
   ChunkExchange** chunks() const { return reinterpret_cast<ChunkExchange**>(chunk_table.data()); }

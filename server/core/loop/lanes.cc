@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "server/core/aggregate/aggregate.h"
+#include "server/core/exchange/peer_window.h"
 #include "server/core/on_core_loop.h"
 #include "server/core/shard_sums.h"
 
@@ -26,6 +27,17 @@ Event LossOf(const LaneTable::Place& place, const transport::Completion& complet
           .key = KeyIndex::Max(),
           .shard = place.shard,
           .connection = place.connection};
+}
+
+// Likewise for lanes to racks; see LoopLanes::LimitUnsent.
+void LimitUnsentToRacks(exchange::ShardExchange& exchange) {
+  const std::uint32_t limit =
+      exchange.has_classes ? exchange::UnsentBytesMax(exchange.lanes_open) : 0;
+  for (exchange::PeerLane& peer : exchange.peers) {
+    if (!peer.open || peer.unsent_bytes_max == limit) continue;
+    peer.unsent_bytes_max = limit;
+    peer.peer->LimitUnsent(limit);
+  }
 }
 
 }  // namespace
@@ -116,6 +128,9 @@ void LoopLanes::AttachRack(const Command& command) {
   peer.connection = id;
   peer.peer = command.connection;
   peer.peer->silence_meter().Begin(loop_.transports[command.transport_index]->ActivityOf(id));
+  peer.unsent_bytes_max = 0;
+  ++shard.exchange->lanes_open;
+  LimitUnsentToRacks(*shard.exchange);
 }
 
 void LoopLanes::OnClosed(std::uint8_t transport_index, const transport::Completion& completion) {
@@ -162,9 +177,9 @@ void LoopLanes::OnRackClosed(const LaneTable::Place& place,
   exchange::PeerLane& peer = shard.exchange->peers[place.owner.rack().value];
   peer.open = false;
   peer.peer = nullptr;
-  shard.exchange->waiting_count -=
-      static_cast<std::uint32_t>(peer.waiting_end - peer.waiting_begin);
-  peer.waiting_begin = peer.waiting_end;
+  --shard.exchange->lanes_open;
+  exchange::ForgetMessages(*shard.exchange, peer);
+  LimitUnsentToRacks(*shard.exchange);
   if (BrokeForm(completion)) loop_.counters.Add(CoreCounter::refused_peer);
   if (shard.live()) outbox_.Fault(LossOf(place, completion));
 }
@@ -203,6 +218,7 @@ void LoopLanes::Hold(const JobShard& shard, bool held) {
 }
 
 void LoopLanes::LimitUnsent(JobShard& shard) {
+  if (shard.exchange != nullptr) LimitUnsentToRacks(*shard.exchange);
   const auto below_top = std::span(shard.chunks_at).first(shard.top_level);
   const bool limits =
       std::ranges::any_of(below_top, [](std::uint32_t chunks) { return chunks > 0; });

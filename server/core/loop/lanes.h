@@ -40,7 +40,8 @@ class LoopLanes {
   // Makes the transports stop reading (held) or read again from the job's workers.
   void Hold(const JobShard& shard, bool held);
   // The shard has got or lost keys. While they have several priority classes, the kernel may hold
-  // only a little that the job's lanes have not sent: what it holds cannot be overtaken.
+  // only a little that the job's lanes have not sent: what it holds cannot be overtaken. For lanes
+  // to racks the classes of the keys count that racks exchange.
   static void LimitUnsent(JobShard& shard);
   // Checks L1 and L2 of docs/internals/invariants.md.
   void CheckInvariants() const;

@@ -116,7 +116,7 @@ TEST_F(CoreLoopAggregator, ARackThatHasNotReadAResultSendsNothingOfTheNextRound)
   PartialFrom(1, 1, 2);
   transport_.set_post_limit(1);
   ResultFromHome(1, 1);
-  const std::uint32_t waits = exchange_->peers[0].waiting_end > 0 ? 0 : 1;
+  const std::uint32_t waits = exchange_->peers[0].waiting[0].end > 0 ? 0 : 1;
   PartialFrom(1 - waits, 2, 1);
   EXPECT_EQ(Next(Event::Kind::kFault).kind, Event::Kind::kNone);
   PartialFrom(waits, 2, 1);

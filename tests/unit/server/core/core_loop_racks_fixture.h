@@ -40,7 +40,7 @@ class CoreLoopRacks : public CoreLoopTest {
     config_.incarnation = Incarnation{77};
     config_.membership_epoch = MembershipEpoch{1};
     config_.world_size = aggregates ? 0 : kRanks;
-    config_.chunk_bytes = kElements * sizeof(float);
+    config_.chunk_bytes = chunk_elements_ * static_cast<std::uint32_t>(sizeof(float));
     config_.slots_per_lane = slots_per_lane_;
     exchange_ = exchange::MakeShardExchange(*std::move(plan), config_.ranks_of_job);
     ASSERT_NE(exchange_, nullptr);
@@ -49,9 +49,10 @@ class CoreLoopRacks : public CoreLoopTest {
     key_.reduction = Reduction::kMean;
     key_.optimizer = Optimizer::kSgd;
     key_.hyper_parameters = {.learning_rate = 0.5};
-    for (std::uint32_t i = 0; i < chunks; ++i) key_.chunks.push_back({kElements, i * kElements});
+    for (std::uint32_t i = 0; i < chunks; ++i)
+      key_.chunks.push_back({chunk_elements_, std::uint64_t{i} * chunk_elements_});
     for (std::size_t version = 0; version < config_.versions(); ++version) {
-      parameters_[version].resize(chunks * kElements * sizeof(float));
+      parameters_[version].resize(std::size_t{chunks} * config_.chunk_bytes);
       key_.parameters[version] = parameters_[version].data();
     }
     batch_ = MakeKeyBatch(config_, {&key_, 1});
@@ -111,6 +112,7 @@ class CoreLoopRacks : public CoreLoopTest {
   std::uint8_t peer_version_ = wire::kLaneVersionMin;
   std::uint64_t hash_ = 0;
   std::uint32_t slots_per_lane_ = 16;
+  std::uint32_t chunk_elements_ = kElements;
 };
 
 }  // namespace phub::server
