@@ -232,6 +232,15 @@ std::uint64_t SimWorker::ElementCount(const KeyScript& key) const {
   return key.element_count + (differs ? 1u : 0u);
 }
 
+namespace {
+
+// Keys of jobs that span racks have all classes.
+std::uint8_t ClassLevelOf(const JobScript& script, std::size_t key) {
+  return static_cast<std::uint8_t>(script.racks > 1 ? key % kPriorityLevels : 0);
+}
+
+}  // namespace
+
 v1::AddKeysRequest SimWorker::NextBatch() const {
   v1::AddKeysRequest request;
   request.set_batch(next_batch_);
@@ -247,6 +256,8 @@ v1::AddKeysRequest SimWorker::NextBatch() const {
     spec.set_movement(static_cast<v1::Movement>(key.movement));
     spec.set_root(key.root);
     spec.set_collective(key.collective);
+    spec.set_priority_class(
+        static_cast<v1::PriorityClass>(v1::PRIORITY_CLASS_DATA + ClassLevelOf(script_, i)));
     spec.set_encoding(static_cast<v1::Encoding>(key.encoding.kind));
     spec.set_kept_millionths(key.encoding.kept_millionths);
     spec.set_operation(key.mean ? v1::OPERATION_MEAN : v1::OPERATION_SUM);
@@ -321,6 +332,7 @@ void SimWorker::OnKeysAdded() {
                            .encoding = script_.keys[index].encoding,
                            .rank = Rank{rank_},
                            .priority = static_cast<std::int32_t>(random_.Below(3)),
+                           .level = ClassLevelOf(script_, index),
                            .collective = script_.keys[index].collective,
                            .pooled = script_.keys[index].pooled,
                            .hyper_parameters = script_.keys[index].rounds[0].hyper_parameters,
