@@ -69,14 +69,15 @@ struct LogThread {
 };
 std::atomic<LogThread*> log_thread{nullptr};
 
+// Never destroyed: threads of libphub may log while the process exits.
 spdlog::logger& DirectLogger() {
-  static const std::shared_ptr<spdlog::logger> logger = [] {
-    auto created = spdlog::stderr_color_mt(kName);
-    created->set_pattern(kPattern);
-    created->flush_on(spdlog::level::info);
-    return created;
+  static spdlog::logger& logger = []() -> spdlog::logger& {
+    auto* const created = new std::shared_ptr<spdlog::logger>(spdlog::stderr_color_mt(kName));
+    (*created)->set_pattern(kPattern);
+    (*created)->flush_on(spdlog::level::info);
+    return **created;
   }();
-  return *logger;
+  return logger;
 }
 
 // Where lines go instead of standard error. Never destroyed: threads may log during exit.

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <utility>
@@ -52,6 +53,21 @@ class LogTest : public ::testing::Test {
   Descriptor reader_;
   pid_t child_ = -1;
 };
+
+TEST_F(LogTest, ThreadsMayLogWhileTheProcessExits) {
+  Start([] {
+    struct AtExit {
+      ~AtExit() { LogWarning("event=late"); }
+    };
+    static const AtExit at_exit;  // made before the logger, so it is destroyed later
+    LogWarning("event=early");
+    std::exit(0);
+    return 1;
+  });
+  EXPECT_THAT(ReadAll(), ::testing::AllOf(::testing::HasSubstr("event=early"),
+                                          ::testing::HasSubstr("event=late")));
+  EXPECT_EQ(Wait(), 0);
+}
 
 TEST_F(LogTest, ANameCannotForgeAFieldOrALine) {
   Start([] {
