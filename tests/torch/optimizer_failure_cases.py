@@ -4,6 +4,7 @@ failed optimizer harms no other, since each is a job of its own."""
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from typing import Any, Callable
 
@@ -70,6 +71,8 @@ def case_not_served(rank: int, size: int) -> None:
     )
     refused(["int32", "bfloat16"], sgd, torch.nn.Parameter(torch.ones(3, dtype=torch.int32), False))
     refused(["Part"], sgd, torch.nn.Parameter(torch.ones(3).as_subclass(Part)))
+    away = torch.nn.Parameter(torch.ones(3, device="meta"))
+    refused(["parameter 0 is on meta", "CPU only", "DistributedDataParallel"], sgd, away)
     refused(["no elements"], sgd, torch.nn.Parameter(torch.ones(0)))
     fails(TypeError, ["Linear"], lambda: DistributedOptimizer(torch.nn.Linear(1, 1)))
 
@@ -314,6 +317,36 @@ def case_sparse_gradients(rank: int, size: int) -> None:
     optimizer.leave()
 
 
+def case_nan_on_one_rank(rank: int, size: int) -> None:
+    for options, words in (
+        ({}, ["continue from a checkpoint", "skip_nonfinite"]),
+        ({"apply": "iteration"}, ["continue from a checkpoint"]),
+        ({"push": "step", "gradient_dtype": torch.bfloat16}, []),
+    ):
+        model = layers()
+        optimizer = wrapped(model, adam, **options)
+        words = [f"rank {size - 1} ", "pushed NaN or infinity", "parameter 0.bias", *words]
+
+        def step(value: float) -> None:
+            optimizer.zero_grad()
+            loss = model(torch.ones(2, 4)).square().sum()
+            if rank == size - 1:
+                loss = loss + model[0].bias[7] * value
+            loss.backward()
+            optimizer.step()
+
+        step(1.0)
+        fails(OptimizerError, [*words, "in 1 of 3000 elements, the first at [7]: inf"],
+              lambda: step(math.inf))
+        fails(OptimizerError, ["earlier error"], lambda: step(1.0))
+        optimizer.leave()
+    optimizer = wrapped(model, adam, screening="report")
+    step(math.nan)
+    assert math.isnan(model[0].bias[7]) and not math.isnan(model[0].bias[6])
+    optimizer.leave()
+    fails(ValueError, ["'later'", "reject"], lambda: wrapped(model, adam, screening="later"))
+
+
 def case_a_rank_that_skips_a_step(rank: int, size: int) -> None:
     if size == 1:
         return
@@ -325,9 +358,10 @@ def case_a_rank_that_skips_a_step(rank: int, size: int) -> None:
         dist.barrier()
         return
     optimizer._phub.timeout = 1.0
+    words = ["parameter 0.weight", "step 2", "within 1 s", "rank 1 does not"]
     optimizer.zero_grad()
     backward(model)
-    fails(OptimizerError, ["parameter 0.weight", "step 2", "within 1 s"], optimizer.step)
+    fails(OptimizerError, words, optimizer.step)
     dist.barrier()
 
 

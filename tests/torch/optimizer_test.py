@@ -90,6 +90,9 @@ class Optimizer(TorchTest):
     def test_wrong_uses(self) -> None:
         self.check(2, "optimizer_failure_cases")
 
+    def test_behaviours_that_horovod_tests(self) -> None:
+        self.check(2, "horovod_cases")
+
     def test_a_killed_rank_is_restarted(self) -> None:
         import optimizer_restart_cases as restart
 

@@ -82,6 +82,14 @@ class Slot:
             self.inside = False
             self.parameter.data = self.parameter.detach().clone()
 
+    def has_pushed(self, gradient: Any) -> bool:
+        """Whether phub's memory has the values of the parameter's gradient."""
+        if gradient is None or gradient.shape != self.shape or gradient.layout != torch.strided:
+            return False
+        if gradient is self.seen and gradient._version == self.seen_version:
+            return True
+        return bool(torch.equal(gradient.detach().to(self.gradient.dtype), self.gradient))
+
     def forget(self) -> None:
         """A new step begins."""
         self.passes = 0

@@ -123,12 +123,14 @@ def changed_after_push(slots: list[Slot], rule_of_group: Callable[[int], Any]) -
         if not slot.pushed:
             continue
         gradient = slot.parameter.grad
-        if gradient is not slot.seen or gradient._version != slot.seen_version:
+        # Clipping with an infinite limit, as trainers do for the norm, writes the same values.
+        if not slot.has_pushed(gradient):
             what = "removed" if gradient is None else "changed"
             return (
                 f"the gradient of parameter {slot.name} was {what} after it was pushed to the "
                 'daemon during the backward pass. Pass push="step" to change gradients (clip '
-                "them, unscale them) between backward() and step()"
+                "them, unscale them) between backward() and step(). Do not wrap the model in "
+                "DistributedDataParallel, which changes them, too"
             )
         bundle = slot.bundle
         if bundle.handle is None:
@@ -173,4 +175,18 @@ def absent_gradients(slots: list[Slot]) -> Optional[str]:
             "unused parameters out, use an optimizer for each part of the model, set the gradient "
             "to zeros, or pass skip_unused=True if all ranks use the same parameters"
         )
+    return None
+
+
+def not_finite(slots: list[Slot]) -> Optional[str]:
+    """The first gradient with NaN or infinity among those that this rank pushed last."""
+    for slot in slots:
+        wrong = ~torch.isfinite(slot.gradient)
+        if bool(wrong.any()):
+            place = wrong.nonzero()[0].tolist()
+            value = float(slot.gradient[tuple(place)])
+            return (
+                f"the gradient of parameter {slot.name} has NaN or infinity in {int(wrong.sum())} "
+                f"of {wrong.numel()} elements, the first at {place}: {value:g}"
+            )
     return None

@@ -94,6 +94,7 @@ def _join_job(name: str, rank: int, size: int, options: Options, settings: Setti
             apply="iteration" if settings.whole else "chunk",
             clip_norm=settings.clip_norm,
             skip_nonfinite=settings.skip_nonfinite,
+            screening=settings.screened,
             sum=settings.sum,
             restart=settings.restart,
             on_loss="wait" if settings.restart else "fail",

@@ -1,4 +1,5 @@
-"""Why a rank failed, for the other ranks: texts in the store of the process group."""
+"""Why a rank failed, and which ranks wait, for the other ranks: texts in the store of the process
+group."""
 
 from __future__ import annotations
 
@@ -37,6 +38,35 @@ class Notes:
             if not found:
                 time.sleep(0.05)
         return found
+
+    def wait_in(self, step: int) -> None:
+        """This rank has waited for a while, or in vain, for the others in this step."""
+        if self._store is None:
+            return
+        try:
+            self._store.set(f"waits/{self._rank}", str(step))
+        except Exception:
+            return
+
+    def elsewhere(self, step: int) -> list[int]:
+        """The ranks that do not wait in this step. Gives those that began later a moment."""
+        if self._store is None:
+            return []
+        end = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                found = [rank for rank in range(self._size) if not self._waits(rank, step)]
+            except Exception:
+                return []
+            if not found or time.monotonic() >= end:
+                return found
+            time.sleep(0.05)
+
+    def _waits(self, rank: int, step: int) -> bool:
+        key = f"waits/{rank}"
+        if rank == self._rank:
+            return True
+        return bool(self._store.check([key])) and int(self._store.get(key)) >= step
 
     def _of(self, rank: int, step: int) -> list[str]:
         key = f"note/{rank}"

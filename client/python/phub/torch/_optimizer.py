@@ -159,6 +159,7 @@ def DistributedOptimizer(
     clip_value: float = 0.0,
     clip_norm: float = 0.0,
     skip_nonfinite: bool = False,
+    screening: str = "reject",
     apply: str = "chunk",
     skip_unused: bool = False,
     wait_in_forward: Optional[torch.nn.Module] = None,
@@ -202,6 +203,9 @@ def DistributedOptimizer(
     clip_value: elements of the combined gradient are clamped to [-clip_value, clip_value].
     clip_norm: the combined gradients are scaled if their 2-norm, over all parameters, is greater.
     skip_nonfinite: a step whose combined gradients have NaN or infinity changes nothing.
+    screening: otherwise, "reject" ends training with an error that names rank and parameter. Parts
+    of the step may have been applied: continue from a checkpoint. "report" applies such a step, as
+    torch.optim does; the daemon logs the first one and counts them. "off" does neither.
     apply: "chunk" updates each part of a parameter as soon as all ranks have pushed it. "iteration"
     updates all or nothing, after the last gradient, and zero_grad() before step() can discard
     gradients; clip_norm and skip_nonfinite imply it.
@@ -236,6 +240,7 @@ def DistributedOptimizer(
         clip_value=clip_value,
         clip_norm=clip_norm,
         skip_nonfinite=skip_nonfinite,
+        screening=screening,
         apply=apply,
         skip_unused=skip_unused,
         timeout=timeout,

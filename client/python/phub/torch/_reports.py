@@ -6,17 +6,22 @@ from typing import NoReturn, Optional
 
 from .. import _errors
 from .._job import Job
-from ._bundles import Bundle
+from ._bundles import Bundle, Slot
+from ._checks import not_finite
 from ._errors import OptimizerError
 from ._notes import Notes
+
+_LISTED = 8
 
 
 class Reports:
     """Raises the errors of one optimizer. Any thread, one at a time."""
 
-    def __init__(self, job: Job, notes: Notes) -> None:
+    def __init__(self, job: Job, notes: Notes, slots: list[Slot]) -> None:
+        """slots: one for each parameter; the list grows."""
         self._job = job
         self._notes = notes
+        self._slots = slots
         self.steps = 0  # complete steps
         self.failed = ""  # the error that ended the job
 
@@ -58,12 +63,21 @@ class Reports:
         """The daemon reports an error, or another rank is late. bundle: None for the agreement.
         timeout: how long this rank waits for the others."""
         self.failed = text = str(error)
+        index = self.steps if step is None else step - 1
         if isinstance(error, _errors.DeadlineExceeded):
             text = (
                 f"not all ranks have pushed it within {timeout:g} s, the timeout of "
-                "DistributedOptimizer"
+                f"DistributedOptimizer{self._late(index)}"
             )
-        index = self.steps if step is None else step - 1
+        own = not_finite(self._slots)
+        if own is not None:
+            text += f". rank {self._job.rank}: {own}"
+            self._notes.write(index, own)
+        if "(non_finite)" in str(error):
+            text += (
+                ". Parts of the step may have been applied: continue from a checkpoint. With "
+                'skip_nonfinite=True such a step is skipped, with screening="report" it is applied'
+            )
         notes = "".join(f". {note}" for note in self._notes.read(index))
         what = "parameters without gradients"
         if bundle is not None:
@@ -75,3 +89,21 @@ class Reports:
             rank=self._job.rank if error.rank is None else error.rank,
             own_rank=self._job.rank,
         ) from error
+
+    def note_wait(self, step: Optional[int]) -> None:
+        """This rank has waited for a while."""
+        self._notes.wait_in(self.steps if step is None else step - 1)
+
+    def _late(self, index: int) -> str:
+        """The ranks that have probably not pushed, for a message."""
+        self._notes.wait_in(index)
+        late = self._notes.elsewhere(index)
+        if not late:
+            return ""
+        number = index + 1
+        names = ", ".join(f"rank {rank}" for rank in late[:_LISTED])
+        more = f" and {len(late) - _LISTED} more" if len(late) > _LISTED else ""
+        return (
+            f". Rank {self._job.rank} waits in step {number}, and {names}{more} does not: it has "
+            "probably called backward() or step() less often, or is slow"
+        )

@@ -144,8 +144,10 @@ def check_parameter(parameter: Any, name: str) -> None:
         )
     if parameter.device.type != "cpu":
         raise NotServed(
-            f"parameter {name} is on {parameter.device}; DistributedOptimizer serves "
-            "parameters on the CPU"
+            f"parameter {name} is on {parameter.device}, and DistributedOptimizer serves "
+            "parameters on the CPU only. Move the model to the CPU, or wrap it in "
+            "DistributedDataParallel with an optimizer of torch.optim: the backend phub takes CUDA "
+            "tensors"
         )
     if parameter.numel() == 0:
         raise NotServed(f"parameter {name} has no elements; leave it out of the optimizer")

@@ -12,6 +12,7 @@ _CHOICES = {
     "push": ("backward", "step"),
     "apply": ("chunk", "iteration"),
     "sum": ("float", "fixed"),
+    "screening": ("off", "report", "reject"),
 }
 
 
@@ -34,6 +35,7 @@ class Settings:
     sum: str = "float"
     compression: Optional[Compression] = None
     restart: bool = False
+    screening: str = "reject"
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -71,6 +73,11 @@ class Settings:
                 'apply="iteration" or skip_unused: a process that takes over a rank could not '
                 "repeat the decisions about the current step"
             )
+
+    @property
+    def screened(self) -> str:
+        """What the daemon does with sums that are not finite. Skipping a step is no error."""
+        return "report" if self.skip_nonfinite and self.screening == "reject" else self.screening
 
     @property
     def whole(self) -> bool:

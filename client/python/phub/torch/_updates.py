@@ -47,6 +47,9 @@ from ._settings import Settings
 from ._shared import SharedParameters
 from ._values import Values
 
+# Other ranks may learn that this one waits after this time, so that they do not take it for late.
+_NOTED_S = 5.0
+
 
 class Updates:
     """What a DistributedOptimizer does. `kind`: its class in torch.optim."""
@@ -67,13 +70,13 @@ class Updates:
         self.job = job
         self._kind = kind
         self.groups = groups
-        self._reports = Reports(job, notes)
         self._settings = settings
         self.timeout = settings.timeout
         self._agreement = Agreement(job) if settings.skip_unused else None
         self._lock = threading.Lock()
         self._names = names
         self._slots: list[Slot] = []
+        self._reports = Reports(job, notes, self._slots)
         self._known: list[list[Any]] = []  # the parameters of each group
         self._frozen: list[Any] = []  # they had no requires_grad, so they have no keys
         self._bundles: list[Bundle] = []
@@ -289,6 +292,8 @@ class Updates:
         """zero_grad() before step()."""
         with self._lock:
             pushed = [slot for slot in self._slots if slot.pushed]
+            if pushed:
+                self._reports.check_usable()
             if pushed and self._settings.whole and not self._synchronized:
                 self._skip()
                 return
@@ -369,6 +374,13 @@ class Updates:
         self, handle: Handle, bundle: Optional[Bundle], seconds: float, step: Optional[int] = None
     ) -> None:
         try:
+            if seconds > _NOTED_S:
+                try:
+                    handle.wait(_NOTED_S)
+                    return
+                except _errors.DeadlineExceeded:
+                    self._reports.note_wait(step)
+                    seconds -= _NOTED_S
             handle.wait(seconds)
         except _errors.Error as error:
             self._reports.report(bundle, error, self.timeout, step)
