@@ -16,13 +16,16 @@ Event = dict[str, Any]
 # What is drawn, in the order of the legend. The palette of Okabe and Ito is safe for most
 # colour-blind readers.
 COLOURS = {"queued": "#56B4E9", "push": "#0072B2", "pull": "#E69F00", "wait": "#999999",
+           "compute": "#BBCCEE",
            "gradients": "#009E73", "sum": "#F0E442", "update": "#D55E00", "reply": "#CC79A7"}
-RANKS_KINDS = ("queued", "push", "pull", "wait")
+RANKS_KINDS = ("queued", "push", "pull", "wait", "compute")
 DAEMONS_KINDS = ("gradients", "sum", "update", "reply")
 MEANINGS = {"queued": "push, waiting to be sent", "push": "push, being sent",
             "pull": "pull: other ranks, sum, optimizer, reply", "wait": "a thread waits",
+            "compute": "computes",
             "gradients": "daemon: gradients arrive", "sum": "daemon: sum",
             "update": "daemon: sum, optimizer, reply", "reply": "daemon: reply"}
+FIRST_KEY_TRACK = 10_000_000  # tracks with smaller numbers are threads
 SPANS_MAX = 20_000  # a picture of more spans is some MB, and shows nothing
 
 LABEL_WIDTH = 190
@@ -239,11 +242,10 @@ def rows_of(events: Sequence[Event]) -> dict[str, list[Row]]:
         kind = event["name"] if event["name"] in COLOURS else event["cat"]
         if kind in COLOURS:
             row.spans.append(Span(kind, event["ts"], event["ts"] + event["dur"], _title(event)))
-    # A thread's number is less than the number of any key's track.
     by_process: dict[str, list[Row]] = {}
     for pid in sorted(processes):
         used = [(tid, row) for (owner, tid), row in rows.items() if owner == pid and row.spans]
-        keys_first = sorted(used, key=lambda each: (each[1].spans[0].kind == "wait", each[0]))
+        keys_first = sorted(used, key=lambda each: (each[0] < FIRST_KEY_TRACK, each[0]))
         by_process[processes[pid]] = [row for _, row in keys_first]
     return by_process
 

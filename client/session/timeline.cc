@@ -9,10 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "client/session/fork.h"
 #include "common/base/log.h"
+#include "common/base/printable.h"
 
 namespace phub::client {
 namespace {
@@ -88,6 +90,10 @@ std::uint32_t Timeline::AddKey(std::string_view job, std::uint32_t rank, std::st
 
 void Timeline::Add(const Record& record) {
   const std::lock_guard lock(mutex_);
+  AddLocked(record);
+}
+
+void Timeline::AddLocked(const Record& record) {
   if (records_.size() < settings_.records_max) {
     records_.push_back(record);
   } else {
@@ -95,6 +101,28 @@ void Timeline::Add(const Record& record) {
   }
   ++added_;
   changed_ = true;
+}
+
+void Timeline::AddComputation(std::string_view name, std::uint64_t iteration, TimeNs begin,
+                              TimeNs end) {
+  if (!Includes(iteration) || end < begin) return;
+  const std::lock_guard lock(mutex_);
+  auto known = computation_of_.find(name);
+  if (known == computation_of_.end()) {
+    // Once there are too many names, the others share one.
+    const bool full = computations_.size() >= settings_.keys_max;
+    const std::string used = full ? "computation" : std::string(name);
+    const auto index = static_cast<std::uint32_t>(computations_.size());
+    bool added = false;
+    std::tie(known, added) = computation_of_.emplace(used, index);
+    if (added) computations_.push_back(Printable(used, kNameBytesMax));
+  }
+  AddLocked({.track = known->second,
+             .thread = gettid(),
+             .computation = true,
+             .begin = begin,
+             .end = end,
+             .iteration = iteration});
 }
 
 void Timeline::JobBegan(std::uint32_t rank, const std::vector<MeasuredClock>& clocks) {

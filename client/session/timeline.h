@@ -1,5 +1,6 @@
 // The timeline of this process (PHUB_TIMELINE): when each round of each key was pushed, sent and
-// complete, and how long threads waited, written as Chrome trace JSON for Perfetto.
+// complete, how long threads waited, and what the program says that they computed, written as
+// Chrome trace JSON for Perfetto.
 //
 // One object for each process, never destroyed, since threads may use it while the process exits.
 // It keeps the newest records in memory of fixed size and writes the file after the last job was
@@ -18,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -47,9 +49,10 @@ std::string TimelinePath(std::string_view path, std::uint32_t rank);
 class Timeline {
  public:
   struct Record {
-    std::uint32_t track = 0;
-    std::int32_t thread = 0;  // not 0: this thread waited from `begin` to `end`
-    TimeNs begin = 0;         // for a round: the push
+    std::uint32_t track = 0;  // for a computation: the index of its name
+    std::int32_t thread = 0;  // not 0: this thread waited, or computed, from `begin` to `end`
+    bool computation = false;
+    TimeNs begin = 0;  // for a round: the push
     TimeNs sending = 0;
     TimeNs sent = 0;
     TimeNs end = 0;  // for a round: complete
@@ -72,6 +75,8 @@ class Timeline {
   // kNoTrack: there are too many keys.
   std::uint32_t AddKey(std::string_view job, std::uint32_t rank, std::string_view key);
   void Add(const Record& record);
+  // This thread computed from `begin` to `end`. Ignored if the window does not have the iteration.
+  void AddComputation(std::string_view name, std::uint64_t iteration, TimeNs begin, TimeNs end);
 
   // The rank of the first job is that of the process. clocks: those that the rank measured.
   void JobBegan(std::uint32_t rank, const std::vector<MeasuredClock>& clocks = {});
@@ -86,6 +91,7 @@ class Timeline {
   // REQUIRE: mutex_ is held.
   bool WriteJson(const Sink& sink) const;
   void WriteLocked();
+  void AddLocked(const Record& record);
   void NoteClock(const MeasuredClock& measured);
 
   const TimelineSettings settings_;
@@ -97,6 +103,8 @@ class Timeline {
   std::vector<MeasuredClock> clocks_;  // one for each daemon: the measurement with the least error
   std::vector<std::string> tracks_;    // their names
   std::uint64_t keys_left_out_ = 0;
+  std::vector<std::string> computations_;  // their names
+  std::map<std::string, std::uint32_t, std::less<>> computation_of_;
   std::vector<Record> records_;  // a ring once it has records_max
   std::uint64_t added_ = 0;
 };

@@ -87,9 +87,14 @@ bool Timeline::WriteJson(const Sink& sink) const {
     }
     const auto thread = static_cast<std::uint64_t>(record.thread);
     if (threads.insert(record.thread).second)
-      events.Metadata("thread_name", thread,
-                      name(record.thread == getpid() ? "waits of the main thread"
-                                                     : fmt::format("waits of thread {}", thread)));
+      events.Metadata(
+          "thread_name", thread,
+          name(record.thread == getpid() ? "main thread" : fmt::format("thread {}", thread)));
+    if (record.computation) {
+      events.Span(computations_[record.track], "compute", thread, record.begin, record.end,
+                  fmt::format("\"iteration\":{}", record.iteration));
+      continue;
+    }
     events.Span(fmt::format("wait {}", tracks_[record.track]), "wait", thread, record.begin,
                 record.end, "");
   }

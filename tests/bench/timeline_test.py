@@ -35,7 +35,7 @@ def trace(rank: int, host: str = "a", offset_us: float = 0, begin: float = 1000,
         span(rank, 10_000_000, "queued", begin, 100),
         span(rank, 10_000_000, "pull", begin + 200, 600, iteration=4),
         {"ph": "s", "name": "round", "pid": rank, "tid": 10_000_000, "id": 1, "ts": begin},
-        metadata("thread_name", 77, name="waits of the main thread"),
+        metadata("thread_name", 77, name="main thread"),
         span(rank, 77, f"wait {key}", begin + 250, 550),
     ]
 
@@ -176,7 +176,7 @@ class PictureTest(unittest.TestCase):
     def test_each_span_is_a_bar_in_the_row_of_its_key(self) -> None:
         picture = self.draw(trace(1, begin=1200), trace(0))
         texts = [each.text for each in picture.iter(f"{SVG}text")]
-        rows = ["rank 0", "w & <b>", "waits of the main thread"]
+        rows = ["rank 0", "w & <b>", "main thread"]
         self.assertEqual([text for text in texts if text in (*rows, "rank 1", "never pushed")],
                          [*rows, "rank 1", *rows[1:]])
         self.assertEqual(texts[0], "T & <t>")
@@ -193,12 +193,22 @@ class PictureTest(unittest.TestCase):
             "pull, iteration 4: 600 us": (362, 480), "wait w & <b>: 550 us": (402, 440)})
         self.assertEqual(len(bars), 8)
 
+    def test_computation_is_in_the_row_of_its_thread(self) -> None:
+        computed = {**span(0, 77, "backward to 3.weight", 1000, 250), "cat": "compute"}
+        picture = self.draw([*trace(0), computed])
+        bars = {title.text: bar for bar in picture.iter(f"{SVG}rect")
+                if (title := bar.find(f"{SVG}title")) is not None}
+        bar, wait = bars["backward to 3.weight: 250 us"], bars["wait w & <b>: 550 us"]
+        self.assertEqual(bar.get("y"), wait.get("y"))
+        self.assertEqual(bar.get("fill"), timeline_picture.COLOURS["compute"])
+
     def test_the_axis_has_round_numbers(self) -> None:
         for length, ticks in ((1000.0, ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
                               (45_000.0, ["0", "10", "20", "30", "40"])):
             picture = self.draw([*trace(0)[:4], span(0, 10_000_000, "pull", 500, length)])
             texts = [each.text for each in picture.iter(f"{SVG}text")]
-            after_legend = texts.index(timeline_picture.MEANINGS["wait"]) + 1
+            last = timeline_picture.RANKS_KINDS[-1]
+            after_legend = texts.index(timeline_picture.MEANINGS[last]) + 1
             self.assertEqual(texts[after_legend:texts.index("rank 0")], [*ticks, "ms"])
 
     def test_what_cannot_be_drawn_is_refused(self) -> None:

@@ -100,7 +100,7 @@ class Timelines(DaemonTest):
             self.check_spans(own, pushes, pulls)
         waits = [event for event in events if event.get("cat") == "wait"]
         for wait in waits:  # initialize() waits in a thread of its own
-            self.assertRegex(names[wait["tid"]], "^waits of (the main thread|thread [0-9]+)$")
+            self.assertRegex(names[wait["tid"]], "^(main thread|thread [0-9]+)$")
 
     def check_spans(
         self,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
 import signal
+import tempfile
 import unittest
 from typing import Any
 
@@ -43,6 +46,20 @@ def write_a_shared_parameter(rank: int, size: int) -> None:
     wrapped(model, adam, share_parameters=model)
     with torch.no_grad():
         model[3].bias.add_(1.0)
+
+
+def train_three_steps(rank: int, size: int) -> None:
+    from optimizer_reference import adam, backward, wrapped
+    from training_cases import network
+
+    initialize()
+    model = network()
+    optimizer = wrapped(model, adam)
+    for step in range(3):
+        optimizer.zero_grad()
+        backward(model, step, rank, size)
+        optimizer.step()
+    optimizer.leave()
 
 
 def cases(rank: int, size: int, module: str) -> list[str]:
@@ -92,6 +109,36 @@ class Optimizer(TorchTest):
 
     def test_behaviours_that_horovod_tests(self) -> None:
         self.check(2, "horovod_cases")
+
+    def test_the_timeline_has_computation_between_pushes(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="phub-torch-timeline-") as folder:
+            environment = {
+                "PHUB_TIMELINE": f"{folder}/trace.json", "PHUB_TIMELINE_ITERATIONS": "1:3"
+            }
+            self.run_ranks(2, train_three_steps, environment=environment)
+            files = [pathlib.Path(f"{folder}/trace.rank{rank}.json") for rank in range(2)]
+            traces = [json.loads(path.read_text()) for path in files]
+        for events in traces:
+            computed = [each for each in events if each.get("cat") == "compute"]
+            waits = [each for each in events if each.get("cat") == "wait"]
+            pushes = [each for each in events if each["name"] == "push"]
+            names = ["forward, backward to 5.bias", "backward to 5.weight", "backward to 3.bias",
+                     "backward to 3.weight", "backward to 0.bias", "backward to 0.weight",
+                     "computation before step()"]
+            # The order of weight and bias is that of autograd.
+            found = [(each["args"]["iteration"], each["name"].split()[-1]) for each in computed]
+            expected = [(step, name.split()[-1]) for step in (1, 2) for name in names]
+            self.assertEqual(sorted(found), sorted(expected))
+            for number in (0, len(names)):
+                self.assertTrue(computed[number]["name"].startswith("forward, backward to 5."))
+            self.assertEqual(computed[len(names) - 1]["name"], names[-1])
+            spans = sorted(computed + waits, key=lambda each: float(each["ts"]))
+            self.assertEqual(len({each["tid"] for each in spans}), 1)
+            for one, other in zip(spans, spans[1:]):
+                self.assertLessEqual(one["ts"] + one["dur"], other["ts"] + 0.01)
+            for push in pushes:  # a bundle is pushed after the last of its gradients
+                before = [each for each in computed if each["ts"] + each["dur"] <= push["ts"]]
+                self.assertIn(push["args"]["iteration"], [e["args"]["iteration"] for e in before])
 
     def test_a_killed_rank_is_restarted(self) -> None:
         import optimizer_restart_cases as restart

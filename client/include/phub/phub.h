@@ -115,6 +115,16 @@ typedef void (*phub_log_callback)(void* context, int32_t level, const char* line
  * calls of the previous callback have ended. */
 PHUB_API void phub_set_log_callback(phub_log_callback callback, void* context);
 
+/* ---- Timelines ------------------------------------------------------------------------------ */
+
+/* 1 if PHUB_TIMELINE records a timeline of this process, otherwise 0. */
+PHUB_API int32_t phub_timeline_on(void);
+/* Adds to the timeline that this thread computed something in an iteration, counted from 0. Times
+ * are those of CLOCK_MONOTONIC. Ignored without a timeline, if PHUB_TIMELINE_ITERATIONS does not
+ * have the iteration, and if the end is before the begin. */
+PHUB_API void phub_timeline_add(const char* name, uint64_t iteration, int64_t begin_ns,
+                                int64_t end_ns);
+
 /* ---- Memory -------------------------------------------------------------------------------- */
 
 /* Names memory that this process can only read, such as shared parameters. A write to it ends the

@@ -168,6 +168,11 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p, _ERROR],
     ),
     "phub_set_log_callback": (None, [LOG_CALLBACK, ctypes.c_void_p]),
+    "phub_timeline_on": (ctypes.c_int32, []),
+    "phub_timeline_add": (
+        None,
+        [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int64, ctypes.c_int64],
+    ),
     "phub_connect_options_init": (None, [ctypes.POINTER(ConnectOptions), ctypes.c_size_t]),
     "phub_connect": (_RESULT, [_TEXT, ctypes.POINTER(ConnectOptions), _OUT, _ERROR]),
     "phub_session_free": (None, [_OBJECT]),

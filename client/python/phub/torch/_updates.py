@@ -45,6 +45,7 @@ from ._reports import Reports
 from ._rules import check_parameters, rule_of
 from ._settings import Settings
 from ._shared import SharedParameters
+from ._trace import Trace
 from ._values import Values
 
 # Other ranks may learn that this one waits after this time, so that they do not take it for late.
@@ -85,6 +86,7 @@ class Updates:
         self._synchronized = False
         self._factor = 1.0
         self._passes = 0  # gradients that hooks have seen
+        self._trace = Trace()
         self.values = Values(
             job, self._bundles, self._reports, settings, self._refuse_in_flight, self._wait_for
         )
@@ -137,7 +139,8 @@ class Updates:
         self._bundles += bundles
         self._known += [list(group["params"]) for group in self.groups[first:]]
         if self._settings.push == "backward" or self._forward is not None:
-            self._hooks += add_hooks(slots, self.on_gradient)
+            on_gradient = self._on_traced_gradient if self._trace.on else self.on_gradient
+            self._hooks += add_hooks(slots, on_gradient)
         if self._forward is not None:
             self._forward.scan()
 
@@ -200,6 +203,11 @@ class Updates:
                 if slot.bundle.missing == 0 and not kept:
                     self._push(slot.bundle)
 
+    def _on_traced_gradient(self, slot: Slot) -> None:
+        self._trace.gradient(slot.name, self._reports.steps)
+        self.on_gradient(slot)
+        self._trace.resume()
+
     def _take(self, slot: Slot) -> None:
         """Copies the gradient into phub's memory."""
         gradient = slot.parameter.grad
@@ -236,6 +244,7 @@ class Updates:
     def step(self, factor: float = 1.0) -> None:
         """factor: gradients that are pushed now are multiplied by it first."""
         self._factor = factor
+        self._trace.step(self._reports.steps)
         self._push_rest()
         deferred = set() if self._forward is None else self._forward.deferred(self._bundles)
         now = [bundle for bundle in self._bundles if bundle not in deferred]
@@ -249,6 +258,7 @@ class Updates:
             bundle.finish()
         self._reports.steps += 1
         self._synchronized = False
+        self._trace.resume(next_step=True)
 
     def _push_rest(self) -> None:
         self.wait_for_all()

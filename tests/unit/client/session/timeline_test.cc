@@ -2,6 +2,7 @@
 // runs.
 #include "client/session/timeline.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -131,8 +132,27 @@ TEST(Timeline, WaitsAreOnTracksOfTheirThreads) {
   std::vector<std::string> names;
   for (const Json& event : EventsWith(events, "name", "thread_name"))
     names.push_back(event["args"]["name"]);
-  EXPECT_THAT(names, ElementsAre("fc1 (job digits)", "waits of the main thread",
-                                 "waits of thread " + std::to_string(getpid() + 1)));
+  EXPECT_THAT(names, ElementsAre("fc1 (job digits)", "main thread",
+                                 "thread " + std::to_string(getpid() + 1)));
+}
+
+TEST(Timeline, HasComputationsOfTheWindow) {
+  Timeline timeline({.path = "unused", .first = 1, .end = 3, .keys_max = 2});
+  timeline.JobBegan(0);
+  for (const std::uint64_t iteration : {0u, 1u, 2u, 3u})
+    timeline.AddComputation("to \"fc1\"\n", iteration, 1'000, 3'500);
+  timeline.AddComputation("backwards", 1, 3'000, 2'000);
+  for (const char* name : {"to fc2", "to fc3", "to fc4"})
+    timeline.AddComputation(name, 2, 4'000, 5'000);
+  const Json events = Json::parse(timeline.Json());
+  std::vector<std::string> found;
+  for (const Json& event : EventsWith(events, "cat", "compute")) {
+    EXPECT_EQ(event["tid"], gettid());
+    found.push_back(fmt::format("{} {} {}", event["name"].get<std::string>(),
+                                event["args"]["iteration"].get<int>(), event["dur"].get<double>()));
+  }
+  EXPECT_THAT(found, ElementsAre("to \"fc1\"? 1 2.5", "to \"fc1\"? 2 2.5", "to fc2 2 1",
+                                 "computation 2 1", "computation 2 1"));
 }
 
 TEST(Timeline, KeepsTheNewestRecordsInBoundedMemory) {
