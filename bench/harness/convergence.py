@@ -1,10 +1,14 @@
 """Trains small models with gradients that are sent in different ways, from the same seeds.
 
+Each way trains from --seeds seeds (parameters at the beginning, order of the examples). Results are
+the means over the seeds, with the least and the greatest value.
+
 float32, bfloat16, int8, topk and randomk (10 % and 1 % of the elements, with error feedback) are
 phub.torch.DistributedOptimizer; powersgd is torch's hook of DistributedDataParallel (rank 2) over
 phub's all_reduce. digits: handwritten digits, 17,226 parameters, Adam. gpt: a GPT of characters
 over the help that Python's pydoc has, 2 layers of width 96, AdamW. Prints losses, the bytes of
-gradients that the daemon counted, and draws the curves (smoothed) into a picture with --json.
+gradients that the daemon counted, and draws the curves into a picture with --json (smoothed, with a
+band from the least to the greatest seed).
 
 Needs an interpreter with torch: --python, or PHUB_TORCH_PYTHON, or /usr/bin/python3.
 """
@@ -36,6 +40,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help=f"{', '.join(METHODS)} (default: all)")
     parser.add_argument("--workers", type=int, default=2, metavar="N",
                         help="number of workers (default 2)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N",
+                        help="number of seeds (default 3)")
     parser.add_argument("--steps", type=int, default=0, metavar="N",
                         help="steps of a training (default: 300 for digits, 400 for gpt)")
     add_python_option(parser)
@@ -47,9 +53,11 @@ def train(context: Context, daemon: Daemon, task: str) -> list[dict[str, Any]]:
     output.unlink(missing_ok=True)
     steps = 12 if context.smoke else options.steps or STEPS[task]
     arguments = ["--task", task, "--steps", str(steps), "--methods", ",".join(options.method),
+                 "--seeds", str(1 if context.smoke else options.seeds),
                  "--phubctl", str(context.build.folder / "client" / "cli" / "phubctl"),
                  "--output", str(output)]
-    run_ranks(context, "convergence.py", [arguments] * options.workers, "rank", 1800,
+    run_ranks(context, "convergence.py", [arguments] * options.workers, "rank",
+              1800 * options.seeds,
               {"PHUB_ENDPOINT": daemon.endpoint})
     if not output.is_file():
         raise BenchFailure("rank 0 wrote no results")
@@ -76,19 +84,32 @@ def report(context: Context, task: str, found: list[dict[str, Any]]) -> list[Res
             f"{len(found[0]['losses'])} steps")
     context.say(case)
     results = []
-    for each in found:
-        last = statistics.fmean(each["losses"][-50:])
-        more = {"loss": last, "bytes": each["bytes"], "share": each["bytes"] / whole,
-                "test_loss": each["test_loss"], "losses": each["losses"]}
+    for method in dict.fromkeys(each["method"] for each in found):
+        runs = [each for each in found if each["method"] == method]
+        last = [statistics.fmean(run["losses"][-50:]) for run in runs]
+        tested = [run["test_loss"] for run in runs]
+        more = {"loss": last, "test_loss": tested, "seeds": [run["seed"] for run in runs],
+                "bytes": [run["bytes"] for run in runs],
+                "share": statistics.fmean(run["bytes"] for run in runs) / whole,
+                "losses": [run["losses"] for run in runs]}
         accuracy = ""
-        if "accuracy" in each:
-            more["accuracy"] = each["accuracy"]
-            accuracy = f", accuracy {each['accuracy']:.3f}"
-        context.say(f"  {each['method']:9} {100 * more['share']:6.2f} % of the bytes, loss of the "
-                    f"last 50 steps {last:.4f}, on the test {each['test_loss']:.4f}{accuracy}")
-        results.append(Result(case, each["method"], each["step_s"], each["step_s"], 0.0, 0.0, None,
-                              1, more))
+        if "accuracy" in runs[0]:
+            more["accuracy"] = [run["accuracy"] for run in runs]
+            accuracy = f", accuracy {_spread(more['accuracy'], 3)}"
+        context.say(f"  {method:9} {100 * more['share']:6.2f} % of the bytes, loss of the last 50 "
+                    f"steps {_spread(last, 4)}, on the test {_spread(tested, 4)}{accuracy}")
+        step_s = statistics.median(run["step_s"] for run in runs)
+        results.append(Result(case, method, step_s, min(run["step_s"] for run in runs), 0.0, 0.0,
+                              None, len(runs), more))
     return results
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    """The mean, and the range over the seeds."""
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def draw(context: Context, measured: Sequence[Result], path: Path) -> None:

@@ -1,6 +1,7 @@
 """Draws losses over steps as an SVG picture, without other programs: one panel for each case."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,19 @@ def smoothed(losses: Sequence[float]) -> list[float]:
             for end in range(1, len(losses) + 1)]
 
 
+def _band(row: Result) -> tuple[list[float], list[float], list[float]]:
+    """The mean of the seeds' curves, the least and the greatest, for each step."""
+    losses: Any = row.more["losses"]
+    curves = [smoothed(each) for each in losses]
+    steps = list(zip(*curves))
+    return ([statistics.fmean(each) for each in steps], [min(each) for each in steps],
+            [max(each) for each in steps])
+
+
 def panel(case: str, rows: Sequence[Result], left: int) -> list[str]:
-    curves: dict[str, list[float]] = {}
-    for row in rows:
-        losses: Any = row.more["losses"]
-        curves[row.system] = smoothed(losses)
-    finite = [loss for curve in curves.values() for loss in curve if loss > 0]
+    bands = {row.system: _band(row) for row in rows}
+    curves = {name: means for name, (means, _, _) in bands.items()}
+    finite = [loss for band in bands.values() for curve in band for loss in curve if loss > 0]
     low, high = math.log(min(finite)), math.log(max(finite))
     steps = max(len(curve) for curve in curves.values())
 
@@ -49,11 +57,15 @@ def panel(case: str, rows: Sequence[Result], left: int) -> list[str]:
         step = round((steps - 1) * number / 4)
         lines.append(f'<text x="{x(step):.1f}" y="{HEIGHT - MARGIN + 16}" text-anchor="middle">'
                      f'{step}</text>')
-    for number, (row, (name, curve)) in enumerate(zip(rows, curves.items())):
+    for number, (row, (name, (curve, least, most))) in enumerate(zip(rows, bands.items())):
         points = " ".join(f"{x(step):.1f},{y(loss):.1f}" for step, loss in enumerate(curve)
                           if loss > 0)
+        edge = [*enumerate(most), *reversed(list(enumerate(least)))]
+        around = " ".join(f"{x(step):.1f},{y(max(loss, min(finite))):.1f}" for step, loss in edge)
         colour = COLOURS[number % len(COLOURS)]
         share = 100 * float(str(row.more["share"]))
+        if least != most:
+            lines.append(f'<polygon points="{around}" fill="{colour}" fill-opacity="0.15"/>')
         lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" '
                      f'stroke-width="1.5"/><text x="{x(steps - 1) + 8:.1f}" '
                      f'y="{MARGIN + 8 + 16 * number}" fill="{colour}">'

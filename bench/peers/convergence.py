@@ -1,9 +1,10 @@
-"""Trains one model as one rank, once for each way of sending gradients, always from the same seeds.
+"""Trains one model as one rank, once for each seed and each way of sending gradients. A seed gives
+the parameters at the beginning and the order of the examples.
 
-Rank 0 writes a JSON file: for each method the loss of every step (the mean of the ranks), the loss
-and accuracy on examples that were not trained on, the bytes of gradients that the daemon received
-from all ranks, and the time. "powersgd" is torch's hook of DistributedDataParallel over phub's
-all_reduce; all others are phub.torch.DistributedOptimizer.
+Rank 0 writes a JSON file: for each method and seed the loss of every step (the mean of the ranks),
+the loss and accuracy on examples that were not trained on, the bytes of gradients that the daemon
+received from all ranks, and the time. "powersgd" is torch's hook of DistributedDataParallel over
+phub's all_reduce; all others are phub.torch.DistributedOptimizer.
 """
 
 import argparse
@@ -85,8 +86,8 @@ class Text:
         self.train, self.test, self.count = numbers[:cut], numbers[cut:], len(letters)
         self.steps = steps
 
-    def model(self) -> nn.Module:
-        torch.manual_seed(1)
+    def model(self, seed: int) -> nn.Module:
+        torch.manual_seed(seed)
         return Gpt(self.count)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -113,8 +114,13 @@ class Digits:
     def __init__(self, steps: int) -> None:
         self.data, self.steps = digits.Digits(digits.DATA), steps
 
-    def model(self) -> nn.Module:
-        return digits.network()
+    def model(self, seed: int) -> nn.Module:
+        model = digits.network()
+        torch.manual_seed(seed)
+        for module in model:
+            if isinstance(module, nn.Linear):
+                module.reset_parameters()
+        return model
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -145,9 +151,9 @@ def gradient_bytes(phubctl: str, job: str) -> int:
         time.sleep(0.05)
 
 
-def prepared(task: Any, method: str) -> tuple[nn.Module, Callable[..., Any], Any]:
+def prepared(task: Any, method: str, seed: int) -> tuple[nn.Module, Callable[..., Any], Any]:
     """The model, what a forward pass calls, and the optimizer."""
-    model = task.model()
+    model = task.model(seed)
     optimizer = task.optimizer(model)
     if method == "powersgd":
         wrapped = DistributedDataParallel(model)
@@ -160,10 +166,10 @@ def prepared(task: Any, method: str) -> tuple[nn.Module, Callable[..., Any], Any
     return model, model, optimizer
 
 
-def train(task: Any, method: str, phubctl: str) -> dict[str, Any]:
-    model, forward, optimizer = prepared(task, method)
+def train(task: Any, method: str, seed: int, phubctl: str) -> dict[str, Any]:
+    model, forward, optimizer = prepared(task, method, seed)
     rank = dist.get_rank()
-    generator = torch.Generator().manual_seed(100 + rank)
+    generator = torch.Generator().manual_seed(100 * seed + rank)
     losses = torch.zeros(task.steps)
     dist.barrier()
     own = forward.process_group if method == "powersgd" else optimizer._phub.job
@@ -185,7 +191,8 @@ def train(task: Any, method: str, phubctl: str) -> dict[str, Any]:
     dist.all_reduce(losses)
     if method != "powersgd":
         optimizer.leave()
-    return {"method": method, "losses": (losses / dist.get_world_size()).tolist(), "bytes": sent,
+    return {"method": method, "seed": seed,
+            "losses": (losses / dist.get_world_size()).tolist(), "bytes": sent,
             "parameters": sum(each.numel() for each in model.parameters()),
             "step_s": seconds / task.steps, **found}
 
@@ -195,13 +202,15 @@ def main() -> None:
     parser.add_argument("--task", choices=("digits", "gpt"), required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--methods", required=True)
+    parser.add_argument("--seeds", type=int, required=True)
     parser.add_argument("--phubctl", required=True)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("phub")
     task = (Digits if options.task == "digits" else Text)(options.steps)
-    found = [train(task, method, options.phubctl) for method in options.methods.split(",")]
+    found = [train(task, method, seed, options.phubctl)
+             for seed in range(1, options.seeds + 1) for method in options.methods.split(",")]
     if dist.get_rank() == 0:
         options.output.write_text(json.dumps(found))
     dist.destroy_process_group()
