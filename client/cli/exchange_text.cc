@@ -33,10 +33,6 @@ std::string RacksText(const v1::ExchangeInfo& exchange) {
 // "-": not known yet.
 std::string TimeText(std::int64_t ns, bool known) { return known ? HumanDuration(ns) : "-"; }
 
-std::string MeanText(std::uint64_t ns, std::uint64_t count) {
-  return count == 0 ? "-" : HumanDuration(static_cast<std::int64_t>(ns / count));
-}
-
 const char* StageText(const std::string& stage) {
   if (stage == "sums") return "  children's sums";
   if (stage == "result") return "  parent's result";

@@ -1,6 +1,7 @@
 // phubctl job list, phubctl job get; the other commands of `job` are in stalls.cc, dump.cc,
 // trace.cc and job_changes.cc.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -142,6 +143,32 @@ std::string LanesTable(const v1::JobInfo& job) {
   return table.empty() ? "" : "\n" + table.Text();
 }
 
+// Starts with an empty line. Empty if the job has no groups. ROUND and LAST RANK are means: from a
+// round's first gradient to its last, and for how long it waited for its last rank alone.
+std::string GroupsTable(const v1::JobInfo& job) {
+  Table table({{"GROUP"},
+               {"ID", Align::kRight},
+               {"RANKS"},
+               {"CLASS"},
+               {"KEYS", Align::kRight},
+               {"PUSHED", Align::kRight},
+               {"ROUNDS", Align::kRight},
+               {"ROUND", Align::kRight},
+               {"LAST RANK", Align::kRight}});
+  for (const v1::GroupInfo& group : job.groups()) {
+    table.Add({Printable(group.name()) + (group.removing() ? " (being removed)" : ""),
+               fmt::format("{}", group.id()), group.ranks(),
+               fmt::format("{}", fmt::join(group.priority_classes(), ", ")),
+               fmt::format("{}", group.key_count()), HumanBytes(group.gradient_bytes()),
+               fmt::format("{}", group.rounds()), MeanText(group.round_ns(), group.rounds()),
+               MeanText(group.straggler_wait_ns(), group.rounds())});
+  }
+  if (table.empty()) return "";
+  const std::string more =
+      job.groups_omitted() == 0 ? "" : fmt::format("and {} more groups\n", job.groups_omitted());
+  return "\n" + table.Text() + more;
+}
+
 // "1200, 3.1 ms each, the last 2 ms ago"
 std::string ProgressText(const v1::JobInfo& job) {
   std::string text = IterationText(job);
@@ -188,7 +215,7 @@ std::string JobText(const v1::JobInfo& job, bool wide) {
     const std::string exchange = ExchangeTables(job.exchange(), wide);
     if (!exchange.empty()) text += exchange + "\n";
   }
-  return text + WorkersTable(job) + LanesTable(job);
+  return text + WorkersTable(job) + LanesTable(job) + GroupsTable(job);
 }
 
 struct JobQuery {

@@ -161,6 +161,10 @@ bool Confirmed(bool yes, const std::string& question) {
   return answer == "y" || answer == "yes";
 }
 
+std::string MeanText(std::uint64_t total_ns, std::uint64_t count) {
+  return count == 0 ? "-" : HumanDuration(static_cast<std::int64_t>(total_ns / count));
+}
+
 std::string DateText(std::int64_t at_ns) {
   if (at_ns == 0) return "-";
   const std::time_t seconds = at_ns / kSecond;

@@ -4,6 +4,7 @@
 #include <absl/status/status.h>
 #include <google/protobuf/message.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -60,6 +61,9 @@ void PrintWarning(const std::string& warning);
 
 // "2026-11-21 23:15:18 UTC"; "-" for 0. `at_ns`: since 1970.
 std::string DateText(std::int64_t at_ns);
+
+// The mean of durations, "3.1 ms"; "-" without any.
+std::string MeanText(std::uint64_t total_ns, std::uint64_t count);
 
 // Calls `show` once or, with an interval, repeatedly until it fails or the user interrupts. `show`
 // returns text and an exit code; on a terminal each text replaces the previous one.

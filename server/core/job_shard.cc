@@ -138,6 +138,7 @@ void InitializeKey(ShardKey& key, const KeyShardSpec& spec, const ShardConfig& c
   key.movement = spec.movement;
   key.collective = spec.collective;
   key.members = spec.members;
+  key.group_work = spec.group_work;
   key.chunks_numbered = spec.first_chunk.has_value();
   key.first_chunk = ChunkIndex{spec.first_chunk.value_or(0)};
   key.pool_bytes = spec.pool_bytes;

@@ -15,6 +15,7 @@
 #include "common/simd/kernels.h"
 #include "common/wire/message.h"
 #include "server/core/members.h"
+#include "server/metrics/shard_metrics.h"
 
 namespace phub::server {
 
@@ -39,6 +40,7 @@ struct KeyShardSpec {
   bool collective = false;  // outside iterations and checkpoints
   // The ranks of the key's group; null: all ranks. Owned by control, valid as long as the key.
   const Members* members = nullptr;
+  WorkMetrics* group_work = nullptr;  // this core loop's of the group; owned likewise
   // The number of the key's first chunk in the shard; none: it follows the chunks before it.
   std::optional<std::uint32_t> first_chunk = {};
   // Not 0: a pooled u8 key of that many bytes, whose rounds state the rest (wire::PoolRound).
@@ -69,9 +71,10 @@ struct ShardKey {
   Optimizer optimizer = Optimizer::kNone;
   KeyMovement movement = KeyMovement::kAllReduce;
   bool collective = false;
-  const Members* members = nullptr;  // see KeyShardSpec
-  std::uint64_t pool_bytes = 0;      // likewise
-  std::uint8_t level = 0;            // likewise
+  const Members* members = nullptr;   // see KeyShardSpec
+  WorkMetrics* group_work = nullptr;  // likewise
+  std::uint64_t pool_bytes = 0;       // likewise
+  std::uint8_t level = 0;             // likewise
   ElementType type = ElementType::kF32;
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;

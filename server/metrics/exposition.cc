@@ -117,8 +117,9 @@ void WriteDaemon(const MetricsSample& sample, TextFormat& text) {
   text.BeginFamily("phub_workers", Type::kGauge, "Ranks of running jobs, by state.");
   WriteWorkers(sample.workers, text);
   text.BeginFamily("phub_metrics_omitted", Type::kGauge,
-                   "Jobs and tenants left out of the metrics because there are too many.");
+                   "Jobs, groups and tenants left out of the metrics because there are too many.");
   text.Add(sample.jobs_omitted, {{"kind", "job"}});
+  text.Add(sample.groups_omitted, {{"kind", "group"}});
   text.Add(sample.tenants_omitted, {{"kind", "tenant"}});
 }
 
@@ -188,6 +189,33 @@ void WriteJobWork(const MetricsSample& sample, TextFormat& text) {
                    kRoundDurationBounds.size(), job.totals.round_duration_ns},
                   {{"tenant", job.tenant}, {"job", job.job}});
             });
+}
+
+void WriteGroups(const MetricsSample& sample, TextFormat& text) {
+  const auto each = [&](std::string_view name, std::string_view help, auto add) {
+    text.BeginFamily(name, Type::kCounter, help);
+    for (const GroupSample& group : sample.groups) {
+      const std::string id = fmt::format("{}", group.id);
+      add(group.totals,
+          Labels{{"tenant", group.tenant}, {"job", group.job}, {"group", group.group}, {"id", id}});
+    }
+  };
+  each("phub_group_gradient_bytes_total", "Payload of the gradients that the group's ranks pushed.",
+       [&](const WorkTotals& totals, Labels labels) { text.Add(totals.gradient_bytes, labels); });
+  each("phub_group_reply_bytes_total", "Payload of the replies to the group's ranks.",
+       [&](const WorkTotals& totals, Labels labels) { text.Add(totals.reply_bytes, labels); });
+  each("phub_group_rounds_total", "Rounds of chunks that the group completed.",
+       [&](const WorkTotals& totals, Labels labels) { text.Add(totals.rounds(), labels); });
+  each("phub_group_round_seconds_total",
+       "Duration of the group's rounds, from first gradient to last, added up over all chunks.",
+       [&](const WorkTotals& totals, Labels labels) {
+         text.AddSeconds(static_cast<DurationNs>(totals.round_duration_ns), labels);
+       });
+  each("phub_group_straggler_wait_seconds_total",
+       "Time that the group's rounds waited only for their last rank, added up over all chunks.",
+       [&](const WorkTotals& totals, Labels labels) {
+         text.AddSeconds(static_cast<DurationNs>(totals.straggler_wait_ns), labels);
+       });
 }
 
 void WriteCheckpoint(const MetricsSample& sample, TextFormat& text) {
@@ -291,6 +319,7 @@ std::string WriteExposition(const MetricsSample& sample, const ProcessSample& pr
   WriteTenants(sample, text);
   WriteCheckpoint(sample, text);
   WriteJobWork(sample, text);
+  WriteGroups(sample, text);
   WriteCores(sample, text);
   WriteTurns(sample, text);
   WriteCounters(sample, text);

@@ -4,18 +4,20 @@
 
 namespace phub::server {
 
-void WorkTotals::Add(const ShardMetrics& metrics, std::uint32_t world_size) {
+void WorkTotals::Add(const ShardMetrics& metrics) {
+  AddWork(metrics);
+  nonfinite_sums += metrics.nonfinite_sums.Get();
+  nonfinite_gradients += metrics.nonfinite_gradients.Get();
+}
+
+void WorkTotals::AddWork(const WorkMetrics& metrics) {
   gradients += metrics.gradients.Get();
   gradient_bytes += metrics.gradient_bytes.Get();
   reply_bytes += metrics.reply_bytes.Get();
-  nonfinite_sums += metrics.nonfinite_sums.Get();
-  nonfinite_gradients += metrics.nonfinite_gradients.Get();
+  straggler_wait_ns += metrics.straggler_wait_ns.Get();
   round_duration_ns += metrics.round_duration_ns.Get();
   for (std::size_t i = 0; i < kRoundDurationBuckets; ++i) {
     round_duration_buckets[i] += metrics.round_duration_buckets[i].Get();
-  }
-  for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-    straggler_wait_ns += metrics.ranks[rank].straggler_wait_ns.Get();
   }
 }
 

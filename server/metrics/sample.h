@@ -20,7 +20,10 @@ namespace phub::server {
 inline constexpr std::size_t kJobsSampledMax = 128;
 inline constexpr std::size_t kTenantsSampledMax = 256;
 
-// Sums over a job's shards, or over a tenant's jobs.
+// Likewise the groups of those jobs, in the order in which they were made.
+inline constexpr std::size_t kGroupsSampledMax = 256;
+
+// Sums over the core loops that serve a job or a group, or over a tenant's jobs.
 struct WorkTotals {
   std::uint64_t gradients = 0;
   std::uint64_t gradient_bytes = 0;
@@ -31,7 +34,8 @@ struct WorkTotals {
   std::uint64_t round_duration_ns = 0;
   std::array<std::uint64_t, kRoundDurationBuckets> round_duration_buckets{};
 
-  void Add(const ShardMetrics& metrics, std::uint32_t world_size);
+  void Add(const ShardMetrics& metrics);
+  void AddWork(const WorkMetrics& metrics);  // of a group
   void Add(const WorkTotals& other);
   std::uint64_t rounds() const;
 };
@@ -73,6 +77,15 @@ struct JobSample {
   std::uint64_t parameter_bytes = 0;
 };
 
+// A group of a job's ranks.
+struct GroupSample {
+  std::string tenant;
+  std::string job;
+  std::string group;
+  std::uint64_t id = 0;  // several groups of a job may have one name
+  WorkTotals totals;
+};
+
 // The part of a quota of a cluster that the daemon may use.
 struct GrantSample {
   const char* resource = nullptr;
@@ -108,8 +121,10 @@ struct MetricsSample {
   std::vector<std::uint64_t> control_counters;  // [ControlCounter]
   AllTurnTimes turn_times{};                    // of control's lock
   std::vector<JobSample> jobs;                  // running jobs; (tenant, name) is unique
+  std::vector<GroupSample> groups;              // of these jobs
   std::vector<TenantSample> tenants;
   std::uint64_t jobs_omitted = 0;
+  std::uint64_t groups_omitted = 0;
   std::uint64_t tenants_omitted = 0;
 };
 

@@ -1,6 +1,7 @@
-// A core loop's counters of one job, in addition to its own counters (counters.h). Written only by
-// the loop, read by control as long as the shard exists. Nothing here allocates, locks or reads the
-// clock: times are those at which a run of the loop began, so they are exact to one run.
+// A core loop's counters of one job, and of its groups, in addition to its own counters
+// (counters.h). Written only by the loop, read by control as long as the shard exists. Nothing here
+// allocates, locks or reads the clock: times are those at which a run of the loop began, so they
+// are exact to one run.
 #pragma once
 
 #include <array>
@@ -67,28 +68,37 @@ struct RoundProgress {
   }
 };
 
-// The progress of the job's iterations, and other figures.
-struct ShardMetrics : RoundProgress {
+// What a job or one of its groups moves, and how long its rounds take.
+struct WorkMetrics {
   SingleWriterNumber gradients;
   SingleWriterNumber gradient_bytes;
   SingleWriterNumber reply_bytes;
-  SingleWriterNumber nonfinite_sums;       // see aggregate/screening.h
-  SingleWriterNumber nonfinite_gradients;  // gradients that made those sums not finite
-  SingleWriterNumber slots_used;           // gauge, over all lanes
-  SingleWriterNumber round_duration_ns;    // sum over rounds, each from first gradient to last
+  SingleWriterNumber straggler_wait_ns;  // time that rounds waited only for their last rank
+  SingleWriterNumber round_duration_ns;  // sum over rounds, each from first gradient to last
   std::array<SingleWriterNumber, kRoundDurationBuckets> round_duration_buckets;
-  RoundProgress collectives;             // of collective keys, which are outside iterations
-  std::unique_ptr<RankMetrics[]> ranks;  // [rank]
 
   void CountGradient(std::uint64_t bytes) {
     gradients.Add();
     gradient_bytes.Add(bytes);
   }
+  void CountReplies(std::uint64_t bytes) { reply_bytes.Add(bytes); }
   void CountRound(DurationNs duration) {
     round_duration_ns.Add(static_cast<std::uint64_t>(duration));
     round_duration_buckets[RoundDurationBucket(duration)].Add();
   }
+  void CountWait(DurationNs waited) { straggler_wait_ns.Add(static_cast<std::uint64_t>(waited)); }
+};
+
+// The progress of the job's iterations, and other figures.
+struct ShardMetrics : RoundProgress, WorkMetrics {
+  SingleWriterNumber nonfinite_sums;       // see aggregate/screening.h
+  SingleWriterNumber nonfinite_gradients;  // gradients that made those sums not finite
+  SingleWriterNumber slots_used;           // gauge, over all lanes
+  RoundProgress collectives;               // of collective keys, which are outside iterations
+  std::unique_ptr<RankMetrics[]> ranks;    // [rank]
+
   void CountLast(Rank rank, DurationNs waited) {
+    CountWait(waited);
     ranks[rank.value].rounds_last.Add();
     ranks[rank.value].straggler_wait_ns.Add(static_cast<std::uint64_t>(waited));
   }

@@ -13,9 +13,11 @@ import re
 import signal
 import socket
 import sys
+import threading
 from functools import partial
 from typing import Any, Callable
 
+import phub
 from daemons import REPOSITORY, SHIPPED, Daemon, DaemonsTest, run_tests
 from prometheus import Prometheus
 from waiting import wait_until
@@ -74,6 +76,7 @@ class DashboardsTest(DaemonsTest):
         racks = [self.daemon(f"rack{i}", "--racks", ",".join(endpoints), listen=each)
                  for i, each in enumerate(endpoints)]
         self.job(racks, "wide", "--plan", "auto", "--pause-ms", "20")
+        self.grouped(mixed)
         daemons = [mixed, losing, *racks]
         prometheus = self.prometheus([each.instance for each in daemons],
                                      (SHIPPED / "alerts.yml").read_text())
@@ -81,6 +84,28 @@ class DashboardsTest(DaemonsTest):
         self.addCleanup(lambda: stuck[1].process.send_signal(signal.SIGCONT))
         lost[1].process.kill()
         return prometheus, daemons
+
+    def grouped(self, daemon: Daemon) -> None:
+        """A job whose two ranks form a group. They run in threads of this process."""
+        session = phub.connect(daemon.endpoint)
+        over = threading.Event()
+
+        def train(rank: int) -> None:
+            job = session.join("grouped", rank=rank, world_size=2)
+            key = job.new_group("pair", [0, 1]).add_key("sum", 1000)
+            while key.parameters[0] == 0:  # both ranks see the same sum, so both stop
+                key.gradients[0] = over.wait(0.02)
+                key.push_pull().wait()
+            job.leave()
+        threads = [threading.Thread(target=train, args=[rank]) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+
+        def end() -> None:
+            over.set()
+            for thread in threads:
+                thread.join()
+        self.addCleanup(end)
 
     @staticmethod
     def values(prometheus: Prometheus, query: str) -> dict[frozenset[str], float]:
@@ -123,18 +148,20 @@ class DashboardsTest(DaemonsTest):
 
         states: dict[str, Callable[[], bool]] = {
             "four daemons": lambda: shown("cluster", "Daemons") == 4,
-            "jobs on four daemons": lambda: shown("cluster", "Running jobs") == 5,
+            "jobs on four daemons": lambda: shown("cluster", "Running jobs") == 6,
             "a lost worker": lambda: shown("cluster", "Lost workers") == 1,
             "the lost rank": lambda: shown("job", "Workers", "job=lost", "state=lost") == 1,
             "healthy rounds": lambda: shown("job", "Rounds", "job=healthy") > 0,
             "no rounds of the stalled job": lambda: shown("job", "Rounds", "job=stuck") == 0,
-            "the tenant's workers": lambda: shown("tenant", "Live workers", "tenant=default") == 7,
+            "the tenant's workers": lambda: shown("tenant", "Live workers", "tenant=default") == 9,
             "gradients": lambda: shown("cluster", "Gradients received",
                                        f"instance={daemons[0].instance}") > 0,
             "traffic of rack 0": lambda: shown("racks", "Sent to other racks",
                                                f"instance={daemons[2].instance}") > 0,
             "traffic of rack 1": lambda: shown("racks", "Sent to other racks",
                                                f"instance={daemons[3].instance}") > 0,
+            "rounds of the group": lambda: shown("job", "Round duration of groups",
+                                                 "job=grouped", "group=pair") > 0,
             "partial sums": lambda: shown("racks", "Partial sums received") > 0,
             "results": lambda: shown("racks", "New parameters received") > 0,
         }
@@ -155,7 +182,7 @@ class DashboardsTest(DaemonsTest):
         self.assertEqual(choices("racks", "instance"), instances)
         self.assertEqual(choices("tenant", "tenant"), {"default"})
         self.assertEqual(choices("job", "tenant"), {"default"})
-        self.assertEqual(choices("job", "job"), {"healthy", "stuck", "lost", "wide"})
+        self.assertEqual(choices("job", "job"), {"healthy", "stuck", "lost", "wide", "grouped"})
 
 
 if __name__ == "__main__":

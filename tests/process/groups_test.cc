@@ -23,9 +23,11 @@ namespace phub::process {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Ranks = std::vector<std::uint32_t>;
 
@@ -216,6 +218,34 @@ TEST_P(Groups, OverSharedMemoryGradientsStayInPlaceWhileGroupsComeAndGo) {
   EXPECT_GE(gradients, 5.0 * 2 * 3);
   EXPECT_EQ(metrics.Sum("phub_gradients_in_place_total"),
             GetParam() == TransportChoice::kSharedMemory ? gradients : 0);
+}
+
+TEST_P(Groups, HaveFiguresOfTheirOwn) {
+  Join("figures");
+  std::vector<Group> small = Make("small", {0, 2});
+  std::vector<Group> large = Make("large", {1, 2, 3});
+  std::vector<Key> of_small = AddToGroup(small, "sum", f32, 1000);
+  std::vector<Key> of_large =
+      AddToGroup(large, "sum", f32, kSumElements, {.priority_class = PriorityClass::kTensor});
+  std::vector<Handle> handles;
+  for (std::vector<Key>* const keys : {&of_small, &of_large})
+    for (Key& key : *keys) handles.push_back(key.PushPull());
+  for (const Handle& handle : handles) ASSERT_TRUE(handle.Wait(kGroupPatience).ok());
+  const auto answer = testing::GetMetrics(MetricsPort(), 30 * kSecond);
+  ASSERT_EQ(answer.code, 200);
+  const testing::PrometheusText metrics = testing::ReadPrometheusText(answer.body);
+  const std::map<std::string, std::string> labels = {{"job", "figures"}, {"group", "large"}};
+  EXPECT_EQ(metrics.Sum("phub_group_gradient_bytes_total", labels), 3.0 * 4 * kSumElements);
+  EXPECT_EQ(metrics.Sum("phub_group_rounds_total", labels), 3);
+  EXPECT_EQ(metrics.Sum("phub_group_reply_bytes_total", labels),
+            GetParam() == TransportChoice::kTcp ? 3.0 * 4 * kSumElements : 0);
+  EXPECT_EQ(metrics.Sum("phub_group_gradient_bytes_total", {{"group", "small"}}), 2.0 * 4 * 1000);
+  // In the text: group, id, ranks, class, keys, pushed, rounds.
+  const std::string text = daemon_.Ask({"job", "get", "figures"}).output;
+  EXPECT_THAT(text, ContainsRegex("small +1 +0, 2 +data +1 +7.8 KiB +1 "));
+  EXPECT_THAT(text, ContainsRegex("large +2 +1, 2, 3 +tensor +1 +468.8 KiB +3 "));
+  Remove(small);
+  EXPECT_THAT(daemon_.Ask({"job", "get", "figures"}).output, Not(HasSubstr("small")));
 }
 
 TEST_P(Groups, AreMadeAndRemovedInALoop) {

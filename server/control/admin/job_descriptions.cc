@@ -1,10 +1,12 @@
 #include "server/control/admin/job_descriptions.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <utility>
 
 #include "server/control/checkpoint/checkpoints.h"
+#include "server/control/jobs/group_text.h"
 #include "server/control/jobs/job_options.h"
 #include "server/control/jobs/sum_options.h"
 #include "server/control/lanes/sum_streams.h"
@@ -18,6 +20,7 @@ namespace {
 
 // A rank with few lanes is one unit of work.
 constexpr std::size_t kLanesPerUnit = 8;
+constexpr int kGroupsDescribedMax = 256;  // as JobInfo documents
 
 void DescribeProgress(const Job& job, TimeNs now, v1::JobInfo& info) {
   const RoundProgress* const progress = ProgressOf(job);
@@ -54,6 +57,18 @@ bool JobDescriptions::DescribeMore(const Job& job, JobDescription& description) 
     if (is_over()) return false;
     *description.info.add_workers() = DescribeRank(job, rank, now);
     context_.turns.Add(1 + job.members[rank].lanes.size() / kLanesPerUnit);
+    begun = true;
+  }
+  for (const std::shared_ptr<Group>& group : job.groups) {
+    if (group->id <= description.last_group) continue;
+    if (is_over()) return false;
+    description.last_group = group->id;
+    if (description.info.groups_size() == kGroupsDescribedMax) {
+      description.info.set_groups_omitted(description.info.groups_omitted() + 1);
+      continue;
+    }
+    DescribeGroup(*group, *description.info.add_groups());
+    context_.turns.Add(1);
     begun = true;
   }
   while (const auto lost = FirstLostFrom(job, description.lost_next)) {
@@ -119,6 +134,24 @@ v1::JobInfo JobDescriptions::DescribeRun(const Job& job) const {
     for (const std::string& hint : job.arrivals.hints) info.add_waiting_hints(hint);
   }
   return info;
+}
+
+void JobDescriptions::DescribeGroup(const Group& group, v1::GroupInfo& info) {
+  constexpr std::array<const char*, kPriorityLevels> kClasses{"data", "pipeline", "tensor"};
+  info.set_name(group.name);
+  info.set_id(group.id);
+  info.set_rank_count(static_cast<std::uint32_t>(group.ranks.size()));
+  info.set_ranks(DescribeRanks(group.ranks));
+  for (std::size_t level = kPriorityLevels; level-- > 0;)
+    if (group.has_level[level]) info.add_priority_classes(kClasses[level]);
+  info.set_key_count(static_cast<std::uint32_t>(group.key_count));
+  info.set_removing(group.removal != nullptr);
+  const WorkTotals totals = Metrics::TotalsOfGroup(group);
+  info.set_gradient_bytes(totals.gradient_bytes);
+  info.set_reply_bytes(totals.reply_bytes);
+  info.set_rounds(totals.rounds());
+  info.set_round_ns(totals.round_duration_ns);
+  info.set_straggler_wait_ns(totals.straggler_wait_ns);
 }
 
 v1::WorkerInfo JobDescriptions::DescribeRank(const Job& job, std::uint32_t rank, TimeNs now) const {

@@ -20,8 +20,9 @@ namespace phub::server {
 // A job's description while it is being made.
 struct JobDescription {
   bool begun = false;
-  v1::JobInfo info;             // with the ranks described so far
-  std::uint32_t lost_next = 0;  // lost ranks of other racks from this one on are not described yet
+  v1::JobInfo info;              // with the ranks described so far
+  std::uint64_t last_group = 0;  // the id of the last group that is described
+  std::uint32_t lost_next = 0;   // lost ranks of other racks from this one on are not described yet
 };
 
 class JobDescriptions {
@@ -47,6 +48,7 @@ class JobDescriptions {
  private:
   void Continue(const Job& job, const std::shared_ptr<JobDescription>& description, Done done);
   v1::JobInfo DescribeRun(const Job& job) const;  // without ranks
+  static void DescribeGroup(const Group& group, v1::GroupInfo& info);
   v1::WorkerInfo DescribeRank(const Job& job, std::uint32_t rank, TimeNs now) const;
   std::string ReasonOf(const Job& job, std::string_view lane) const;
 

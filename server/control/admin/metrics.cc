@@ -46,6 +46,12 @@ JobSample SampleJob(const Job& job, const WorkerCounts& workers, const WorkTotal
 
 }  // namespace
 
+WorkTotals Metrics::TotalsOfGroup(const Group& group) {
+  WorkTotals totals;
+  for (const std::unique_ptr<WorkMetrics>& work : group.work) totals.AddWork(*work);
+  return totals;
+}
+
 RankMetricsSum Metrics::SumOfRank(const Job& job, Rank rank) const {
   PHUB_ON_CONTROL();
   RankMetricsSum sum;
@@ -85,6 +91,18 @@ void Metrics::Visit(const Job& job, Sampling& sampling) const {
   } else {
     sample.jobs.push_back(SampleJob(job, workers, tenant.jobs.back().totals,
                                     context_.ledger.used_bytes(job.account)));
+    if (!sampling.whole) VisitGroups(job, sample);
+  }
+}
+
+void Metrics::VisitGroups(const Job& job, MetricsSample& sample) {
+  for (const std::shared_ptr<Group>& group : job.groups) {
+    if (sample.groups.size() == kGroupsSampledMax) {
+      ++sample.groups_omitted;
+      continue;
+    }
+    sample.groups.push_back(
+        {job.account.tenant, job.name(), group->name, group->id, TotalsOfGroup(*group)});
   }
 }
 
@@ -94,7 +112,8 @@ bool Metrics::VisitJobs(Sampling& sampling, std::size_t& units) const {
     if (job->number > sampling.last_) break;
     if (units >= context_.options.turn.jobs) return false;
     Visit(*job, sampling);
-    units += 1 + job->members.size() * job->shards.size() / kRankCountersPerUnit;
+    const std::size_t counters = (job->members.size() + job->groups.size()) * job->shards.size();
+    units += 1 + counters / kRankCountersPerUnit;
   }
   return true;
 }

@@ -27,7 +27,7 @@ class Metrics {
   class Sampling {
    public:
     MetricsSample sample;
-    bool whole = false;  // more than kJobsSampledMax jobs and kTenantsSampledMax tenants
+    bool whole = false;  // any number of jobs and tenants, for GetStats, which has no groups
 
    private:
     friend class Metrics;
@@ -54,6 +54,7 @@ class Metrics {
   void GetStats(const v1::GetStatsRequest& request, Answer<v1::GetStatsResponse> answer,
                 const std::string& only_tenant = {});
   RankMetricsSum SumOfRank(const Job& job, Rank rank) const;
+  static WorkTotals TotalsOfGroup(const Group& group);
 
  private:
   struct StatsCall {
@@ -68,6 +69,7 @@ class Metrics {
   bool VisitJobs(Sampling& sampling, std::size_t& units) const;
   bool VisitTenants(Sampling& sampling, std::size_t& units) const;
   void Visit(const Job& job, Sampling& sampling) const;
+  static void VisitGroups(const Job& job, MetricsSample& sample);
   // Tenants to report: those with jobs, those that had jobs before, and the default tenant. Null:
   // all are described.
   const std::string* NextTenant(const Sampling& sampling) const;

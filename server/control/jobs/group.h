@@ -2,6 +2,7 @@
 // under control's lock.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,11 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "common/base/priority_levels.h"
 #include "server/control/answers.h"
 #include "server/control/jobs/batch_record.h"
 #include "server/core/exchange/rack_plan.h"
 #include "server/core/key_removal.h"
 #include "server/core/members.h"
+#include "server/metrics/shard_metrics.h"
 #include "server/placement/placement.h"
 
 namespace phub::server {
@@ -54,6 +57,9 @@ struct Group {
   std::vector<std::shared_ptr<BatchRecord>> batches;  // handed out if they have tickets
   // Used only by the build of a batch.
   std::shared_ptr<std::set<std::string>> key_names = std::make_shared<std::set<std::string>>();
+  std::vector<std::unique_ptr<WorkMetrics>> work;  // [core], written by that core loop
+  std::array<bool, kPriorityLevels> has_level{};   // of its keys' priority classes
+  std::size_t key_count = 0;
   std::unique_ptr<GroupRemoval> removal;  // null: no member has called
 };
 

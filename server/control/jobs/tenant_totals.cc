@@ -6,7 +6,7 @@ namespace phub::server {
 
 WorkTotals TenantTotals::TotalsOf(const Job& job) {
   WorkTotals totals;
-  for (const auto& shard : job.shards) totals.Add(shard->metrics, job.settings.world_size);
+  for (const auto& shard : job.shards) totals.Add(shard->metrics);
   return totals;
 }
 

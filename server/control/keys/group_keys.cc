@@ -161,6 +161,9 @@ void GroupKeys::Build(Job& job, Rank rank, const std::shared_ptr<Group>& found,
 void GroupKeys::Enter(Job& job, KeyBuild& build) {
   Group& group = *build.group;
   job.group_key_numbers = std::move(build.group_key_numbers);
+  for (std::size_t level = 0; level < kPriorityLevels; ++level)
+    group.has_level[level] |= build.has_level[level];
+  group.key_count += build.record.keys->size();
   group.batches.push_back(std::make_shared<BatchRecord>(std::move(build.record)));
   if (group.id != 0) return;
   group.id = ++job.groups_made;

@@ -116,9 +116,11 @@ void GiveNumbers(KeyBuild& build) {
     if (member == kEveryRank) return member;
     return Rank{members.RankOf(member.value).value + build.config.rank_base};
   };
-  for (std::vector<KeyShardSpec>& part : build.parts) {
-    for (KeyShardSpec& key : part) {
+  for (std::size_t core = 0; core < build.parts.size(); ++core) {
+    for (KeyShardSpec& key : build.parts[core]) {
       key.members = &members;
+      key.group_work = build.group->work[core].get();
+      build.has_level[key.level] = true;
       for (KeyShardSpec::ChunkSpec& chunk : key.chunks) {
         chunk.sender = in_job(chunk.sender);
         chunk.receiver = in_job(chunk.receiver);
@@ -192,6 +194,8 @@ std::shared_ptr<KeyBuild> StartKeyBuild(const Job& job, Rank rank, const HostMem
 // racks as if there were only it, so that all racks place them alike.
 void BuildForGroup(const Job& job, KeyBuild& build, const std::shared_ptr<Group>& group) {
   build.group = group;
+  while (group->work.size() < job.shards.size())
+    group->work.push_back(std::make_unique<WorkMetrics>());
   build.group_key_numbers = job.group_key_numbers;
   build.names = group->key_names;
   build.share = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/core/count_work.h"
 #include "server/core/shard_sums.h"
 
 namespace phub::server::reply {
@@ -32,7 +33,7 @@ void SendDatagrams(JobShard& shard, const Chunk& chunk, CoreCounters& counters) 
   shard.sums->port->Flush();
   counters.Add(CoreCounter::parameter_blocks, blocks);
   counters.Add(CoreCounter::parameter_block_bytes, chunk.reply_bytes());
-  shard.metrics.reply_bytes.Add(chunk.reply_bytes());
+  CountReplies(shard, chunk, chunk.reply_bytes());
 }
 
 std::uint64_t SendDatagramsAgain(JobShard& shard, const Chunk& chunk, Rank rank,
@@ -50,7 +51,7 @@ std::uint64_t SendDatagramsAgain(JobShard& shard, const Chunk& chunk, Rank rank,
   counters.Add(CoreCounter::parameter_blocks, sent);
   counters.Add(CoreCounter::parameter_block_bytes, bytes);
   counters.Add(CoreCounter::parameter_blocks_again, sent);
-  shard.metrics.reply_bytes.Add(bytes);
+  CountReplies(shard, chunk, bytes);
   return bytes;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "server/core/count_work.h"
 #include "server/core/on_core_loop.h"
 #include "server/core/reply/bits.h"
 #include "server/core/reply/window.h"
@@ -97,7 +98,7 @@ bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration versio
   if (transports_[transport_index]->Post({&request, 1}) == 0) return false;
   counters_.Add(CoreCounter::replies, connections.size());
   counters_.Add(CoreCounter::reply_bytes, connections.size() * bytes);
-  shard.metrics.reply_bytes.Add(connections.size() * bytes);
+  CountReplies(shard, chunk, connections.size() * bytes);
   if (payload == chunk.Parameters(version)) {  // not in the rank's own memory
     shard.CountMemory(MemoryWork::kSending, {.read = connections.size() * bytes});
   }

@@ -1,6 +1,7 @@
 #include "server/core/rounds/intake.h"
 
 #include "common/base/check.h"
+#include "server/core/count_work.h"
 #include "server/core/rounds/departed.h"
 #include "server/core/rounds/whole_iteration.h"
 
@@ -77,7 +78,7 @@ Chunk* Intake::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
   if (message.header.slot == kNoSlot && message.header.payload_bytes > 0) {
     counters.Add(CoreCounter::gradients_in_place);
   }
-  shard.metrics.CountGradient(message.header.payload_bytes);
+  CountGradient(shard, chunk, message.header.payload_bytes);
   if (message.header.slot != kNoSlot) {
     shard.CountMemory(MemoryWork::kLanding, {.written = message.header.payload_bytes});
   }

@@ -1,6 +1,7 @@
 #include "server/core/rounds/round_stages.h"
 
 #include "server/core/aggregate/screening.h"
+#include "server/core/count_work.h"
 #include "server/core/optimize/optimize.h"
 
 namespace phub::server {
@@ -35,8 +36,7 @@ Made RoundStages::Report(JobShard& shard) {
 
 void RoundStages::CountRound(JobShard& shard, Rank last, const Chunk& chunk, TimeNs gathered_at) {
   loop.counters.Add(CoreCounter::rounds);
-  shard.metrics.CountRound(gathered_at - chunk.round_since);
-  if (chunk.member_count > 1) shard.metrics.CountLast(last, gathered_at - chunk.last_awaited_since);
+  CountGathered(shard, chunk, last, gathered_at);
   if (shard.trace == nullptr || !chunk.IsTraced()) [[likely]]
     return;
   TracedSpan span = SpanOf(chunk);

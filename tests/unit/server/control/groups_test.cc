@@ -84,6 +84,30 @@ TEST_F(GroupsTest, MembersAgreeWithoutOtherRanks) {
   control().CheckInvariants();
 }
 
+// Expect: a bound on the groups that a job may take in answers and in metrics. The others are
+// counted.
+TEST_F(GroupsTest, AreDescribedUpToABound) {
+  constexpr std::uint32_t kCount = 260;
+  Start(2);
+  for (std::uint32_t i = 0; i < kCount; ++i)
+    AddAll({0, 1}, {Collective("a", 1)}, 0, fmt::format("group{}", i));
+  v1::GetJobRequest request;
+  request.set_job("digits");
+  const v1::JobInfo info = GetJob(request)->response;
+  ASSERT_EQ(info.groups_size(), 256);
+  EXPECT_EQ(info.groups_omitted(), kCount - 256);
+  EXPECT_EQ(info.groups(255).name(), "group255");
+  EXPECT_EQ(info.groups(255).id(), 256u);
+  EXPECT_EQ(info.groups(0).ranks(), "0, 1");
+  EXPECT_EQ(info.groups(0).key_count(), 1u);
+  EXPECT_THAT(info.groups(0).priority_classes(), ElementsAre("data"));
+  Metrics::Sampling sampling;
+  do control().turns().Begin();
+  while (!control().metrics().SampleMore(sampling));
+  EXPECT_EQ(sampling.sample.groups.size(), kGroupsSampledMax);
+  EXPECT_EQ(sampling.sample.groups_omitted, kCount - kGroupsSampledMax);
+}
+
 TEST_F(GroupsTest, GroupsOfOneNameMayExistNextToEachOther) {
   Start(4);
   const std::uint64_t first = AddAll({0, 1}, {Collective("a")});

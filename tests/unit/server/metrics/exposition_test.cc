@@ -51,6 +51,8 @@ MetricsSample MakeSample() {
   sample.jobs = {job};
   sample.tenants = {{"default", job.totals, 1, 2, 4096, 8192, 0, {{"jobs", 4, 3}}}};
   sample.jobs_omitted = 5;
+  sample.groups = {{"default", "dig\"its", "pi\\pe", 3, job.totals}};
+  sample.groups_omitted = 7;
   TurnTimes& calls = sample.turn_times[static_cast<std::size_t>(TurnKind::kCall)];
   calls.Add(20 * kMicrosecond);
   calls.Add(3 * kSecond);
@@ -136,6 +138,14 @@ TEST(Exposition, JobsAndTenantsByName) {
   EXPECT_EQ(read.Sum("phub_tenant_grant_used", jobs), 3);
   EXPECT_EQ(read.Sum("phub_tenant_rounds_total", {{"tenant", "default"}}), 8);
   EXPECT_EQ(read.Sum("phub_metrics_omitted", {{"kind", "job"}}), 5);
+  EXPECT_EQ(read.Sum("phub_metrics_omitted", {{"kind", "group"}}), 7);
+  std::map<std::string, std::string> group = job;
+  group["group"] = "pi\\pe";
+  group["id"] = "3";
+  EXPECT_EQ(read.Sum("phub_group_gradient_bytes_total", group), 1 << 20);
+  EXPECT_EQ(read.Sum("phub_group_rounds_total", group), 8);
+  EXPECT_EQ(read.Sum("phub_group_round_seconds_total", group), 12);
+  EXPECT_EQ(read.Sum("phub_group_straggler_wait_seconds_total", group), 1.5);
   std::map<std::string, std::string> lost = job;
   lost["state"] = "lost";
   EXPECT_EQ(read.Sum("phub_job_workers", lost), 3);
