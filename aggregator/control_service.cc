@@ -9,12 +9,14 @@
 #include <thread>
 #include <utility>
 
+#include "aggregator/daemon_identity.h"
 #include "aggregator/lease_numbers.h"
 #include "aggregator/metric_list.h"
 #include "common/aggregation/endpoint_text.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/base/status_text.h"
+#include "common/tls/grpc/server_credentials.h"
 #include "phub/v1/aggregator.grpc.pb.h"
 
 namespace phub::aggregator {
@@ -23,6 +25,15 @@ namespace {
 constexpr std::chrono::milliseconds kShutdownTimeout{200};  // calls take less
 constexpr int kRequestBytesMax = 64 << 10;
 constexpr std::size_t kSocketPathMax = 107;
+constexpr int kMetadataBytesMax = 8 << 10;
+// A daemon makes one call after the other.
+constexpr int kCallsPerConnectionMax = 4;
+constexpr int kThreadsMax = 16;
+constexpr std::size_t kMemoryMax = 64 << 20;
+// A connection that does not complete its handshake in this time is closed.
+constexpr int kHandshakeTimeoutMs = 5'000;
+// For connections of dead peers.
+constexpr int kKeepaliveMs = 10'000;
 
 grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(MessageOf(status))};
@@ -58,13 +69,21 @@ absl::StatusOr<LeaseRequest> Read(const v1::GrantLeaseRequest& request) {
 
 class LeaseService final : public v1::Aggregator::Service {
  public:
-  LeaseService(std::string address, Engine& engine, std::mutex& mutex, const Clock& clock)
-      : address_(std::move(address)), engine_(engine), mutex_(mutex), clock_(clock) {}
+  LeaseService(std::string address, std::string trust_domain, Engine& engine, std::mutex& mutex,
+               const Clock& clock)
+      : address_(std::move(address)),
+        trust_domain_(std::move(trust_domain)),
+        engine_(engine),
+        mutex_(mutex),
+        clock_(clock) {}
 
-  grpc::Status Grant(grpc::ServerContext*, const v1::GrantLeaseRequest* request,
+  grpc::Status Grant(grpc::ServerContext* context, const v1::GrantLeaseRequest* request,
                      v1::GrantLeaseResponse* response) override {
+    const auto owner = Identify(*context);
+    if (!owner.ok()) return ToGrpc(owner.status());
     auto read = Read(*request);
     if (!read.ok()) return ToGrpc(read.status());
+    read->owner = *owner;
     phub_lease& lease = read->lease;
     for (__u64& word : lease.key.words) word = random_.Next();
     {
@@ -72,16 +91,16 @@ class LeaseService final : public v1::Aggregator::Service {
       lease.number = numbers_.Next(UnixMs());
       const absl::Status granted = engine_.Grant(*read, clock_.Now());
       if (!granted.ok()) {
-        LogWarning("event=lease_refused tenant=\"{}\" job=\"{}\" reason=\"{}\"", read->tenant,
-                   read->job, MessageOf(granted));
+        LogWarning("event=lease_refused daemon={} tenant=\"{}\" job=\"{}\" reason=\"{}\"", *owner,
+                   read->tenant, read->job, MessageOf(granted));
         return ToGrpc(granted);
       }
     }
     // The number must lie in the past before anyone uses it (lease_numbers.h).
     for (std::uint64_t wait; (wait = LeaseNumbers::WaitMs(lease.number, UnixMs())) != 0;)
       std::this_thread::sleep_for(std::chrono::milliseconds(std::min<std::uint64_t>(wait, 100)));
-    LogInfo("event=lease_granted lease={} tenant=\"{}\" job=\"{}\" workers={} slots={}",
-            lease.number, read->tenant, read->job, lease.worker_count, lease.slot_count);
+    LogInfo("event=lease_granted lease={} daemon={} tenant=\"{}\" job=\"{}\" workers={} slots={}",
+            lease.number, *owner, read->tenant, read->job, lease.worker_count, lease.slot_count);
     response->set_number(lease.number);
     response->mutable_key()->assign(reinterpret_cast<const char*>(lease.key.words),
                                     sizeof lease.key.words);
@@ -89,30 +108,38 @@ class LeaseService final : public v1::Aggregator::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Renew(grpc::ServerContext*, const v1::RenewLeasesRequest* request,
+  grpc::Status Renew(grpc::ServerContext* context, const v1::RenewLeasesRequest* request,
                      v1::RenewLeasesResponse* response) override {
+    const auto owner = Identify(*context);
+    if (!owner.ok()) return ToGrpc(owner.status());
     const std::scoped_lock lock(mutex_);
     for (const std::uint32_t number : request->numbers()) {
-      if (!engine_.Renew(number, clock_.Now())) response->add_unknown(number);
+      if (!engine_.Renew(number, *owner, clock_.Now())) response->add_unknown(number);
     }
     return grpc::Status::OK;
   }
 
-  grpc::Status End(grpc::ServerContext*, const v1::EndLeaseRequest* request,
+  grpc::Status End(grpc::ServerContext* context, const v1::EndLeaseRequest* request,
                    v1::EndLeaseResponse*) override {
+    const auto owner = Identify(*context);
+    if (!owner.ok()) return ToGrpc(owner.status());
     {
       const std::scoped_lock lock(mutex_);
-      if (!engine_.End(request->number()))
-        return {grpc::NOT_FOUND, fmt::format("there is no lease {}", request->number())};
+      if (!engine_.End(request->number(), *owner))
+        return {grpc::NOT_FOUND, fmt::format("{} has no lease {}", *owner, request->number())};
     }
     LogInfo("event=lease_ended lease={}", request->number());
     return grpc::Status::OK;
   }
 
-  grpc::Status List(grpc::ServerContext*, const v1::ListLeasesRequest*,
+  // A daemon of another host sees its own leases only.
+  grpc::Status List(grpc::ServerContext* context, const v1::ListLeasesRequest*,
                     v1::ListLeasesResponse* response) override {
+    const auto owner = Identify(*context);
+    if (!owner.ok()) return ToGrpc(owner.status());
     const std::scoped_lock lock(mutex_);
     for (const Engine::Info& info : engine_.Leases()) {
+      if (*owner != kLocal && info.owner != *owner) continue;
       v1::LeaseInfo& lease = *response->add_leases();
       lease.set_number(info.number);
       lease.set_tenant(info.tenant);
@@ -121,6 +148,7 @@ class LeaseService final : public v1::Aggregator::Service {
       lease.set_slot_count(info.slots);
       lease.set_pool_bytes(info.bytes);
       lease.set_sums(info.sums);
+      lease.set_daemon(info.owner);
     }
     ForEachCounter(engine_.counters(), [&](const char* name, const char* label, std::uint64_t n) {
       v1::AggregatorCounter& counter = *response->add_counters();
@@ -134,7 +162,17 @@ class LeaseService final : public v1::Aggregator::Service {
   }
 
  private:
+  absl::StatusOr<std::string> Identify(const grpc::ServerContext& context) {
+    auto owner = IdentifyDaemon(context, trust_domain_);
+    if (!owner.ok()) {
+      const std::scoped_lock lock(mutex_);
+      engine_.NoteCallRefused();
+    }
+    return owner;
+  }
+
   const std::string address_;
+  const std::string trust_domain_;
   Engine& engine_;
   std::mutex& mutex_;
   const Clock& clock_;
@@ -143,37 +181,74 @@ class LeaseService final : public v1::Aggregator::Service {
 };
 
 struct ControlServer::Impl {
-  Impl(std::string address, Engine& engine, std::mutex& mutex, const Clock& clock)
-      : service(std::move(address), engine, mutex, clock) {}
+  Impl(const ControlOptions& options, std::string address, Engine& engine, std::mutex& mutex,
+       const Clock& clock)
+      : service(std::move(address), options.trust_domain, engine, mutex, clock) {}
   LeaseService service;
+  int port = 0;
   std::unique_ptr<grpc::Server> server;
 };
 
-absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Create(const std::string& socket_path,
-                                                                     std::string address,
-                                                                     Engine& engine,
-                                                                     std::mutex& mutex,
-                                                                     const Clock& clock) {
-  if (socket_path.empty() || socket_path.size() > kSocketPathMax)
+namespace {
+
+absl::Status CheckSocketPath(const std::string& path) {
+  if (path.empty() || path.size() > kSocketPathMax)
     return absl::InvalidArgumentError(
         fmt::format("--control: the path of a socket must have 1 to {} bytes", kSocketPathMax));
   // gRPC removes what is at the path. A file that is not a socket is somebody's data.
   struct stat found {};
-  if (lstat(socket_path.c_str(), &found) == 0 && !S_ISSOCK(found.st_mode))
+  if (lstat(path.c_str(), &found) == 0 && !S_ISSOCK(found.st_mode))
     return absl::InvalidArgumentError(
-        fmt::format("--control: {} exists and is not a socket", socket_path));
-  auto impl = std::make_unique<Impl>(std::move(address), engine, mutex, clock);
-  grpc::ServerBuilder builder;
+        fmt::format("--control: {} exists and is not a socket", path));
+  return absl::OkStatus();
+}
+
+// Strangers reach the TCP port.
+void LimitCallers(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kRequestBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsPerConnectionMax);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  grpc::ResourceQuota quota("control");
+  quota.SetMaxThreads(kThreadsMax);
+  quota.Resize(kMemoryMax);
+  builder.SetResourceQuota(quota);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Create(const ControlOptions& options,
+                                                                     std::string address,
+                                                                     Engine& engine,
+                                                                     std::mutex& mutex,
+                                                                     const Clock& clock) {
+  if (const absl::Status status = CheckSocketPath(options.socket_path); !status.ok()) return status;
+  auto impl = std::make_unique<Impl>(options, std::move(address), engine, mutex, clock);
+  grpc::ServerBuilder builder;
+  LimitCallers(builder);
   int bound = 0;
-  builder.AddListeningPort("unix:" + socket_path, grpc::InsecureServerCredentials(), &bound);
+  builder.AddListeningPort("unix:" + options.socket_path, grpc::InsecureServerCredentials(),
+                           &bound);
+  const bool remote = !options.listen.host.empty();
+  const std::string listen = net::HostPort(options.listen.host, options.listen.port);
+  if (remote)
+    builder.AddListeningPort(
+        listen, MakeServerCredentials(options.tls, ClientCertificates::kRequired), &impl->port);
   builder.RegisterService(&impl->service);
   const mode_t before = umask(0177);  // rw for the owner only, from the moment the file exists
   impl->server = builder.BuildAndStart();
   umask(before);
-  if (impl->server == nullptr || bound == 0)
+  if (bound == 0)
     return absl::UnavailableError(
-        fmt::format("--control: cannot listen on the Unix socket {}", socket_path));
+        fmt::format("--control: cannot listen on the Unix socket {}", options.socket_path));
+  if (impl->server == nullptr || (remote && impl->port == 0))
+    return absl::UnavailableError(fmt::format(
+        "--control-listen: cannot listen on {}: it is not an address of this host, or another "
+        "process uses the port",
+        listen));
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));
 }
 
@@ -182,5 +257,7 @@ ControlServer::ControlServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)
 ControlServer::~ControlServer() {
   impl_->server->Shutdown(std::chrono::system_clock::now() + kShutdownTimeout);
 }
+
+std::uint16_t ControlServer::port() const { return static_cast<std::uint16_t>(impl_->port); }
 
 }  // namespace phub::aggregator

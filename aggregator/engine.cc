@@ -173,8 +173,13 @@ absl::Status Engine::Grant(LeaseRequest request, TimeNs now) {
   return absl::OkStatus();
 }
 
-bool Engine::Renew(std::uint32_t number, TimeNs now) {
+Engine::Leases_::iterator Engine::FindOf(const std::string& owner, std::uint32_t number) {
   const auto found = leases_.find(number);
+  return found != leases_.end() && found->second->request.owner == owner ? found : leases_.end();
+}
+
+bool Engine::Renew(std::uint32_t number, const std::string& owner, TimeNs now) {
+  const auto found = FindOf(owner, number);
   if (found == leases_.end()) return false;
   found->second->renewed = now;
   return true;
@@ -192,8 +197,8 @@ Engine::Leases_::iterator Engine::Release(Leases_::iterator lease) {
   return leases_.erase(lease);
 }
 
-bool Engine::End(std::uint32_t number) {
-  const auto found = leases_.find(number);
+bool Engine::End(std::uint32_t number, const std::string& owner) {
+  const auto found = FindOf(owner, number);
   if (found == leases_.end()) return false;
   Release(found);
   ++counters_.leases_ended;
@@ -219,6 +224,7 @@ std::vector<Engine::Info> Engine::Leases() const {
   for (const auto& [number, held] : leases_) {
     const LeaseRequest& request = held->request;
     infos.push_back({.number = number,
+                     .owner = request.owner,
                      .tenant = request.tenant,
                      .job = request.job,
                      .workers = request.lease.worker_count,

@@ -43,6 +43,7 @@ struct Limits {
 };
 
 struct LeaseRequest {
+  std::string owner = {};  // the daemon; only it may renew and end the lease
   std::string tenant;
   std::string job;
   phub_lease lease{};  // all but `aggregator`
@@ -65,6 +66,7 @@ struct Counters {
   std::uint64_t leases_refused = 0;
   std::uint64_t leases_ended = 0;
   std::uint64_t leases_expired = 0;
+  std::uint64_t calls_refused = 0;  // on the control port, from callers that are not daemons
 };
 const char* NameOf(phub_check check);
 const char* NameOf(phub_verdict verdict);
@@ -82,8 +84,9 @@ class Engine {
   // kInvalidArgument: the request is not valid. kResourceExhausted: the pool or the tenant's share.
   // kAlreadyExists: the number is in use.
   absl::Status Grant(LeaseRequest request, TimeNs now);
-  bool Renew(std::uint32_t number, TimeNs now);  // false: there is no such lease
-  bool End(std::uint32_t number);
+  // False: the owner has no such lease.
+  bool Renew(std::uint32_t number, const std::string& owner, TimeNs now);
+  bool End(std::uint32_t number, const std::string& owner);
   // Ends the leases that were not renewed in time. Returns their numbers.
   std::vector<std::uint32_t> Expire(TimeNs now);
 
@@ -96,6 +99,7 @@ class Engine {
 
   struct Info {
     std::uint32_t number = 0;
+    std::string owner;
     std::string tenant;
     std::string job;
     std::uint32_t workers = 0;
@@ -103,6 +107,7 @@ class Engine {
     std::uint64_t bytes = 0;
     std::uint64_t sums = 0;  // sent for the first time
   };
+  void NoteCallRefused() { ++counters_.calls_refused; }
   std::vector<Info> Leases() const;
   std::uint64_t bytes_used() const { return bytes_used_; }
   std::uint64_t slots() const { return slots_; }
@@ -115,6 +120,7 @@ class Engine {
 
   std::uint64_t BytesOf(const phub_lease& lease) const;
   absl::Status CheckRoom(const LeaseRequest& request) const;
+  Leases_::iterator FindOf(const std::string& owner, std::uint32_t number);
   Leases_::iterator Release(Leases_::iterator lease);
   void Contribute(Held& held, const phub_packet& packet, std::span<const std::uint8_t> payload);
   void Perform(const KernelEvent& event);

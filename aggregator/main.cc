@@ -27,6 +27,7 @@
 #include "common/http/metrics_server.h"
 #include "common/net/address.h"
 #include "common/net/host_port.h"
+#include "common/tls/certificate.h"
 #ifdef PHUB_HAS_XDP
 #include "aggregator/xdp/start.h"
 #endif
@@ -43,6 +44,11 @@ constexpr int kExpireMs = 50;
 struct Options {
   std::string listen;
   std::string control = "/run/phub/aggregator.sock";
+  std::string control_listen;
+  std::string tls_certificate;
+  std::string tls_key;
+  std::string tls_client_ca;
+  std::string trust_domain = "phub";
   std::string metrics;
   std::string pool = "64MiB";
   std::string tenant_pool;
@@ -52,6 +58,7 @@ struct Options {
 
 struct Settings {
   aggregation::ParsedAddress listen;
+  ControlOptions control;
   Limits limits;
 };
 
@@ -73,6 +80,21 @@ void AddOptions(CLI::App& app, Options& options) {
                  "process and root can open it (default: " +
                      options.control + ")")
       ->type_name("<path>");
+  app.add_option("--control-listen", options.control_listen,
+                 "Also let daemons of other hosts grant and end leases, at this address over TLS, "
+                 "such as 10.0.0.9:7702 (default: off)")
+      ->type_name("<host:port>");
+  app.add_option("--tls-certificate", options.tls_certificate,
+                 "Certificate chain (PEM) for --control-listen (phubctl pki issue server NAME)")
+      ->type_name("<path>");
+  app.add_option("--tls-key", options.tls_key, "Private key of the certificate (PEM), mode 0600")
+      ->type_name("<path>");
+  app.add_option("--tls-client-ca", options.tls_client_ca,
+                 "CA certificates (PEM) of daemons, whose certificates have the role server")
+      ->type_name("<path>");
+  app.add_option("--trust-domain", options.trust_domain,
+                 "Trust domain in daemons' certificates (default: " + options.trust_domain + ")")
+      ->type_name("<name>");
   app.add_option("--metrics", options.metrics,
                  "Serve /metrics over HTTP at this address, such as 127.0.0.1:9701 (default: off)")
       ->type_name("<host:port>");
@@ -92,12 +114,42 @@ void AddOptions(CLI::App& app, Options& options) {
       ->type_name("<level>");
 }
 
+absl::StatusOr<ControlOptions> CheckControl(const Options& options) {
+  ControlOptions control{.socket_path = options.control,
+                         .listen = {},
+                         .tls = {.certificate = options.tls_certificate,
+                                 .key = options.tls_key,
+                                 .client_ca = options.tls_client_ca},
+                         .trust_domain = options.trust_domain};
+  const bool has_all = !control.tls.certificate.empty() && !control.tls.key.empty() &&
+                       !control.tls.client_ca.empty();
+  const bool has_some = !control.tls.certificate.empty() || !control.tls.key.empty() ||
+                        !control.tls.client_ca.empty();
+  if (options.control_listen.empty()) {
+    if (!has_some) return control;
+    return absl::InvalidArgumentError("the options --tls-... need --control-listen");
+  }
+  if (!has_all)
+    return absl::InvalidArgumentError(
+        "--control-listen needs --tls-certificate, --tls-key and --tls-client-ca");
+  const auto listen = net::ParseHostAndPort(options.control_listen);
+  if (!listen.ok())
+    return absl::InvalidArgumentError(fmt::format(
+        "--control-listen \"{}\" {}", options.control_listen, MessageOf(listen.status())));
+  control.listen = *listen;
+  if (const absl::Status files = CheckTlsFiles(control.tls); !files.ok()) return files;
+  return control;
+}
+
 absl::StatusOr<Settings> Check(const Options& options) {
   Settings settings;
   const auto listen = aggregation::ParseAddress(options.listen);
   if (!listen.ok())
     return absl::InvalidArgumentError(fmt::format("--listen: {}", MessageOf(listen.status())));
   settings.listen = *listen;
+  const auto control = CheckControl(options);
+  if (!control.ok()) return control.status();
+  settings.control = *control;
   const auto size = [](const char* name, const std::string& text,
                        std::uint64_t& bytes) -> absl::Status {
     const auto parsed = ParseBytes(text);
@@ -198,7 +250,7 @@ int Run(const Options& options) {
           std::span<const std::uint8_t> payload) { socket->Queue(to, header, payload); },
       kernel->get());
   const std::string address = aggregation::TextOf(socket->endpoint());
-  auto control = ControlServer::Create(options.control, address, engine, mutex, clock);
+  auto control = ControlServer::Create(settings->control, address, engine, mutex, clock);
   if (!control.ok()) return Fail(MessageOf(control.status()), CodeOf(control.status()));
   std::string metrics_address = "off";
   std::unique_ptr<http::MetricsServer> metrics;
@@ -220,9 +272,13 @@ int Run(const Options& options) {
     metrics = *std::move(server);
     metrics_address = net::ListText(metrics->addresses());
   }
-  LogInfo("event=serving listen={} control={} metrics={} pool={} gro={} gso={} slots={}", address,
-          options.control, metrics_address, ExactBytes(settings->limits.pool_bytes),
-          socket->joins(), socket->cuts(), *kernel != nullptr ? "kernel" : "process");
+  const std::string& host = settings->control.listen.host;
+  LogInfo(
+      "event=serving listen={} control={} control_listen={} metrics={} pool={} gro={} gso={} "
+      "slots={}",
+      address, options.control, host.empty() ? "off" : net::HostPort(host, (*control)->port()),
+      metrics_address, ExactBytes(settings->limits.pool_bytes), socket->joins(), socket->cuts(),
+      *kernel != nullptr ? "kernel" : "process");
   Serve(*socket, signals.get(), *kernel != nullptr ? (*kernel)->event_descriptor() : -1, engine,
         mutex, clock);
   LogInfo("event=stopped leases={}", engine.Leases().size());
@@ -233,7 +289,8 @@ int Main(int argc, char** argv) {
   CLI::App app(
       "Adds up integers on the way from workers to a phub daemon: each worker sends its block as a "
       "datagram, and the daemon receives only the sum.\n"
-      "A daemon grants leases through the control socket. See docs/aggregation.md.\n\n"
+      "A daemon of this host grants leases through the control socket, daemons of other hosts "
+      "through --control-listen. See docs/aggregation.md.\n\n"
       "Example: phub-aggregator --listen 10.0.0.9:7701 --metrics 127.0.0.1:9701\n"
       "Exit status: 0 after SIGTERM or SIGINT, 1 if it cannot serve, 2 for a wrong option.",
       "phub-aggregator");

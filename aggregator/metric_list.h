@@ -30,6 +30,7 @@ void ForEachCounter(const Counters& counters, const Visit& visit) {
   visit("leases_total", "refused", counters.leases_refused);
   visit("leases_total", "ended", counters.leases_ended);
   visit("leases_total", "expired", counters.leases_expired);
+  visit("calls_refused_total", "", counters.calls_refused);
 }
 
 }  // namespace phub::aggregator

@@ -43,6 +43,8 @@ const std::map<std::string_view, Family>& Families() {
       {"kernel_events_lost_total",
        {"", "Answers and sums that were not sent because the process was too slow."}},
       {"leases_total", {"event", "Leases granted, refused, ended and expired."}},
+      {"calls_refused_total",
+       {"", "Calls of the control port that were refused because the caller is not a daemon."}},
   };
   return families;
 }

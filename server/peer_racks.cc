@@ -30,11 +30,11 @@ RackPlace PlaceOf(const Settings& settings) {
   return *std::move(place);
 }
 
+}  // namespace
+
 PeerCredentials CredentialsOf(const Settings& settings) {
   return {settings.tls_client_ca, settings.tls_certificate, settings.tls_key};
 }
-
-}  // namespace
 
 void SetRacks(const Settings& settings, const RackTopology& topology, ControlOptions& options) {
   const RackPlace place = PlaceOf(settings);

@@ -15,6 +15,9 @@
 
 namespace phub::server {
 
+// This daemon's certificate, for calls of other daemons and of an aggregator.
+PeerCredentials CredentialsOf(const Settings& settings);
+
 using RackTopology = std::shared_ptr<const plan::Topology>;
 
 // Null without racks. Without a file every rack has one link to one switch. InvalidArgument: the

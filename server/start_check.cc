@@ -9,6 +9,7 @@
 #include "common/base/random.h"
 #include "common/base/status_text.h"
 #include "common/net/listen.h"
+#include "common/tls/certificate.h"
 #include "server/config/control_store_setting.h"
 #include "server/core_plan.h"
 #include "server/daemon_options.h"
@@ -16,7 +17,6 @@
 #include "server/path_check.h"
 #include "server/peer_racks.h"
 #include "server/port_owner.h"
-#include "server/tenant/certificate.h"
 #include "server/transports/transport_list.h"
 
 namespace phub::server {

@@ -8,10 +8,15 @@
 
 #include "common/aggregation/datagram_socket.h"
 #include "common/aggregation/ports.h"
+#include "common/base/check.h"
 #include "common/base/shortage.h"
 #include "common/base/status_text.h"
+#include "common/net/address.h"
+#include "common/net/host_port.h"
+#include "server/config/sum_settings.h"
 #include "server/control/control.h"
 #include "server/control/lanes/sum_streams.h"
+#include "server/peer_racks.h"
 
 namespace phub::server {
 namespace {
@@ -41,19 +46,33 @@ class SocketSumPort final : public SumPort {
   aggregation::CorePort port_;
 };
 
+// Where core loops receive.
+absl::StatusOr<std::string> AddressFor(const Settings& settings) {
+  if (!settings.sum_listen.empty()) return settings.sum_listen;
+  if (IsSocketPath(settings.sum_aggregator)) return "127.0.0.1";
+  const auto endpoint = net::ParseHostAndPort(settings.sum_aggregator);
+  PHUB_CHECK(endpoint.ok(), "sum_aggregator={}", settings.sum_aggregator);
+  auto address = net::AddressTowards(endpoint->host, endpoint->port);
+  if (address.ok()) return address;
+  return absl::UnavailableError(
+      fmt::format("sum_aggregator = \"{}\": {}; set sum_listen to the address of this host that "
+                  "the aggregator reaches",
+                  settings.sum_aggregator, MessageOf(address.status())));
+}
+
 }  // namespace
 
-SumLink::SumLink(const std::string& socket, const aggregation::ParsedAddress& address,
+SumLink::SumLink(SumLeaseOptions leases, const aggregation::ParsedAddress& address,
                  ControlThread& control, const Clock& clock)
     : address_(address),
       control_(control),
       leases_(
-          {.socket = socket}, clock,
+          std::move(leases), clock,
           [this](aggregation::LeaseNumber number, const absl::Status& why) {
             control_.Run([&](Control& locked) { locked.sum_streams().HandleLost(number, why); });
           }) {}
 
-absl::StatusOr<std::unique_ptr<SumLink>> SumLink::Create(const std::string& socket,
+absl::StatusOr<std::unique_ptr<SumLink>> SumLink::Create(SumLeaseOptions leases,
                                                          const std::string& address,
                                                          std::size_t core_loops,
                                                          ControlThread& control,
@@ -69,7 +88,7 @@ absl::StatusOr<std::unique_ptr<SumLink>> SumLink::Create(const std::string& sock
   if (const auto bound = aggregation::DatagramSocket::Bind(parsed->storage, parsed->bytes);
       !bound.ok())
     return invalid(bound.status());
-  std::unique_ptr<SumLink> link(new SumLink(socket, *parsed, control, clock));
+  std::unique_ptr<SumLink> link(new SumLink(std::move(leases), *parsed, control, clock));
   for (std::size_t core = 0; core < core_loops; ++core) {
     Descriptor& events = link->events_.emplace_back(epoll_create1(EPOLL_CLOEXEC));
     if (events.get() < 0) return DescriptorShortage("watch sockets of sums", errno);
@@ -100,8 +119,11 @@ absl::Status MakeSumLink(const Settings& settings, std::size_t core_loops, Contr
                          ControlThread& control_thread, const Clock& clock,
                          std::unique_ptr<SumLink>& link) {
   if (settings.sum_aggregator.empty()) return absl::OkStatus();
-  auto created = SumLink::Create(settings.sum_aggregator, settings.sum_listen, core_loops,
-                                 control_thread, clock);
+  const absl::StatusOr<std::string> address = AddressFor(settings);
+  if (!address.ok()) return address.status();
+  auto created = SumLink::Create(
+      {.aggregator = settings.sum_aggregator, .credentials = CredentialsOf(settings)}, *address,
+      core_loops, control_thread, clock);
   if (!created.ok()) return created.status();
   link = *std::move(created);
   control.SetSumNetwork(*link);

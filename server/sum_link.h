@@ -1,9 +1,9 @@
 // The daemon's connection to an aggregator of sums (docs/aggregation.md): leases, and the sockets
 // of core loops.
 //
-// The aggregator runs on this host, since its control port is a Unix socket. So core loops receive
-// its sums on the loopback address, whatever address it has for workers, unless the setting
-// sum_listen names another one.
+// Core loops receive the sums of an aggregator on this host on the loopback address, whatever
+// address it has for workers, and those of another host's on the address from which this host
+// reaches it, unless the setting sum_listen names another one.
 #pragma once
 
 #include <memory>
@@ -23,9 +23,9 @@ namespace phub::server {
 
 class SumLink final : public SumNetwork {
  public:
-  // `socket`: the aggregator's control socket. `address`: numeric, where core loops receive. The
-  // references must outlive it. kInvalidArgument: this host has no such address.
-  static absl::StatusOr<std::unique_ptr<SumLink>> Create(const std::string& socket,
+  // `address`: numeric, where core loops receive. The references must outlive it. kInvalidArgument:
+  // this host has no such address.
+  static absl::StatusOr<std::unique_ptr<SumLink>> Create(SumLeaseOptions leases,
                                                          const std::string& address,
                                                          std::size_t core_loops,
                                                          ControlThread& control,
@@ -43,8 +43,8 @@ class SumLink final : public SumNetwork {
   void End(aggregation::LeaseNumber number) override { leases_.End(number); }
 
  private:
-  SumLink(const std::string& socket, const aggregation::ParsedAddress& address,
-          ControlThread& control, const Clock& clock);
+  SumLink(SumLeaseOptions leases, const aggregation::ParsedAddress& address, ControlThread& control,
+          const Clock& clock);
 
   const aggregation::ParsedAddress address_;  // with port 0
   ControlThread& control_;

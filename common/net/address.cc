@@ -9,7 +9,9 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/base/descriptor.h"
 #include "common/base/errno_text.h"
+#include "common/base/shortage.h"
 
 namespace phub::net {
 namespace {
@@ -117,6 +119,19 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, std:
     return absl::NotFoundError(fmt::format("'{}' has no IPv4 or IPv6 address", host));
   }
   return Distinct(addresses);
+}
+
+absl::StatusOr<std::string> AddressTowards(const std::string& host, std::uint16_t port) {
+  const auto addresses = Resolve(host, port, /*passive=*/false);
+  if (!addresses.ok()) return absl::UnavailableError(addresses.status().message());
+  const SocketAddress& there = addresses->front();
+  const Descriptor socket(
+      ::socket(there.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));  // nothing is sent
+  if (socket.get() < 0) return DescriptorShortage("find the address towards " + host, errno);
+  if (connect(socket.get(), there.get(), there.bytes) == 0)
+    return AddressText(BoundAddress(socket.get()));
+  return absl::UnavailableError(
+      fmt::format("this host cannot reach {}: {}", AddressText(there), ErrnoText(errno)));
 }
 
 }  // namespace phub::net

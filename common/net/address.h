@@ -46,4 +46,8 @@ std::vector<SocketAddress> Distinct(std::span<const SocketAddress> addresses);
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, std::uint16_t port,
                                                    bool passive);
 
+// The numeric address, without a port, from which this host sends to the first address of `host`.
+// Sends nothing. kUnavailable: no route, or as Resolve().
+absl::StatusOr<std::string> AddressTowards(const std::string& host, std::uint16_t port);
+
 }  // namespace phub::net

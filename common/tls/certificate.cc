@@ -1,4 +1,4 @@
-#include "server/tenant/certificate.h"
+#include "common/tls/certificate.h"
 
 #include <fmt/format.h>
 #include <openssl/err.h>
@@ -12,7 +12,7 @@
 #include "common/base/secret_file.h"
 #include "common/base/status_text.h"
 
-namespace phub::server {
+namespace phub {
 namespace {
 
 struct Free {
@@ -35,6 +35,22 @@ Owned<X509> ReadCertificate(std::string_view pem) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> UriOf(const CertificateFacts& certificate, std::string_view role,
+                                  std::string_view trust_domain) {
+  if (certificate.uris.size() != 1) {
+    return absl::UnauthenticatedError(
+        fmt::format("the certificate has {} URIs in its subject alternative names but must have "
+                    "exactly one, such as spiffe://{}/{}/NAME",
+                    certificate.uris.size(), trust_domain, role));
+  }
+  // TLS checked the certificate when the connection was made, which may be long ago.
+  if (!certificate.end.has_value() || WallNow() >= *certificate.end) {
+    return absl::UnauthenticatedError(
+        "the certificate of the connection has expired; reconnect with a valid one");
+  }
+  return certificate.uris.front();
+}
 
 std::optional<WallTimeNs> CertificateEnd(std::string_view pem) {
   const Owned<X509> certificate = ReadCertificate(pem);
@@ -79,4 +95,4 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
   return files.client_ca.empty() ? absl::OkStatus() : CheckAuthorityFile(files.client_ca);
 }
 
-}  // namespace phub::server
+}  // namespace phub

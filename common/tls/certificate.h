@@ -1,14 +1,26 @@
-// The daemon's own checks of certificates; TLS does the others. Pure, except for reading files.
+// The checks of certificates that TLS does not make. Pure, except for reading files.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "server/tenant/tenant.h"
+#include "absl/status/statusor.h"
+#include "common/base/wall_clock.h"
 
-namespace phub::server {
+namespace phub {
+
+// What a verified certificate of a caller says.
+struct CertificateFacts {
+  std::vector<std::string> uris;  // of its subject alternative names
+  std::optional<WallTimeNs> end;  // nullopt: unknown
+};
+// Its only URI. UNAUTHENTICATED: it has expired since the connection was made, or has another
+// number of URIs; the message shows one of `role`.
+absl::StatusOr<std::string> UriOf(const CertificateFacts& certificate, std::string_view role,
+                                  std::string_view trust_domain);
 
 // When a certificate (PEM) expires; nullopt if it is not a certificate.
 std::optional<WallTimeNs> CertificateEnd(std::string_view pem);
@@ -25,4 +37,4 @@ absl::Status CheckTlsFiles(const TlsFiles& files);
 // The same for a file of authorities.
 absl::Status CheckAuthorityFile(const std::string& path);
 
-}  // namespace phub::server
+}  // namespace phub

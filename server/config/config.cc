@@ -7,6 +7,7 @@
 #include "server/config/control_store_setting.h"
 #include "server/config/data_tls.h"
 #include "server/config/place_setting.h"
+#include "server/config/sum_settings.h"
 #include "server/config/rack_settings.h"
 #include "server/config/setting_table.h"
 #include "server/config/view_settings.h"
@@ -174,6 +175,10 @@ void CheckTogether(Config& config) {
         "them is set. Daemons of different racks authenticate with certificates of server/<name> "
         "(phubctl pki creates them)",
         EffectiveOf(config, "racks").place));
+  }
+  if (const absl::Status sums = CheckSumAggregator(settings); !sums.ok()) {
+    config.problems.push_back(
+        fmt::format("{}: {}", EffectiveOf(config, "sum_aggregator").place, MessageOf(sums)));
   }
   if (settings.staging_bytes_per_lane < settings.chunk_bytes) {
     const Assignment& staging = EffectiveOf(config, "staging_bytes_per_lane");

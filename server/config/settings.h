@@ -127,11 +127,13 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "has one link to one switch, which is the aggregator if there is one. probe: rack 0 has the "  \
     "paths between the racks measured.")                                                           \
   X(std::string, sum_aggregator, Path(), "",                                                       \
-    "Control socket of a phub-aggregator on this host. It adds up the gradients of jobs with "     \
-    "sum=fixed on their way (docs/aggregation.md). Empty: they are pushed over TCP.")              \
-  X(std::string, sum_listen, Path(), "127.0.0.1",                                                  \
+    "phub-aggregator that adds up the gradients of jobs with sum=fixed on their way "              \
+    "(docs/aggregation.md): the path of its control socket, or host:port of its --control-listen " \
+    "on another host, which needs TLS. Empty: gradients are pushed over TCP.")                     \
+  X(std::string, sum_listen, Path(), "",                                                           \
     "Numeric address of this host at which core loops exchange datagrams with the aggregator. "    \
-    "Set it if the aggregator is in another network namespace.")                                   \
+    "Empty: 127.0.0.1 with a control socket, otherwise the address from which this host reaches "  \
+    "sum_aggregator. Set it if an aggregator of this host is in another network namespace.")       \
   X(ShmMode, shm, Choice("on|off"), "on",                                                          \
     "Shared memory with workers on the same host. Gradients are summed in place, without a "       \
     "copy.")                                                                                       \

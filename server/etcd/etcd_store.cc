@@ -10,11 +10,11 @@
 #include "common/base/host_name.h"
 #include "common/base/log.h"
 #include "common/base/status_text.h"
+#include "common/tls/certificate.h"
 #include "server/etcd/cluster.h"
 #include "server/etcd/daemon_id.h"
 #include "server/etcd/token_key_file.h"
 #include "server/tenant/audit_chain.h"
-#include "server/tenant/certificate.h"
 #include "server/tenant/token.h"
 #include "server/tenant/token_key.h"
 

@@ -18,9 +18,9 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/descriptor.h"
+#include "common/tls/certificate.h"
 #include "server/front/front_limits.h"
 #include "server/front/packet.h"
-#include "server/tenant/certificate.h"
 
 namespace phub::server {
 

@@ -35,7 +35,7 @@ struct WorkTotals {
   std::array<std::uint64_t, kRoundDurationBuckets> round_duration_buckets{};
 
   void Add(const ShardMetrics& metrics);
-  void AddWork(const WorkMetrics& metrics);  // of a group
+  void AddWork(const WorkMetrics& metrics);  // only the work that groups have, too
   void Add(const WorkTotals& other);
   std::uint64_t rounds() const;
 };
@@ -121,7 +121,7 @@ struct MetricsSample {
   std::vector<std::uint64_t> control_counters;  // [ControlCounter]
   AllTurnTimes turn_times{};                    // of control's lock
   std::vector<JobSample> jobs;                  // running jobs; (tenant, name) is unique
-  std::vector<GroupSample> groups;              // of these jobs
+  std::vector<GroupSample> groups;              // those of `jobs`
   std::vector<TenantSample> tenants;
   std::uint64_t jobs_omitted = 0;
   std::uint64_t groups_omitted = 0;

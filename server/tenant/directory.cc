@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/status_text.h"
+#include "common/tls/spiffe_id.h"
 #include "server/tenant/token.h"
 
 namespace phub::server {
@@ -159,17 +161,12 @@ absl::StatusOr<Caller> Directory::IdentifyUri(std::string_view uri, std::string_
     return Refuse(fault, IdentityFault::kCertificate,
                   fmt::format("the certificate names {}, {}", uri, why));
   };
-  const std::string start = fmt::format("spiffe://{}/", trust_domain);
-  if (!uri.starts_with(start)) {
-    return refuse(fmt::format("which is not in this daemon's trust domain {}", trust_domain));
-  }
-  const std::string_view path = uri.substr(start.size());
-  const std::size_t slash = path.find('/');
-  const std::string name(slash == std::string_view::npos ? "" : path.substr(slash + 1));
-  const std::optional<Role> role = ParseRole(std::string(path.substr(0, slash)));
-  if (!role.has_value() || name.empty() || name.find('/') != std::string::npos) {
+  const absl::StatusOr<SpiffeId> id = ParseSpiffeId(uri, trust_domain);
+  if (!id.ok()) return refuse(MessageOf(id.status()));
+  const std::optional<Role> role = ParseRole(id->role);
+  if (!role.has_value())
     return refuse("whose path is not tenant/NAME, operator/NAME, admin/NAME or server/NAME");
-  }
+  const std::string& name = id->name;
   if (*role == Role::kTenant && !FindTenant(name).has_value()) {
     fault = IdentityFault::kTenantGone;
     return absl::UnauthenticatedError(

@@ -1,7 +1,6 @@
 #include "server/tenant/tenant.h"
 
 #include <array>
-#include <chrono>
 
 namespace phub::server {
 namespace {
@@ -10,12 +9,6 @@ constexpr std::array<const char*, kRoleCount> kRoleNames = {"none", "tenant", "o
                                                             "server"};
 
 }  // namespace
-
-WallTimeNs WallNow() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 const char* ToString(Role role) { return kRoleNames[static_cast<std::size_t>(role)]; }
 

@@ -5,11 +5,9 @@
 #include <optional>
 #include <string>
 
-namespace phub::server {
+#include "common/base/wall_clock.h"
 
-// Nanoseconds since 1970, because these times outlive the daemon and its monotonic clock.
-using WallTimeNs = std::int64_t;
-WallTimeNs WallNow();
+namespace phub::server {
 
 // What a tenant may use at the same time. An empty limit means that only the daemon's limits apply.
 struct Quota {

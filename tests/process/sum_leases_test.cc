@@ -47,7 +47,7 @@ class SumLeasesTest : public ::testing::Test {
              std::vector<std::string> arguments = {}) {
     aggregator_ = std::make_unique<AggregatorProcess>(std::move(arguments));
     leases_ =
-        std::make_unique<SumLeases>(server::SumLeaseOptions{.socket = aggregator_->control(),
+        std::make_unique<SumLeases>(server::SumLeaseOptions{.aggregator = aggregator_->control(),
                                                             .keep_alive = keep_alive,
                                                             .renew_every = 20 * kMillisecond,
                                                             .call_timeout = call_timeout},

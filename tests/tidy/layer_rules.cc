@@ -17,6 +17,7 @@ const std::vector<Layer>& Layers() {
   static const std::vector<Layer> layers = {
       {"common/base", {}},
       {"common/net", {"common/base"}},
+      {"common/tls", {"common/base"}},
       {"common/optimizer", {"common/base"}},
       {"common/http", {"common/base", "common/net"}},
       {"common/rpc", {}},
@@ -28,10 +29,12 @@ const std::vector<Layer>& Layers() {
       {"common/aggregation", {"common/base"}},
       {"common/transport",
        {"common/base", "common/net", "common/wire", "common/simd", "common/plan"}},
-      {"aggregator", {"common/base", "common/net", "common/http", "common/aggregation"}},
+      {"aggregator",
+       {"common/base", "common/net", "common/tls", "common/http", "common/aggregation"}},
       {"server",
-       {"common/base", "common/net", "common/http", "common/optimizer", "common/rpc", "common/wire",
-        "common/simd", "common/plan", "common/view", "common/aggregation", "common/transport"}},
+       {"common/base", "common/net", "common/tls", "common/http", "common/optimizer", "common/rpc",
+        "common/wire", "common/simd", "common/plan", "common/view", "common/aggregation",
+        "common/transport"}},
       {"client/include", {}},
       {"client/cli", {"common", "client"}},
       {"client/examples", {}},
@@ -48,9 +51,9 @@ constexpr std::array<std::string_view, 9> kTreeFolders = {
 constexpr std::string_view kStagesFolder = "server/core/";
 constexpr std::string_view kLoopFolder = "server/core/loop";
 constexpr std::string_view kRoundsFolder = "server/core/rounds";
-constexpr std::array<std::string_view, 9> kControlFolders = {
-    "aggregator", "server/control", "server/etcd", "client/session", "client/checkpoint",
-    "client/cli", "tests",          "proto",       "bench"};
+constexpr std::array<std::string_view, 10> kControlFolders = {
+    "aggregator",        "common/tls/grpc", "server/control", "server/etcd", "client/session",
+    "client/checkpoint", "client/cli",      "tests",          "proto",       "bench"};
 constexpr std::array<std::string_view, 2> kVerbsFolders = {"common/transport/verbs", "tests/verbs"};
 constexpr std::array<std::string_view, 3> kBpfFolders = {"aggregator/xdp", "bench/box",
                                                          "bench/wire"};
@@ -196,8 +199,8 @@ std::optional<std::string> ControlBroken(std::string_view path, std::string_view
   const bool control = target.starts_with("grpc") || target.starts_with("google/protobuf") ||
                        target.ends_with(".pb.h");
   if (!control || IsInAny(path, kControlFolders)) return std::nullopt;
-  return "protobuf and gRPC stop at aggregator, server/control, server/etcd, client/session, "
-         "client/checkpoint and client/cli: " +
+  return "protobuf and gRPC stop at aggregator, common/tls/grpc, server/control, server/etcd, "
+         "client/session, client/checkpoint and client/cli: " +
          std::string(target);
 }
 

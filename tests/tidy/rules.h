@@ -50,9 +50,10 @@ bool IsInFolder(std::string_view path, std::string_view folder);  // at any dept
 
 // base <- wire, simd, plan <- transport <- {server, client}; base <- checkpoint <- client; no
 // folder includes tests or examples. Stages of the core loop do not include each other; its folders
-// loop and rounds may include them. protobuf and gRPC stop at server/control, server/etcd,
-// client/session, client/cli and tests; InfiniBand at common/transport/verbs; intrinsics nowhere.
-// client/include includes itself and the standard library.
+// loop and rounds may include them. protobuf and gRPC stop at aggregator, common/tls/grpc,
+// server/control, server/etcd, client/session, client/cli and tests; InfiniBand at
+// common/transport/verbs; intrinsics nowhere. client/include includes itself and the standard
+// library.
 Findings CheckIncludes(const SourceFile& file);
 
 // --- message_rules.cc ---

@@ -4,8 +4,9 @@
 
 #include "absl/strings/str_replace.h"
 #include "common/net/host_port.h"
+#include "common/tls/certificate.h"
+#include "common/tls/grpc/server_credentials.h"
 #include "server/control/admin/tenants.h"
-#include "server/tenant/certificate.h"
 
 namespace phub::server {
 namespace {
@@ -48,16 +49,6 @@ std::string CommonNotation(const std::string& peer) {
                              {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
 }
 
-CertificateFacts FactsOf(const grpc::AuthContext& connection) {
-  CertificateFacts facts;
-  for (const grpc::string_ref& uri : connection.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
-    facts.uris.emplace_back(View(uri));
-  }
-  const auto certificates = connection.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-  if (certificates.size() == 1) facts.end = CertificateEnd(View(certificates.front()));
-  return facts;
-}
-
 bool IsScoped(const Caller& caller) { return !caller.open && caller.role == Role::kTenant; }
 
 }  // namespace
@@ -93,21 +84,12 @@ Credentials Access::CredentialsOf(const grpc::CallbackServerContext& context) co
 
 absl::StatusOr<Caller> Access::IdentifyCertificate(const CertificateFacts& certificate,
                                                    IdentityFault& fault) const {
-  const auto refuse = [&](const std::string& message) {
+  const absl::StatusOr<std::string> uri = UriOf(certificate, "tenant", trust_domain_);
+  if (!uri.ok()) {
     fault = IdentityFault::kCertificate;
-    return absl::UnauthenticatedError(message);
-  };
-  if (certificate.uris.size() != 1) {
-    return refuse(
-        fmt::format("the certificate has {} URIs in its subject alternative names but must have "
-                    "exactly one, such as spiffe://{}/tenant/NAME",
-                    certificate.uris.size(), trust_domain_));
+    return uri.status();
   }
-  // TLS checked the certificate when the connection was made, which may be long ago.
-  if (!certificate.end.has_value() || WallNow() >= *certificate.end) {
-    return refuse("the certificate of the connection has expired; reconnect with a valid one");
-  }
-  return directory_->IdentifyUri(certificate.uris.front(), trust_domain_, fault);
+  return directory_->IdentifyUri(*uri, trust_domain_, fault);
 }
 
 absl::StatusOr<Caller> Access::Identify(const Credentials& credentials,

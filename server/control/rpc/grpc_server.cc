@@ -5,7 +5,6 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/server_posix.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -21,6 +20,7 @@
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "common/net/listen.h"
+#include "common/tls/grpc/server_credentials.h"
 #include "server/control/rpc/front_gate.h"
 #include "server/control/rpc/peer_channel.h"
 #include "server/control/rpc/service.h"
@@ -76,19 +76,10 @@ class WithoutReflection final : public grpc::ServerBuilderOption {
   }
 };
 
+// Client certificates are optional, since a caller may use a token.
 std::shared_ptr<grpc::ServerCredentials> MakeCredentials(const TlsFiles& tls) {
   if (tls.empty()) return grpc::InsecureServerCredentials();
-  const auto provider = std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-      tls.key, tls.certificate, tls.client_ca, kCertificateRefreshSeconds);
-  grpc::experimental::TlsServerCredentialsOptions options(provider);
-  options.watch_identity_key_cert_pairs();
-  if (!tls.client_ca.empty()) {
-    options.watch_root_certs();
-    // A client certificate is optional, since a caller may use a token. A certificate that is
-    // presented must be valid.
-    options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
-  }
-  return grpc::experimental::TlsServerCredentials(options);
+  return MakeServerCredentials(tls, ClientCertificates::kOptional);
 }
 
 absl::Status NotServing(const GrpcServerOptions& options) {

@@ -26,8 +26,8 @@
 #include "common/base/descriptor.h"
 #include "common/base/work_thread.h"
 #include "common/net/address.h"
+#include "common/tls/certificate.h"
 #include "server/control/ports/control_thread.h"
-#include "server/tenant/certificate.h"
 #include "server/tenant/directory.h"
 #include "server/tenant/tenant_admin.h"
 

@@ -6,6 +6,7 @@
 #include <grpcpp/security/tls_credentials_options.h>
 
 #include "common/base/secret_file.h"
+#include "common/tls/grpc/server_credentials.h"
 
 namespace phub::server {
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakePeerCredentials(

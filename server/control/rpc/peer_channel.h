@@ -20,9 +20,6 @@ namespace phub::server {
 // Timeout for dialling one lane to another rack; lanes are dialled one after the other.
 inline constexpr DurationNs kPeerDialTimeoutMax = 3 * kSecond;
 
-// How often the certificate files are checked for changes, for calls in both directions.
-inline constexpr unsigned kCertificateRefreshSeconds = 2;
-
 // This daemon's own certificate and key, and the CA that signs those of other daemons; empty: no
 // TLS.
 struct PeerCredentials {

@@ -16,15 +16,11 @@
 #include <vector>
 
 #include "common/base/descriptor.h"
+#include "common/tls/certificate.h"
 #include "server/control/control_options.h"
 #include "server/tenant/tenant.h"
 
 namespace phub::server {
-
-struct CertificateFacts {
-  std::vector<std::string> uris;
-  std::optional<WallTimeNs> end;  // nullopt: it cannot be read
-};
 
 struct UpstreamPeer {
   std::string peer;  // the client's address, "10.0.0.5:40112"

@@ -10,17 +10,16 @@
 #include "common/base/check.h"
 #include "common/base/cpu_topology.h"
 #include "common/base/shortage.h"
+#include "common/base/status_text.h"
 #include "phub/v1/aggregator.grpc.pb.h"
-#include "server/control/rpc/peer_channel.h"
 
 namespace phub::server {
 
 using aggregation::LeaseNumber;
 
 struct SumLeases::Stub {
-  explicit Stub(const std::string& socket)
-      : stub(v1::Aggregator::NewStub(
-            MakePeerChannel("unix:" + socket, grpc::InsecureChannelCredentials()))) {}
+  Stub(const std::string& target, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
+      : stub(v1::Aggregator::NewStub(MakePeerChannel(target, credentials))) {}
   std::unique_ptr<v1::Aggregator::Stub> stub;
 };
 
@@ -63,10 +62,7 @@ absl::StatusOr<phub_lease> LeaseOf(const SumLeaseRequest& wanted,
 }  // namespace
 
 SumLeases::SumLeases(SumLeaseOptions options, const Clock& clock, Lost lost)
-    : options_(std::move(options)),
-      clock_(clock),
-      lost_(std::move(lost)),
-      stub_(std::make_unique<Stub>(options_.socket)) {
+    : options_(std::move(options)), clock_(clock), lost_(std::move(lost)) {
   PHUB_CHECK(options_.call_timeout <= options_.keep_alive / 2, "call_timeout={} keep_alive={}",
              options_.call_timeout, options_.keep_alive);
 }
@@ -135,8 +131,22 @@ void SumLeases::Loop() {
   }
 }
 
+grpc::Status SumLeases::Connect() {
+  if (stub_ != nullptr) return grpc::Status::OK;
+  if (options_.aggregator.starts_with('/')) {
+    stub_ =
+        std::make_unique<Stub>("unix:" + options_.aggregator, grpc::InsecureChannelCredentials());
+    return grpc::Status::OK;
+  }
+  const auto credentials = MakePeerCredentials(options_.credentials);
+  if (!credentials.ok()) return {grpc::UNAVAILABLE, std::string(MessageOf(credentials.status()))};
+  stub_ = std::make_unique<Stub>(options_.aggregator, *credentials);
+  return grpc::Status::OK;
+}
+
 template <typename Function>
 grpc::Status SumLeases::Call(Function&& function) {
+  if (grpc::Status connected = Connect(); !connected.ok()) return connected;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
                        std::chrono::nanoseconds(options_.call_timeout));
@@ -153,7 +163,7 @@ grpc::Status SumLeases::Call(Function&& function) {
   // Calls over a channel that could not connect fail at once until gRPC has connected it again, and
   // without a call that waits, gRPC looks at the new connection only every 5 s. The first call over
   // a new channel waits for its connection.
-  if (status.error_code() == grpc::UNAVAILABLE) stub_ = std::make_unique<Stub>(options_.socket);
+  if (status.error_code() == grpc::UNAVAILABLE) stub_.reset();
   return status;
 }
 
@@ -161,10 +171,10 @@ absl::Status SumLeases::Explain(const grpc::Status& status) const {
   const auto code = status.error_code();
   if (code == grpc::UNAVAILABLE || code == grpc::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(fmt::format("phub-aggregator does not answer at {}: {}",
-                                              options_.socket, status.error_message()));
+                                              options_.aggregator, status.error_message()));
   }
   return {static_cast<absl::StatusCode>(code),
-          fmt::format("phub-aggregator at {}: {}", options_.socket, status.error_message())};
+          fmt::format("phub-aggregator at {}: {}", options_.aggregator, status.error_message())};
 }
 
 void SumLeases::MakeGrant(const SumLeaseRequest& wanted, const Granted& granted) {
@@ -213,7 +223,7 @@ void SumLeases::Renew() {
       Lose(LeaseNumber{number},
            absl::AbortedError(fmt::format("phub-aggregator at {} does not know lease {}; it has "
                                           "probably been restarted",
-                                          options_.socket, number)));
+                                          options_.aggregator, number)));
     }
     return;
   }

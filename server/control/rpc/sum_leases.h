@@ -1,9 +1,9 @@
-// Leases of a phub-aggregator on this host (docs/aggregation.md): grants them, renews them, and
-// notices when they are lost. One thread makes all calls, so callers never wait for the aggregator.
+// Leases of a phub-aggregator (docs/aggregation.md): grants them, renews them, and notices when
+// they are lost. One thread makes all calls, so callers never wait for the aggregator.
 //
 // A lease is lost
-//   - at once, if nobody listens at the aggregator's socket, or if it does not know the lease:
-//     the aggregator has probably been restarted;
+//   - at once, if the connection to the aggregator is lost, or if it does not know the lease: the
+//     aggregator has probably been restarted;
 //   - after half of `keep_alive`, if the aggregator does not answer. So a lease is lost here before
 //     it ends there, and no other job has its slots while this one still uses them.
 // A lost lease is not renewed any more. An aggregator that still has it ends it after `keep_alive`.
@@ -27,6 +27,7 @@
 #include "common/aggregation/stream.h"
 #include "common/base/clock.h"
 #include "server/control/lanes/sum_network.h"
+#include "server/control/rpc/peer_channel.h"
 
 namespace grpc {
 class ClientContext;
@@ -36,7 +37,8 @@ class Status;
 namespace phub::server {
 
 struct SumLeaseOptions {
-  std::string socket;  // the path of the aggregator's control socket
+  std::string aggregator;       // the path of its control socket, or "host:port" with TLS
+  PeerCredentials credentials;  // for "host:port"
   DurationNs keep_alive = 10 * kSecond;
   DurationNs renew_every = 500 * kMillisecond;
   DurationNs call_timeout = 2 * kSecond;  // at most keep_alive / 2
@@ -69,6 +71,8 @@ class SumLeases {
 
  private:
   struct Stub;
+  // UNAVAILABLE: the files of the credentials cannot be read.
+  grpc::Status Connect();
   using Work = std::function<void()>;
 
   void Post(Work work);

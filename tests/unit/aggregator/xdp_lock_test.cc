@@ -117,7 +117,7 @@ std::uint32_t FirstWrongPhase(XdpProgram& program, std::uint32_t phases) {
   });
   first.join();
   second.join();
-  engine.End(request.lease.number);
+  engine.End(request.lease.number, request.owner);
   return phase;
 }
 

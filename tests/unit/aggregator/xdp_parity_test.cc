@@ -173,7 +173,7 @@ Compared Compare(XdpProgram& program, XdpProgram::Entry entry, const LeaseReques
   }
   compared.kernel_sums = kernel.engine().counters().kernel_sums;
   compared.joined = kernel.joined();
-  kernel.engine().End(request.lease.number);
+  kernel.engine().End(request.lease.number, request.owner);
   return compared;
 }
 

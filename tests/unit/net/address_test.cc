@@ -58,5 +58,11 @@ TEST(Address, ANameThatDoesNotExistIsNotFound) {
   EXPECT_THAT(std::string(addresses.status().message()), HasSubstr("'no such host'"));
 }
 
+TEST(Address, TheAddressTowardsAHostIsOneOfThisHost) {
+  EXPECT_EQ(AddressTowards("127.0.0.1", 7700).value_or(""), "127.0.0.1");
+  const auto unknown = AddressTowards("no-such-host.invalid", 7700);
+  EXPECT_TRUE(absl::IsUnavailable(unknown.status())) << unknown.status();
+}
+
 }  // namespace
 }  // namespace phub::net
