@@ -7,6 +7,28 @@
 #include "common/plan/verifier.h"
 
 namespace phub::plan {
+namespace {
+
+// The same topology with its members in another order: the places of members[0], members[1]... have
+// members[first], members[first + 1]... `nodes`: filled in with the node that each place has now.
+absl::StatusOr<Topology> StartAt(const Topology& part, std::span<const NodeIndex> members,
+                                 std::uint32_t first, std::vector<NodeIndex>& nodes) {
+  std::vector<NodeIndex> places = nodes;  // [node]: its place now
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const NodeIndex member = members[(i + first) % members.size()];
+    nodes[members[i].value] = member;
+    places[member.value] = members[i];
+  }
+  TopologyParts parts = part.parts();
+  for (std::uint32_t i = 0; i < nodes.size(); ++i) parts.nodes[i] = part.node(nodes[i]);
+  for (Link& link : parts.links) {
+    link.from = places[link.from.value];
+    link.to = places[link.to.value];
+  }
+  return Topology::Create(std::move(parts));
+}
+
+}  // namespace
 
 absl::StatusOr<Topology> WithMembers(const Topology& topology, std::span<const NodeIndex> members) {
   TopologyParts parts = topology.parts();
@@ -26,17 +48,34 @@ absl::StatusOr<Topology> WithMembers(const Topology& topology, std::span<const N
 
 absl::StatusOr<Forest> PlanForMembers(
     const Topology& topology, std::span<const NodeIndex> members,
-    const std::function<absl::StatusOr<Forest>(const Topology& part)>& make) {
+    const std::function<absl::StatusOr<Forest>(const Topology& part)>& make, std::uint32_t first) {
   absl::StatusOr<Topology> part = WithMembers(topology, members);
   if (!part.ok()) return part.status();
+  // [node of the reordered part]: the node of the topology.
+  std::vector<NodeIndex> nodes;
+  for (std::uint32_t i = 0; i < topology.nodes().size(); ++i) nodes.push_back(NodeIndex{i});
+  if (first != 0) {
+    part = StartAt(*part, members, first, nodes);
+    if (!part.ok()) return part.status();
+  }
   absl::StatusOr<Forest> forest = make(*part);
   if (!forest.ok()) return forest.status();
   for (Path& path : forest->paths) {
     for (LinkIndex& link : path) {
       const Link& of_part = part->link(link);
-      const std::optional<LinkIndex> found = topology.FindLink(of_part.from, of_part.to);
+      const std::optional<LinkIndex> found =
+          topology.FindLink(nodes[of_part.from.value], nodes[of_part.to.value]);
       if (!found) return absl::InternalError("a plan uses a link that the topology lacks");
       link = *found;
+    }
+  }
+  for (Tree& tree : forest->trees) {
+    tree.home = nodes[tree.home.value];
+    for (std::vector<Edge>* const edges : {&tree.reduce, &tree.gather}) {
+      for (Edge& edge : *edges) {
+        edge.from = nodes[edge.from.value];
+        edge.to = nodes[edge.to.value];
+      }
     }
   }
   if (members.size() < topology.members().size())

@@ -4,6 +4,7 @@
 // functions.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 
@@ -18,9 +19,11 @@ namespace phub::plan {
 absl::StatusOr<Topology> WithMembers(const Topology& topology, std::span<const NodeIndex> members);
 
 // Makes a plan for these members with `make`, which plans for all members of WithMembers(). The
-// plan is verified for the whole topology.
+// plan is verified for the whole topology. `make` sees the members in their order from
+// members[first] on, so planners that begin at the first member begin at this one.
 absl::StatusOr<Forest> PlanForMembers(
     const Topology& topology, std::span<const NodeIndex> members,
-    const std::function<absl::StatusOr<Forest>(const Topology& part)>& make);
+    const std::function<absl::StatusOr<Forest>(const Topology& part)>& make,
+    std::uint32_t first = 0);
 
 }  // namespace phub::plan
