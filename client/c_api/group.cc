@@ -1,4 +1,6 @@
-// phub_group_* and phub_job_new_group.
+// phub_group_*, phub_job_new_group and phub_job_new_groups.
+#include <algorithm>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <utility>
@@ -37,6 +39,48 @@ phub_result phub_job_new_group_with(phub_job* job, const char* name, const uint3
         name, {ranks, count}, priority_class.value_or(phub::PriorityClass::kData));
     if (!made.ok()) return made.status();
     *group = new phub_group{*std::move(made), job->job.name(), job->job.rank()};
+    return Status();
+  });
+}
+
+void phub_group_spec_init(phub_group_spec* spec, size_t struct_size) {
+  Initialize(spec, struct_size, phub_group_spec{});
+}
+
+phub_result phub_job_new_groups(phub_job* job, const phub_group_spec* specs, size_t count,
+                                phub_group** groups, phub_error** error) {
+  return Run(job, error, [&] {
+    if (job == nullptr) return NullArgument("phub_job_new_groups", "job");
+    if (specs == nullptr && count > 0) return NullArgument("phub_job_new_groups", "specs");
+    if (groups == nullptr && count > 0) return NullArgument("phub_job_new_groups", "groups");
+    std::vector<phub::GroupSpec> given;
+    const auto* at = reinterpret_cast<const unsigned char*>(specs);
+    for (size_t i = 0; i < count; ++i) {
+      phub_group_spec values{};
+      Status status = Read(at, "phub_group_spec", sizeof(phub_group_spec), values);
+      if (!status.ok()) return status;
+      if (values.name == nullptr) return NullArgument("phub_job_new_groups", "name");
+      if (values.ranks == nullptr && values.count > 0)
+        return NullArgument("phub_job_new_groups", "ranks");
+      std::optional<phub::PriorityClass> priority_class;
+      status = ReadPriorityClass(values.priority_class, priority_class);
+      if (!status.ok()) return status;
+      given.push_back({values.name,
+                       {values.ranks, values.ranks + values.count},
+                       priority_class.value_or(phub::PriorityClass::kData)});
+      size_t struct_size = 0;
+      std::memcpy(&struct_size, at, sizeof(struct_size));
+      at += struct_size;
+    }
+    phub::Result<std::vector<phub::Group>> made = job->job.NewGroups(given);
+    if (!made.ok()) return made.status();
+    auto next = made->begin();
+    for (size_t i = 0; i < count; ++i) {
+      groups[i] = nullptr;
+      const std::vector<uint32_t>& ranks = given[i].ranks;
+      if (std::find(ranks.begin(), ranks.end(), job->job.rank()) == ranks.end()) continue;
+      groups[i] = new phub_group{std::move(*next++), job->job.name(), job->job.rank()};
+    }
     return Status();
   });
 }

@@ -55,4 +55,14 @@ Result<Group> Job::NewGroup(std::string_view name, std::span<const std::uint32_t
   return Group(impl_, *std::move(group));
 }
 
+Result<std::vector<Group>> Job::NewGroups(std::span<const GroupSpec> groups) {
+  if (InForkedChild()) return ForkedStatus();
+  auto made = impl_->groups().New(groups);
+  if (!made.ok()) return made.status();
+  std::vector<Group> own;
+  for (std::shared_ptr<client::GroupImpl>& each : *made)
+    own.push_back(Group(impl_, std::move(each)));
+  return own;
+}
+
 }  // namespace phub

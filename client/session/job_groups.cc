@@ -54,10 +54,9 @@ Status JobGroups::CheckSupported(const std::string& group) const {
                   link.joined.daemon_version()));
 }
 
-Result<std::shared_ptr<GroupImpl>> JobGroups::New(std::string_view group_name,
-                                                  std::span<const std::uint32_t> ranks,
-                                                  PriorityClass priority_class) {
-  const std::string group(group_name);
+Result<std::vector<std::uint32_t>> JobGroups::CheckMembers(const std::string& group,
+                                                           std::span<const std::uint32_t> ranks,
+                                                           PriorityClass priority_class) const {
   const std::string place = GroupPlace(job_.name(), job_.rank(), group);
   if (Status verdict = job_.status(); !verdict.ok()) return verdict;
   if (Status status = CheckSupported(group); !status.ok()) return status;
@@ -71,6 +70,13 @@ Result<std::shared_ptr<GroupImpl>> JobGroups::New(std::string_view group_name,
   if (!members.empty() && members.back() >= job_.world_size())
     return InvalidGroup(fmt::format("{}: rank {} must be less than world_size {}", place,
                                     members.back(), job_.world_size()));
+  return members;
+}
+
+Result<std::shared_ptr<GroupImpl>> JobGroups::Make(const std::string& group,
+                                                   std::vector<std::uint32_t> members,
+                                                   PriorityClass priority_class) {
+  const std::string place = GroupPlace(job_.name(), job_.rank(), group);
   const auto own = std::ranges::find(members, job_.rank());
   if (own == members.end())
     return InvalidGroup(fmt::format("{}: this rank is not a member; the group has ranks {}", place,
@@ -85,6 +91,38 @@ Result<std::shared_ptr<GroupImpl>> JobGroups::New(std::string_view group_name,
           fmt::format("{}: this rank is already a member of a group of that name", place));
   }
   groups_.push_back(made);
+  return made;
+}
+
+Result<std::shared_ptr<GroupImpl>> JobGroups::New(std::string_view group_name,
+                                                  std::span<const std::uint32_t> ranks,
+                                                  PriorityClass priority_class) {
+  const std::string group(group_name);
+  auto members = CheckMembers(group, ranks, priority_class);
+  if (!members.ok()) return members.status();
+  return Make(group, *std::move(members), priority_class);
+}
+
+Result<std::vector<std::shared_ptr<GroupImpl>>> JobGroups::New(std::span<const GroupSpec> groups) {
+  const auto declared = std::make_shared<DeclaredGroups>();
+  for (const GroupSpec& each : groups) {
+    auto members = CheckMembers(each.name, each.ranks, each.priority_class);
+    if (!members.ok()) return members.status();
+    declared->emplace_back(each.name, *std::move(members));
+  }
+  std::vector<std::shared_ptr<GroupImpl>> made;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto& [name, members] = (*declared)[i];
+    if (std::ranges::find(members, job_.rank()) == members.end()) continue;
+    auto group = Make(name, members, groups[i].priority_class);
+    if (!group.ok()) {
+      const std::lock_guard lock(job_.mutex_);
+      for (const std::shared_ptr<GroupImpl>& each : made) std::erase(groups_, each);
+      return group.status();
+    }
+    if (groups.size() > 1) (*group)->declared = declared;
+    made.push_back(*std::move(group));
+  }
   return made;
 }
 
@@ -140,6 +178,13 @@ Result<std::vector<std::shared_ptr<KeyImpl>>> JobGroups::AddKeys(GroupImpl& grou
   request.set_batch(static_cast<std::uint32_t>(group.batches.size()));
   request.mutable_group()->set_name(group.name);
   for (const std::uint32_t each : group.ranks) request.mutable_group()->add_ranks(each);
+  if (group.declared != nullptr && group.batches.empty()) {
+    for (const auto& [name, ranks] : *group.declared) {
+      v1::GroupSpec& each = *request.add_declared();
+      each.set_name(name);
+      each.mutable_ranks()->Assign(ranks.begin(), ranks.end());
+    }
+  }
   for (const KeyDefinition& definition : *definitions) *request.add_keys() = ToProto(definition);
   if (request.ByteSizeLong() > kWholeBatchBytesMax)
     return InvalidGroup(

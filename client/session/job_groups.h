@@ -15,6 +15,7 @@
 #include "client/session/group_impl.h"
 #include "client/session/key_definition.h"
 #include "client/session/rack_batches.h"
+#include "phub/group.h"
 #include "phub/v1/session.pb.h"
 
 namespace phub::client {
@@ -28,6 +29,8 @@ class JobGroups {
   Result<std::shared_ptr<GroupImpl>> New(std::string_view name,
                                          std::span<const std::uint32_t> ranks,
                                          PriorityClass priority_class);
+  // Those that this rank is a member of. All or, with an error, none.
+  Result<std::vector<std::shared_ptr<GroupImpl>>> New(std::span<const GroupSpec> groups);
   Result<std::vector<std::shared_ptr<KeyImpl>>> AddKeys(GroupImpl& group,
                                                         std::span<const KeySpec> specs);
   Status Remove(const std::shared_ptr<GroupImpl>& group);
@@ -43,6 +46,13 @@ class JobGroups {
 
  private:
   Status CheckSupported(const std::string& group) const;
+  // The ranks of a group in ascending order, which this rank may not be one of.
+  Result<std::vector<std::uint32_t>> CheckMembers(const std::string& group,
+                                                  std::span<const std::uint32_t> ranks,
+                                                  PriorityClass priority_class) const;
+  Result<std::shared_ptr<GroupImpl>> Make(const std::string& group,
+                                          std::vector<std::uint32_t> members,
+                                          PriorityClass priority_class);
   Result<std::vector<KeyDefinition>> CheckSpecs(const GroupImpl& group,
                                                 std::span<const KeySpec> specs) const;
   Result<std::vector<std::shared_ptr<KeyImpl>>> Enter(GroupImpl& group,

@@ -162,6 +162,53 @@ TEST_F(CApiGroup, PoolsBelongToTheGroupAndAreRemovedWithIt) {
   AddPools();
 }
 
+TEST_F(CApiGroup, SeveralAreDeclaredAtOnceAndAllOrNoneAreMade) {
+  JoinThree("declared");
+  const std::uint32_t pair[2] = {2, 0}, rest[1] = {1};
+  phub_group_spec specs[2];
+  for (phub_group_spec& spec : specs) phub_group_spec_init(&spec, sizeof(spec));
+  specs[0].name = "group";
+  specs[0].ranks = pair;
+  specs[0].count = 2;
+  specs[1].name = "group";
+  specs[1].ranks = rest;
+  specs[1].count = 1;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    phub_group* made[2] = {};
+    ASSERT_EQ(phub_job_new_groups(all_[rank].get(), specs, 2, made, error_.Out()), PHUB_OK)
+        << error_.message();
+    const GroupPointer first(made[0]), second(made[1]);
+    EXPECT_EQ(first != nullptr, rank != 1);
+    EXPECT_EQ(second != nullptr, rank == 1);
+    EXPECT_EQ(phub_group_index(made[rank == 1 ? 1 : 0]), rank / 2);
+  }
+  phub_group* made[2] = {};
+  const auto declare = [&] {
+    return phub_job_new_groups(all_[0].get(), specs, 2, made, error_.Out());
+  };
+  EXPECT_EQ(declare(), PHUB_ALREADY_EXISTS);
+  specs[0].name = "other";
+  specs[1].name = "group";
+  specs[1].ranks = pair;
+  specs[1].count = 2;
+  EXPECT_EQ(declare(), PHUB_ALREADY_EXISTS);
+  specs[1].name = "third";
+  const std::uint32_t beyond[1] = {3};
+  specs[1].ranks = beyond;
+  specs[1].count = 1;
+  EXPECT_EQ(declare(), PHUB_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message(), HasSubstr("rank 3 must be less than world_size 3"));
+  specs[1].ranks = nullptr;
+  EXPECT_EQ(declare(), PHUB_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message(), HasSubstr("phub_job_new_groups: ranks is NULL"));
+  EXPECT_EQ(made[0], nullptr);
+  // Expect: the calls that failed have made no group.
+  specs[1].ranks = rest;
+  ASSERT_EQ(declare(), PHUB_OK) << error_.message();
+  const GroupPointer other(made[0]);
+  EXPECT_STREQ(phub_group_name(made[0]), "other");
+}
+
 TEST_F(CApiGroup, WrongArgumentsAreRefusedByName) {
   JoinThree("wrong");
   const std::uint32_t ranks[2] = {0, 2};

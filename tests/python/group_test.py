@@ -46,6 +46,27 @@ class Groups(DaemonTest):
 
         on_ranks(3, rank)
 
+    def test_several_groups_are_declared_at_once(self) -> None:
+        declared = [("pair", (0, 2)), ("pair", (1,)), ("all", (2, 1, 0))]
+
+        def rank(number: int) -> None:
+            with self.join(number, 3) as job:
+                mine = job.new_groups(declared, "tensor")
+                self.assertEqual([group.name for group in mine], ["pair", "all"])
+                self.assertEqual(mine[0].ranks, (1,) if number == 1 else (0, 2))
+                keys = [group.add_key("sum", 4) for group in mine]
+                for key in keys:
+                    key.gradients[:] = number + 1
+                phub.wait_all([key.push_pull() for key in keys], PATIENCE_S)
+                np.testing.assert_array_equal(keys[0].parameters, 2 if number == 1 else 4)
+                np.testing.assert_array_equal(keys[1].parameters, 6)
+                with self.assertRaisesRegex(phub.InvalidArgument, "rank 3 must be 0 to 2"):
+                    job.new_groups([("other", (0, 3))])
+                self.assertEqual(job.new_groups([("other", ((number + 1) % 3,))]), [])
+                job.barrier()
+
+        on_ranks(3, rank)
+
     def test_parts_are_those_of_members_and_roots_are_ranks_of_the_job(self) -> None:
         def rank(number: int) -> None:
             with self.join(number, 3) as job:

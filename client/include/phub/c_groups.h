@@ -62,6 +62,21 @@ PHUB_API void phub_group_options_init(phub_group_options* options, size_t struct
 PHUB_API phub_result phub_job_new_group_with(phub_job* job, const char* name, const uint32_t* ranks,
                                              size_t count, const phub_group_options* options,
                                              phub_group** group, phub_error** error);
+typedef struct phub_group_spec {
+  size_t struct_size;
+  const char* name;
+  const uint32_t* ranks; /* in any order */
+  size_t count;
+  int32_t priority_class; /* PHUB_PRIORITY_*, of keys and pools that state none */
+  int32_t reserved;       /* 0 */
+} phub_group_spec;
+PHUB_API void phub_group_spec_init(phub_group_spec* spec, size_t struct_size);
+/* Several groups at once, so that plans for those of several racks are made together: declare
+ * groups that are used at the same time with one call. Every member of any of them gives the same
+ * specs; other ranks need not call. groups: room for `count`; NULL where this rank is not a member.
+ */
+PHUB_API phub_result phub_job_new_groups(phub_job* job, const phub_group_spec* specs, size_t count,
+                                         phub_group** groups, phub_error** error);
 /* A group can be freed before its keys and pools. Freeing it does not remove it from the job. */
 PHUB_API void phub_group_free(phub_group* group);
 

@@ -295,10 +295,10 @@ class PHUB_API Job {
   // refused. Memory that this rank shares with the daemon stays mapped, and charged to the tenant,
   // until the last copy of the Key is destroyed.
   Status RemoveKeys(std::span<const Key> keys);
-  // A group of ranks with keys of its own (phub/group.h). On every member; calls no daemon.
-  // priority_class: of its keys and pools that state none.
+  // Ranks with keys of their own (phub/group.h). NewGroups: several, returns those of this rank.
   Result<Group> NewGroup(std::string_view name, std::span<const std::uint32_t> ranks,
                          PriorityClass priority_class = PriorityClass::kData);
+  Result<std::vector<Group>> NewGroups(std::span<const struct GroupSpec> groups);
 
   // Sets parameters() on every rank to rank 0's values, in one round; blocks until they arrive.
   // values: element_count elements of the key's type on rank 0; ignored on other ranks and may be

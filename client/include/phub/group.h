@@ -5,10 +5,13 @@
 //   key->PushPull().Wait();
 //   pair->Remove();
 //
+// NewGroup() is called on every member, and calls no daemon: members meet when they add the first
+// keys. The group's priority class is that of its keys and pools that state none.
+//
 // A group is a part of its job and uses its lanes. The groups of a job are independent of each
 // other and of the job's keys. If a rank dies, the job ends, and so do its groups. In a job that
 // spans racks, a group inside one rack is served by that rack's daemon alone. A group of several
-// racks only sums and broadcasts: no pools, no other movements, and it stays until the job ends.
+// racks only sums and broadcasts: no pools and no other movements.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +28,16 @@ namespace phub {
 namespace client {  // not part of the API
 struct GroupImpl;
 }  // namespace client
+
+// For Job::NewGroups(), which is like NewGroup() otherwise. Every member of any of the groups gives
+// the same list; other ranks need not call. In a job that spans racks, groups of several racks get
+// plans that are made together, to spread what they send over the links between racks. So declare
+// groups that are used at the same time with one call.
+struct GroupSpec {
+  std::string name;                  // groups of one name share no rank
+  std::vector<std::uint32_t> ranks;  // in any order
+  PriorityClass priority_class = PriorityClass::kData;
+};
 
 // A group that this rank is a member of. A cheap reference: copies refer to the same group. The
 // functions of one group are called by one thread at a time.

@@ -28,40 +28,14 @@ class Group:
     If a rank dies, the job ends, and so do its groups. Jobs with restart=True, sum="fixed" or
     several daemons cannot have groups, nor checkpoints of a job that had one. In a job that spans
     racks, a group of several racks only sums and broadcasts: it has no pools and no other
-    movements, and stays until the job ends.
+    movements.
 
     Every member makes the same calls in the same order, other ranks make none. One thread at a time
     uses a group. At its end, a context manager removes the group, unless an exception ends it.
     """
 
-    def __init__(
-        self, job: Any, name: str, ranks: Iterable[int], priority_class: Optional[str] = None
-    ) -> None:
-        given = [int(rank) for rank in ranks]
-        for rank in given:
-            if not 0 <= rank < job.world_size:
-                raise InvalidArgument(
-                    f"group {name} of job {job.name}, rank {job.rank}: rank {rank} must be 0 to "
-                    f"{job.world_size - 1}",
-                    job=job.name,
-                    rank=job.rank,
-                    own_rank=job.rank,
-                )
-        options = _library.GroupOptions()
-        lib.phub_group_options_init(ctypes.byref(options), ctypes.sizeof(options))
-        options.priority_class = priority_number(priority_class, f"group {name}")
-        pointer = ctypes.c_void_p()
-        self._pointer: Optional[int] = None
-        check(
-            lib.phub_job_new_group_with,
-            job._pointer,
-            name.encode(),
-            (ctypes.c_uint32 * len(given))(*given),
-            len(given),
-            ctypes.byref(options),
-            ctypes.byref(pointer),
-        )
-        self._pointer = pointer.value
+    def __init__(self, job: Any, name: str, pointer: int) -> None:
+        self._pointer: Optional[int] = pointer
         self._job = job
         self._names: list[str] = []  # of keys and pools, as the job knows them
         self.name = name
@@ -139,3 +113,58 @@ class Group:
             self._names.clear()
 
         run_interruptibly(remove)
+
+
+def _checked_ranks(job: Any, name: str, ranks: Iterable[int]) -> list[int]:
+    given = [int(rank) for rank in ranks]
+    for rank in given:
+        if not 0 <= rank < job.world_size:
+            raise InvalidArgument(
+                f"group {name} of job {job.name}, rank {job.rank}: rank {rank} must be 0 to "
+                f"{job.world_size - 1}",
+                job=job.name,
+                rank=job.rank,
+                own_rank=job.rank,
+            )
+    return given
+
+
+def new_group(
+    job: Any, name: str, ranks: Iterable[int], priority_class: Optional[str] = None
+) -> Group:
+    """See :meth:`phub.Job.new_group`."""
+    given = _checked_ranks(job, name, ranks)
+    options = _library.GroupOptions()
+    lib.phub_group_options_init(ctypes.byref(options), ctypes.sizeof(options))
+    options.priority_class = priority_number(priority_class, f"group {name}")
+    pointer = ctypes.c_void_p()
+    check(
+        lib.phub_job_new_group_with,
+        job._pointer,
+        name.encode(),
+        (ctypes.c_uint32 * len(given))(*given),
+        len(given),
+        ctypes.byref(options),
+        ctypes.byref(pointer),
+    )
+    assert pointer.value is not None
+    return Group(job, name, pointer.value)
+
+
+def new_groups(
+    job: Any, groups: Iterable[tuple[str, Iterable[int]]], priority_class: Optional[str] = None
+) -> list[Group]:
+    """See :meth:`phub.Job.new_groups`."""
+    given = [(name, _checked_ranks(job, name, ranks)) for name, ranks in groups]
+    specs = (_library.GroupSpec * len(given))()
+    for spec, (name, ranks) in zip(specs, given):
+        lib.phub_group_spec_init(ctypes.byref(spec), ctypes.sizeof(spec))
+        spec.name = name.encode()
+        spec.ranks = (ctypes.c_uint32 * len(ranks))(*ranks)
+        spec.count = len(ranks)
+        spec.priority_class = priority_number(priority_class, f"group {name}")
+    pointers = (ctypes.c_void_p * len(given))()
+    check(lib.phub_job_new_groups, job._pointer, specs, len(given), pointers)
+    return [
+        Group(job, name, pointer) for pointer, (name, _) in zip(pointers, given) if pointer
+    ]

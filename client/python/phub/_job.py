@@ -12,7 +12,7 @@ from . import _library, _types
 from ._blocking import run_interruptibly
 from ._compression import Compression
 from ._errors import check
-from ._group import Group
+from ._group import Group, new_group, new_groups
 from ._key import Key
 from ._key_spec import KeySpec, add_keys, layout_of
 from ._library import lib
@@ -212,7 +212,21 @@ class Job:
         none; the same on all members. Rounds of higher classes are sent and answered first,
         whenever they were started. While others wait, one of 20 chunks is of the lowest class.
         """
-        return Group(self, name, ranks, priority_class)
+        return new_group(self, name, ranks, priority_class)
+
+    def new_groups(
+        self,
+        groups: Iterable[tuple[str, Iterable[int]]],
+        priority_class: Optional[str] = None,
+    ) -> list[Group]:
+        """Several groups at once, as (name, ranks). Returns those that this rank is a member of.
+
+        Every member of any of them gives the same list, other ranks need not call. Like
+        :meth:`new_group` otherwise. In a job that spans racks, plans for groups of several racks
+        are made together, to spread what they send over the links between racks, so declare groups
+        that are used at the same time with one call.
+        """
+        return new_groups(self, groups, priority_class)
 
     def remove_keys(self, keys: Iterable[Key]) -> None:
         """Gives back all that the job holds for collective keys; every rank calls it alike.

@@ -141,6 +141,17 @@ class GroupOptions(ctypes.Structure):
     ]
 
 
+class GroupSpec(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("ranks", ctypes.POINTER(ctypes.c_uint32)),
+        ("count", ctypes.c_size_t),
+        ("priority_class", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
 # void (*phub_recorder)(void* context, phub_record* record, size_t bytes_max)
 RECORDER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 LOG_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
@@ -248,6 +259,17 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_size_t,
             ctypes.POINTER(GroupOptions),
             _OUT,
+            _ERROR,
+        ],
+    ),
+    "phub_group_spec_init": (None, [ctypes.POINTER(GroupSpec), ctypes.c_size_t]),
+    "phub_job_new_groups": (
+        _RESULT,
+        [
+            _OBJECT,
+            ctypes.POINTER(GroupSpec),
+            ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_void_p),
             _ERROR,
         ],
     ),
