@@ -32,6 +32,7 @@
 #include "server/control/keys/keys.h"
 #include "server/control/lanes/lanes.h"
 #include "server/control/lanes/rank_memories.h"
+#include "server/control/racks/group_list.h"
 #include "server/control/racks/peer_lanes.h"
 #include "server/control/racks/rack_arrivals.h"
 #include "server/control/racks/rack_conflicts.h"
@@ -132,8 +133,9 @@ struct Control::Parts {
                              rack_groups,    survey};
   RackJobs rack_jobs{context, known_racks, jobs,          barriers,
                      ending,  keys,        pending_calls, rack_messages};
-  RackGroups rack_groups{context,       jobs,       ending,        host_memory, groups,
-                         pending_calls, peer_lanes, rack_messages, plans};
+  GroupList group_list{context, ending, host_memory, rack_messages, rack_groups};
+  RackGroups rack_groups{context,       ending,     groups,       group_list,
+                         pending_calls, peer_lanes, rack_messages};
   RackWaiting rack_waiting{context, rack_messages};
   RackLateRounds rack_late_rounds{context, stall_queries, rack_messages};
   RackArrivals rack_arrivals{context, rack_messages};
@@ -380,7 +382,7 @@ TimeNs Control::NextDeadline() {
                           (checkpoints.snapshot->state == SnapshotRun::State::kAccepting ||
                            checkpoints.snapshot->state == SnapshotRun::State::kDropping);
     return !job->pending.empty() || KeyRemovals::Waits(*job) || GroupKeys::Waits(*job) ||
-           snapshot || !checkpoints.replaced.empty();
+           RackGroups::Waits(*job) || snapshot || !checkpoints.replaced.empty();
   };
   const auto is_behind = [](const CoreLink& link) { return link.backlog() > 0; };
   const TimeNs timer = NoteTimers();

@@ -51,6 +51,7 @@ Rank PusherOf(const Chunk& chunk) {
 Rank UserOf(const JobShard& shard, const ShardKey& key, const Chunk*& used) {
   for (std::uint32_t i = 0; i < key.chunk_count; ++i) {
     used = shard.chunks()[key.first_chunk.value + i];
+    if (used->exchange != nullptr && !exchange::IsIdle(*used->exchange)) return used->RankOf(0);
     const Rank pusher = PusherOf(*used);
     if (pusher != Rank::Max()) return pusher;
   }
@@ -98,6 +99,10 @@ bool SomeLaneCloses(const JobShard& shard) {
 bool HasDrained(const JobShard& shard) {
   for (const Lane& lane : shard.lanes) {
     if (lane.replies_draining > 0) return false;
+  }
+  if (shard.exchange != nullptr) {
+    for (const exchange::PeerLane& lane : shard.exchange->peers)
+      if (lane.draining > 0) return false;
   }
   return !SomeLaneCloses(shard);
 }
@@ -149,12 +154,15 @@ void KeyRemover::Begin(JobShard& shard, const KeyRemoval& removal) {
   ShrinkTables(shard);
   RemoveStreamChunks(shard, shard.chunk_count);
   for (Lane& lane : shard.lanes) lane.replies_draining = lane.replies_posted;
+  if (shard.exchange != nullptr)
+    for (exchange::PeerLane& lane : shard.exchange->peers) lane.draining = lane.posted;
   shard.removal = &removal;
   ++draining_count_;
 }
 
 void KeyRemover::RemoveChunk(JobShard& shard, std::uint32_t number) {
-  PHUB_CHECK(shard.chunks()[number]->exchange == nullptr, "chunk={}", number);
+  if (const auto* const exchange = shard.chunks()[number]->exchange)
+    exchange::UnlinkChunk(shard, *exchange);
   turns_.RemoveChunk(shard, *shard.chunks()[number]);
   aggregate::NoteChunkRemoved(shard, shard.chunks()[number]->key->level);
   // A later key may have this number; the checkpoint that was loaded last is not about it.

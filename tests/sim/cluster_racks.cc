@@ -1,6 +1,7 @@
 // Clusters of several racks: the daemons in each, jobs that span racks, and jobs of one rack.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -116,6 +117,13 @@ void Cluster::BuildRacks() {
         std::make_unique<SimPeerNetwork>(network_, random_, rack_, i, per_rack_));
     rack_[i]->control().SetPeerNetwork(*peer_networks_.back());
   }
+  // Groups are in clusters with one daemon in each rack.
+  peer_networks_.front()->SetPlanNote(
+      [this](std::uint64_t incarnation, const v1::GroupSpec& group, const std::string& plan) {
+        const std::vector<std::uint32_t> ranks(group.ranks().begin(), group.ranks().end());
+        std::string& known = group_plans_[{incarnation, group.name(), ranks}];
+        known = plan;
+      });
 }
 
 void Cluster::DrawRackJobs() {
@@ -144,10 +152,24 @@ void Cluster::DrawRackJobs() {
       script.plan = draw_plan();
       script.forest = &ForestOf(topology_, *rack_topology_, script.plan);
       AddJob(DrawRackJob(random_, name, own, script), 0);
+      LearnPlans(*jobs_.back(), script);
     } else {
       AddJob(DrawJob(random_, name, own), static_cast<std::uint32_t>(random_.Below(racks)));
     }
   }
+}
+
+// The oracle knows the order of a group's sums when rack 0 has planned them.
+void Cluster::LearnPlans(Job& job, const RackPlanScript& racks) {
+  job.learn_plan = [this, &job, racks](Incarnation incarnation, std::uint32_t group) {
+    const std::uint32_t key = static_cast<std::uint32_t>(
+        std::ranges::find(job.script.keys, group, &KeyScript::group) - job.script.keys.begin());
+    if (RacksOf(job.script, group).size() == 1 || !job.script.sums[key].empty()) return;
+    const GroupScript& members = job.script.groups[group];
+    const auto plan = group_plans_.find({incarnation.value, members.name, members.ranks});
+    PHUB_CHECK(plan != group_plans_.end(), "group={}", members.name);
+    SetGroupPlan(job.script, group, racks, plan->second);
+  };
 }
 
 // While the first job's culprit trains, cuts all lanes between a daemon of its rack and a daemon

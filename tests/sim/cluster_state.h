@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/base/random.h"
@@ -76,6 +78,7 @@ class Cluster {
   void BuildRacks();
   void DrawRackJobs();
   void CutRacks();
+  void LearnPlans(Job& job, const RackPlanScript& racks);
 
   // Defined in cluster_judge.cc.
   std::string Judge() const;
@@ -95,6 +98,9 @@ class Cluster {
   SimNetwork network_;
   SeededRandom control_random_;
   std::vector<std::unique_ptr<SimSaver>> savers_;  // outlive the daemons that send to them
+  // Rack 0's plans for groups, by incarnation, name and ranks.
+  std::map<std::tuple<std::uint64_t, std::string, std::vector<std::uint32_t>>, std::string>
+      group_plans_;
   struct Dumps {
     std::uint64_t asked = 0, answered = 0;
   };

@@ -63,11 +63,11 @@ struct KeyScript {
   simd::Optimizer optimizer = simd::Optimizer::kNone;
   bool mean = false;
   KeyMovement movement = KeyMovement::kAllReduce;
-  std::uint32_t root = 0;                    // the movement's root, if it has one
-  std::uint32_t group = kNoGroup;            // in JobScript::groups; else of the whole job
-  bool collective = false;                   // outside iterations and checkpoints
-  numeric::GradientEncoding encoding = {};   // of gradients on the wire; without error feedback
-  bool pooled = false;                       // its rounds are kPool and kPoolMove
+  std::uint32_t root = 0;                   // the movement's root, if it has one
+  std::uint32_t group = kNoGroup;           // in JobScript::groups; else of the whole job
+  bool collective = false;                  // outside iterations and checkpoints
+  numeric::GradientEncoding encoding = {};  // of gradients on the wire; without error feedback
+  bool pooled = false;                      // its rounds are kPool and kPoolMove
   // How many elements the daemons' key has for each float.
   std::uint32_t units() const { return pooled ? sizeof(float) : 1; }
   std::vector<RoundScript> rounds;           // by iteration - 1
@@ -186,8 +186,12 @@ struct RackPlanScript {
 };
 JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,
                       const RackPlanScript& racks);
-// Computes JobScript::sums (script_rack_sums.cc). REQUIRES: the keys and groups are drawn.
+// Computes JobScript::sums (script_rack_sums.cc), except for groups of several racks: rack 0 plans
+// these around what else is there. REQUIRES: the keys and groups are drawn.
 void DrawSums(JobScript& job, const RackPlanScript& racks);
+// Computes them for a group of several racks from rack 0's plan, and the expected results.
+void SetGroupPlan(JobScript& job, std::uint32_t group, const RackPlanScript& racks,
+                  const std::string& plan);
 // Job::iteration() after all rounds: the reductions of the keys that are not collective.
 std::uint64_t IterationsOf(const JobScript& job);
 // The elements of a key that one rank pushes or receives, in the order of its memory.
@@ -200,6 +204,8 @@ std::vector<float> Pick(const std::vector<float>& whole,
 // Computes key.expected and the skipped rounds (script_oracle.cc). REQUIRES: everything else is
 // drawn.
 void ComputeExpected(JobScript& job);
+// The same again for a key of a group.
+void ComputeExpectedOf(JobScript& job, std::uint32_t key);
 std::string Describe(const JobScript& job);
 
 // The gradients that rank `rank` pushes in this round, given the parameters that it read. All

@@ -147,46 +147,77 @@ Decision DecideSerially(const JobScript& job, std::uint64_t iteration,
   return decision;
 }
 
+void ApplyRound(JobScript& job, std::uint32_t index, std::uint64_t iteration,
+                const Decision& decision, std::vector<float> gradient, KeyState& state) {
+  KeyScript& key = job.keys[index];
+  RoundScript& round = key.rounds[iteration - 1];
+  if (round.operation == wire::RoundOperation::kAssign) {
+    state.parameters = BroadcastOf(job, index, iteration);
+    return;
+  }
+  if (round.operation == wire::RoundOperation::kMove) {
+    state.parameters = MoveSerially(job, index, iteration, state.parameters);
+    return;
+  }
+  const std::vector<float> before = state.parameters;
+  if (round.operation == wire::RoundOperation::kPoolMove) {
+    state.parameters =
+        MovePooled(round, GradientOf(job, index, iteration, round.root, before), before);
+    return;
+  }
+  if (round.operation == wire::RoundOperation::kPool) {
+    state.parameters = ReducePooled(round, GradientsOf(job, index, iteration, before), before);
+    return;
+  }
+  round.skipped = decision.skip && !key.collective;
+  if (round.skipped) return;
+  if (decision.scale != 1.0 && key.optimizer != simd::Optimizer::kNone) {
+    for (float& value : gradient) value *= static_cast<float>(decision.scale);
+  }
+  UpdateSerially(key, round, gradient, state);
+}
+
+// Rack 0 has not planned the exchange of the key's group yet: SetGroupPlan() is called then.
+bool HasNoPlan(const JobScript& job, std::uint32_t index) {
+  const KeyScript& key = job.keys[index];
+  return key.group != kNoGroup && RacksOf(job, key.group).size() > 1 && job.sums[index].empty();
+}
+
 void ApplyIteration(JobScript& job, std::uint64_t iteration, std::vector<KeyState>& states) {
   std::vector<std::vector<float>> gradients(job.keys.size());
   for (std::uint32_t index = 0; index < job.keys.size(); ++index) {
-    gradients[index] = SumSerially(job, index, iteration, states[index].parameters);
+    if (!HasNoPlan(job, index))
+      gradients[index] = SumSerially(job, index, iteration, states[index].parameters);
   }
   Decision decision;
   if (job.apply_iteration) decision = DecideSerially(job, iteration, gradients);
   for (std::uint32_t index = 0; index < job.keys.size(); ++index) {
-    KeyScript& key = job.keys[index];
-    RoundScript& round = key.rounds[iteration - 1];
-    if (round.operation == wire::RoundOperation::kAssign) {
-      states[index].parameters = BroadcastOf(job, index, iteration);
-      continue;
-    }
-    if (round.operation == wire::RoundOperation::kMove) {
-      states[index].parameters = MoveSerially(job, index, iteration, states[index].parameters);
-      continue;
-    }
-    if (round.operation == wire::RoundOperation::kPoolMove) {
-      const std::vector<float> before = states[index].parameters;
-      states[index].parameters =
-          MovePooled(round, GradientOf(job, index, iteration, round.root, before), before);
-      continue;
-    }
-    if (round.operation == wire::RoundOperation::kPool) {
-      const std::vector<float> before = states[index].parameters;
-      states[index].parameters =
-          ReducePooled(round, GradientsOf(job, index, iteration, before), before);
-      continue;
-    }
-    round.skipped = decision.skip && !key.collective;
-    if (round.skipped) continue;
-    if (decision.scale != 1.0 && key.optimizer != simd::Optimizer::kNone) {
-      for (float& value : gradients[index]) value *= static_cast<float>(decision.scale);
-    }
-    UpdateSerially(key, round, gradients[index], states[index]);
+    if (!HasNoPlan(job, index))
+      ApplyRound(job, index, iteration, decision, std::move(gradients[index]), states[index]);
   }
 }
 
+KeyState InitialState(const KeyScript& key) {
+  KeyState state;
+  state.parameters.assign(key.element_count, 0.0f);
+  state.states.assign(simd::kStatesMax, state.parameters);
+  return state;
+}
+
 }  // namespace
+
+void ComputeExpectedOf(JobScript& job, std::uint32_t index) {
+  KeyScript& key = job.keys[index];
+  KeyState state = InitialState(key);
+  key.expected = {state.parameters};
+  key.expected_states = {state.states};
+  for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
+    ApplyRound(job, index, iteration, {}, SumSerially(job, index, iteration, state.parameters),
+               state);
+    key.expected.push_back(state.parameters);
+    key.expected_states.push_back(state.states);
+  }
+}
 
 void ComputeExpected(JobScript& job) {
   std::vector<KeyState> states(job.keys.size());
@@ -195,8 +226,7 @@ void ComputeExpected(JobScript& job) {
     job.keys[index].expected_states.push_back(states[index].states);
   };
   for (std::size_t index = 0; index < job.keys.size(); ++index) {
-    states[index].parameters.assign(job.keys[index].element_count, 0.0f);
-    states[index].states.assign(simd::kStatesMax, states[index].parameters);
+    states[index] = InitialState(job.keys[index]);
     keep(index);
   }
   for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {

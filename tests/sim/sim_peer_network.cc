@@ -37,6 +37,9 @@ void SimPeerNetwork::After(DurationNs delay, std::function<void()> what) {
 
 server::DroppedMessages SimPeerNetwork::Send(server::RackIndex to, const server::PeerSender& sender,
                                              server::SharedPeerMessage message) {
+  const v1::PeerMessage& sent = *message.message;
+  if (note_plan_ && sent.has_group_keys() && !sent.group_keys().plan().empty())
+    note_plan_(sent.incarnation(), sent.group_keys().group(), sent.group_keys().plan());
   Link& link = links_[to.value];
   const bool was_empty = link.queue.empty();
   server::DroppedMessages dropped = link.queue.Push(sender, std::move(message));

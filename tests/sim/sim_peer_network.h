@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,11 @@ class SimPeerNetwork final : public server::PeerNetwork {
   server::DroppedMessages Send(server::RackIndex to, const server::PeerSender& sender,
                                server::SharedPeerMessage message) override;
   void DialLane(server::PeerLaneCall call) override;
+
+  // Calls `note` with each plan for a group that this daemon sends.
+  using NotesPlan = std::function<void(std::uint64_t incarnation, const v1::GroupSpec& group,
+                                       const std::string& plan)>;
+  void SetPlanNote(NotesPlan note) { note_plan_ = std::move(note); }
 
   // Envelopes sent again because there was no receipt.
   std::uint64_t repeated() const { return repeated_; }
@@ -60,6 +66,7 @@ class SimPeerNetwork final : public server::PeerNetwork {
   const std::uint32_t per_rack_;
   std::vector<Link> links_;  // by rack; the own rack's is unused
   std::uint64_t repeated_ = 0;
+  NotesPlan note_plan_;
 };
 
 }  // namespace phub::sim

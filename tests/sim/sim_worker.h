@@ -29,6 +29,8 @@ struct SimJob {
   JobScript script;
   std::uint32_t joined_count = 0;  // ranks that have joined
   bool control_outages = false;    // control may be stuck; calls wait for it
+  // Computes what to expect of a group of several racks from rack 0's plan for it. Null: one rack.
+  std::function<void(Incarnation, std::uint32_t group)> learn_plan;
 };
 
 class SimWorker final : public client::EngineListener {
@@ -277,7 +279,6 @@ class SimWorker final : public client::EngineListener {
   struct JoinedGroup {
     std::uint64_t id = 0;
     std::unique_ptr<client::KeyBatch> batch;
-    bool removable = true;  // it is inside one rack
   };
   std::vector<JoinedGroup> groups_;  // that this rank is a member of
   std::uint32_t next_group_ = 0;     // to be added, of the script; then to be removed, of `groups_`

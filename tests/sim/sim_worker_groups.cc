@@ -58,6 +58,7 @@ void SimWorker::AddNextGroup() {
 void SimWorker::OnGroupAdded() {
   const v1::AddKeysResponse& response = links_.front()->placed;
   const std::uint32_t index = KeyOfGroup(next_group_);
+  if (job_.learn_plan) job_.learn_plan(config_.incarnation, next_group_);
   const KeyScript& key = script_.keys[index];
   const v1::KeyPlacement& placement = response.placements(0);
   const auto span_of = [](const auto& numbers) {
@@ -88,8 +89,7 @@ void SimWorker::OnGroupAdded() {
   client::Command command;
   command.kind = client::Command::Kind::kAddKeys;
   command.batch = batch.get();
-  groups_.push_back(
-      {response.group_id(), std::move(batch), RacksOf(script_, next_group_).size() == 1});
+  groups_.push_back({response.group_id(), std::move(batch)});
   Submit(command);
   ++next_group_;
   AddNextGroup();
@@ -97,7 +97,6 @@ void SimWorker::OnGroupAdded() {
 
 // All rounds are complete. False: no group is left.
 bool SimWorker::RemoveNextGroup() {
-  while (next_group_ < groups_.size() && !groups_[next_group_].removable) ++next_group_;
   if (next_group_ == groups_.size()) return false;
   removing_ = true;
   v1::RemoveKeysRequest request;

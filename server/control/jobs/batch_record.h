@@ -11,6 +11,7 @@
 #include "server/control/jobs/key_table.h"
 #include "server/control/jobs/memory_listener.h"
 #include "server/control/jobs/prefaulter.h"
+#include "server/core/exchange/shard_exchange.h"
 #include "server/core/job_shard.h"
 #include "server/placement/number_space.h"
 #include "server/placement/placement.h"
@@ -33,6 +34,9 @@ struct BatchRecord {
   std::vector<std::uint32_t> own_chunks;         // [key of the batch]: chunks in this daemon
   std::size_t units = 0;                         // of work to copy the placements
   std::vector<std::shared_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
+  // [core]; groups of several racks. Those of the job's keys are in JobExchange.
+  std::vector<std::shared_ptr<exchange::ExchangeBatch>> exchange_parts;
+  bool held = false;  // other racks may still refuse it: neither core loops nor ranks get it
   ParameterLayout layout;
   BatchParameters parameters;   // the memory that the parts point into
   PagesFlag pages;              // of parts and parameters; null: they have pages
@@ -40,6 +44,7 @@ struct BatchRecord {
   // For its removal.
   std::uint64_t bytes = 0;            // that admission charged for it
   std::uint64_t parameter_bytes = 0;  // of its keys
+  bool only_here = false;             // its keys are charged here, and in no other rack
   // What it added to each of Job::bins, and the numbers of its chunks; empty unless all keys are
   // collective.
   std::vector<std::uint64_t> loads;

@@ -118,6 +118,7 @@ void Ending::FreeMemory(Job& job) {
       std::make_shared<std::vector<std::shared_ptr<const void>>>(std::exchange(job.unwanted, {}));
   const auto add = [&](BatchRecord& record) {
     unwanted->insert(unwanted->end(), record.parts.begin(), record.parts.end());
+    unwanted->insert(unwanted->end(), record.exchange_parts.begin(), record.exchange_parts.end());
     unwanted->push_back(record.parameters.shared.shared());
     unwanted->push_back(record.parameters.ordinary);
     unwanted->push_back(std::move(record.keys));

@@ -23,8 +23,15 @@ namespace phub::server {
 
 // The members' calls to remove their group. Like RemovalRun, for a group.
 struct GroupRemoval {
-  // kGathering: not every member has called, or another removal is being unlinked.
-  enum class State : std::uint8_t { kGathering, kUnlinking, kUnlinked, kFreeing };
+  enum class State : std::uint8_t {
+    kGathering,  // not every member of this rack has called
+    kCalled,     // groups of several racks: members of other racks have not
+    kAgreed,     // waits while another removal is being unlinked
+    kUnlinking,
+    kUnlinkedHere,  // groups of several racks: other racks are not as far
+    kUnlinked,      // waits until no batch is being built
+    kFreeing,
+  };
   State state = State::kGathering;
   Rank first{};                                         // the member that called first
   std::vector<Answer<v1::RemoveKeysResponse>> answers;  // [member]; empty: it has not called
@@ -61,6 +68,9 @@ struct Group {
   std::array<bool, kPriorityLevels> has_level{};   // of its keys' priority classes
   std::size_t key_count = 0;
   std::unique_ptr<GroupRemoval> removal;  // null: no member has called
+
+  // Whether ranks may have that batch.
+  bool Has(std::uint32_t batch) const { return batch < batches.size() && !batches[batch]->held; }
 };
 
 }  // namespace phub::server

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "phub/v1/peer.pb.h"
 #include "server/control/answers.h"
 #include "server/control/jobs/job.h"
 #include "server/control/jobs/peer_message.h"
@@ -67,6 +68,9 @@ class GroupRacks {
                            std::function<void(const absl::Status&)> then) = 0;
   // Whether every rack of the group has its first `batches` batches and its lanes.
   virtual bool HaveBatches(const Job& job, const Group& group, std::uint32_t batches) const = 0;
+  // This rack has taken a step of the group's removal. GroupKeys::GoOnRemoving is called when all
+  // racks of the group have taken it.
+  virtual void TellOfRemoval(Job& job, const Group& group, v1::PeerGroupStep step) = 0;
 };
 
 // Is notified of ranks that are lost and may return (racks/rack_waiting.h).

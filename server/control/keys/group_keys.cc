@@ -22,7 +22,8 @@ std::uint32_t RanksOfJob(const Job& job) {
   return std::max(job.settings.world_size, job.settings.ranks_of_job);
 }
 
-absl::Status CheckSpec(const Job& job, Rank rank, const v1::GroupSpec& spec) {
+// The rank adds keys to this group, or declares it.
+absl::Status CheckRanks(const Job& job, Rank rank, const v1::GroupSpec& spec) {
   const std::string who = DescribeRankBriefly(job, rank);
   if (!IsName(spec.name()))
     return InvalidGroup(
@@ -37,6 +38,12 @@ absl::Status CheckSpec(const Job& job, Rank rank, const v1::GroupSpec& spec) {
                     "and less than world_size {}",
                     who, spec.name(), job.name(), DescribeRanks(spec.ranks()), RanksOfJob(job)));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSpec(const Job& job, Rank rank, const v1::GroupSpec& spec) {
+  if (absl::Status status = CheckRanks(job, rank, spec); !status.ok()) return status;
+  const std::string who = DescribeRankBriefly(job, rank);
   if (std::ranges::find(spec.ranks(), rank.value + job.config.rank_base) == spec.ranks().end())
     return InvalidGroup(fmt::format("{} is not a member of group {} (ranks {}) of job {}", who,
                                     spec.name(), DescribeRanks(spec.ranks()), job.name()));
@@ -96,6 +103,8 @@ void GroupKeys::AddKeys(Request request, Answer<v1::AddKeysResponse> answer) {
   Job& job = *seat->job;
   const v1::GroupSpec& spec = request->group();
   absl::Status status = CheckSpec(job, seat->rank, spec);
+  for (const v1::GroupSpec& each : request->declared())
+    if (status.ok()) status = CheckRanks(job, seat->rank, each);
   if (status.ok()) status = CheckJob(job, spec.name());
   if (!status.ok()) return answer(Refuse(status), {});
   absl::StatusOr<std::shared_ptr<Group>> found = FindGroup(job, seat->rank, spec);
@@ -104,7 +113,7 @@ void GroupKeys::AddKeys(Request request, Answer<v1::AddKeysResponse> answer) {
   if (*found != nullptr) {
     if (status = CheckCall(job, seat->rank, **found, adding); !status.ok())
       return answer(status, {});
-    if (request->batch() < (*found)->batches.size()) return Compare(job, *found, adding);
+    if ((*found)->Has(request->batch())) return Compare(job, *found, adding);
   } else if (request->batch() != 0) {
     return answer(
         Refuse(InvalidGroup(fmt::format("{} added batch {} of keys to group {} of job {}, "

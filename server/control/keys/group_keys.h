@@ -48,6 +48,16 @@ class GroupKeys final : public JobObserver {
   void BuildFromRack0(Job& job, const std::shared_ptr<Group>& group, Rank first,
                       std::shared_ptr<const KeySpecs> keys, std::vector<std::uint32_t> numbers,
                       const Keys::Done& done);
+  // That batch is held until one of these calls: the core loops get it,
+  void HandOut(Job& job, BatchRecord& batch);
+  // or it is no longer the group's last one. The flag reports that its memory is free; then its
+  // charges are returned. REQUIRES: no batch of the job is being built.
+  DoneFlag Discard(Job& job, const std::shared_ptr<Group>& group);
+  void ReturnCharges(Job& job, const BatchRecord& batch);
+  // All racks of the group, which has members in several, have taken the step of its removal; or it
+  // is not removed, because of `refusal`. REQUIRES: this rack has taken it.
+  void GoOnRemoving(Job& job, const std::shared_ptr<Group>& group, v1::PeerGroupStep step);
+  void RefuseRemoval(Group& group, const absl::Status& refusal);
   // The group of that name that has one of the ranks of the job, if there is one in this rack.
   static std::shared_ptr<Group> FindByRanks(const Job& job, const v1::GroupSpec& spec);
   // A batch of a group was built: the group has it, and the job has the group.
@@ -83,10 +93,12 @@ class GroupKeys final : public JobObserver {
 
   absl::Status CheckRemoval(Job& job, Rank rank, const Group& group);
   absl::Status CheckMembers(const Job& job, const Group& group) const;
-  bool MayUnlink(const Job& job, const Group& group) const;
+  bool HasCalled(const Job& job, const Group& group) const;
   void AdvanceRemoval(Job& job, Group& group);
   void Unlink(Job& job, Group& group);
   void Forget(Job& job, Group& group);
+  static void ForgetBatch(Job& job, BatchRecord& batch,
+                          std::vector<std::shared_ptr<const void>>& unwanted);
   void Finish(Job& job, const std::shared_ptr<Group>& group);
 
   Context& context_;

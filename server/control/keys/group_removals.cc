@@ -60,11 +60,6 @@ absl::Status GroupKeys::CheckRemoval(Job& job, Rank rank, const Group& group) {
         fmt::format("job {} cannot remove {}: this daemon serves RDMA, and memory that is "
                     "registered with devices stays registered until the job ends",
                     job.name(), Describe(group)));
-  if (group.exchange != nullptr)
-    return absl::FailedPreconditionError(
-        fmt::format("job {} cannot remove {}: it has members in several racks, and stays until the "
-                    "job ends",
-                    job.name(), Describe(group)));
   if (group.next_batch[member] < group.batches.size())
     return Disagree(
         job, rank,
@@ -87,7 +82,9 @@ absl::Status GroupKeys::CheckMembers(const Job& job, const Group& group) const {
 
 bool GroupKeys::Waits(const Job& job) {
   return std::ranges::any_of(job.groups, [](const std::shared_ptr<Group>& group) {
-    return group->removal != nullptr && group->removal->called_count == group->members->count();
+    return group->removal != nullptr && group->removal->state != GroupRemoval::State::kCalled &&
+           group->removal->state != GroupRemoval::State::kUnlinkedHere &&
+           group->removal->called_count == group->members->count();
   });
 }
 
@@ -111,23 +108,41 @@ void GroupKeys::Advance(Job& job) {
 void GroupKeys::AdvanceRemoval(Job& job, Group& group) {
   GroupRemoval& removal = *group.removal;
   if (removal.state == GroupRemoval::State::kGathering) {
-    if (absl::Status status = CheckMembers(job, group); !status.ok()) {
-      const std::unique_ptr<GroupRemoval> refused = std::exchange(group.removal, nullptr);
-      for (const Answer<v1::RemoveKeysResponse>& answer : refused->answers)
-        if (answer) answer(context_.Refuse(ControlCounter::key_removals_refused, status), {});
-      return;
+    if (absl::Status status = CheckMembers(job, group); !status.ok())
+      return RefuseRemoval(group, status);
+    if (HasCalled(job, group)) {
+      removal.state = GroupRemoval::State::kAgreed;
+      if (group.exchange != nullptr) {
+        removal.state = GroupRemoval::State::kCalled;
+        racks_.TellOfRemoval(job, group, v1::PEER_GROUP_STEP_CALLED);
+        return;  // the group may have no removal any more
+      }
     }
-    if (MayUnlink(job, group)) Unlink(job, group);
   }
+  if (removal.state == GroupRemoval::State::kAgreed && job.unlinking == nullptr) Unlink(job, group);
   // A build has copies of the numbers in use.
   if (removal.state == GroupRemoval::State::kUnlinked && job.key_build == nullptr)
     Forget(job, group);
 }
 
-// A call that is being answered refers to its batch.
-bool GroupKeys::MayUnlink(const Job& job, const Group& group) const {
-  if (group.removal->called_count < group.members->count() || job.unlinking != nullptr)
-    return false;
+void GroupKeys::RefuseRemoval(Group& group, const absl::Status& refusal) {
+  const std::unique_ptr<GroupRemoval> refused = std::exchange(group.removal, nullptr);
+  for (const Answer<v1::RemoveKeysResponse>& answer : refused->answers)
+    if (answer) answer(context_.Refuse(ControlCounter::key_removals_refused, refusal), {});
+}
+
+void GroupKeys::GoOnRemoving(Job& job, const std::shared_ptr<Group>& group,
+                             v1::PeerGroupStep step) {
+  PHUB_ON_CONTROL();
+  group->removal->state = step == v1::PEER_GROUP_STEP_CALLED ? GroupRemoval::State::kAgreed
+                                                             : GroupRemoval::State::kUnlinked;
+  Advance(job);
+}
+
+// Every member of this rack has called, and the group is complete. A call that is being answered
+// refers to its batch.
+bool GroupKeys::HasCalled(const Job& job, const Group& group) const {
+  if (group.removal->called_count < group.members->count()) return false;
   const auto is_pending = [&](const std::shared_ptr<BatchRecord>& batch) {
     return batch->tickets.empty() || !context_.cores.Acknowledged(batch->tickets) ||
            std::ranges::find(job.pending, batch, &PendingCall::of_group) != job.pending.end();
@@ -163,50 +178,61 @@ void GroupKeys::HandleKeysRemoved(Job& job, const Event& event) {
     if (group->removal == nullptr || &group->removal->removal != event.removal) continue;
     PHUB_CHECK(group->removal->cores_left > 0, "job={}", job.name());
     if (--group->removal->cores_left > 0) return;
-    group->removal->state = GroupRemoval::State::kUnlinked;
     job.unlinking = nullptr;
+    group->removal->state = GroupRemoval::State::kUnlinked;
+    if (group->exchange != nullptr) {
+      group->removal->state = GroupRemoval::State::kUnlinkedHere;
+      const std::shared_ptr<Group> unlinked = group;
+      racks_.TellOfRemoval(job, *unlinked, v1::PEER_GROUP_STEP_UNLINKED);
+    }
     return Advance(job);
   }
+}
+
+void GroupKeys::ForgetBatch(Job& job, BatchRecord& batch,
+                            std::vector<std::shared_ptr<const void>>& unwanted) {
+  ReturnPlaces(job, batch);
+  job.group_key_numbers.Return(batch.first_key - kGroupKeysFirst,
+                               static_cast<std::uint32_t>(batch.keys->size()));
+  job.parameter_bytes -= batch.parameter_bytes;
+  TakeMemoryOf(batch, unwanted);
 }
 
 void GroupKeys::Forget(Job& job, Group& group) {
   group.removal->state = GroupRemoval::State::kFreeing;
   auto unwanted = std::make_shared<std::vector<std::shared_ptr<const void>>>(
       std::exchange(group.removal->unwanted, {}));
-  for (const std::shared_ptr<BatchRecord>& batch : group.batches) {
-    ReturnPlaces(job, *batch);
-    job.group_key_numbers.Return(batch->first_key - kGroupKeysFirst,
-                                 static_cast<std::uint32_t>(batch->keys->size()));
-    job.parameter_bytes -= batch->parameter_bytes;
-    TakeMemoryOf(*batch, *unwanted);
-  }
+  for (const std::shared_ptr<BatchRecord>& batch : group.batches)
+    ForgetBatch(job, *batch, *unwanted);
   shares_.ShareOutAgain(job.account.tenant);
   group.removal->memory_free = host_memory_.FreeLater(std::move(unwanted));
 }
 
 void GroupKeys::Finish(Job& job, const std::shared_ptr<Group>& group) {
+  const std::unique_ptr<GroupRemoval> removal = std::move(group->removal);
   std::uint64_t bytes = 0;
   std::size_t keys = 0;
   for (const std::shared_ptr<BatchRecord>& batch : group->batches) {
     bytes += batch->bytes;
     keys += batch->keys->size();
+    context_.ledger.ReturnKeys(job.account, batch->keys->size(), batch->only_here);
   }
   for (std::uint32_t member = 0; member < group->members->count(); ++member) {
     Member& owner = job.members[group->members->RankOf(member).value];
     RankMemories::ForgetGroup(owner, group->id);
-    owner.memory.worker_bytes -= group->removal->of_members[member];
-    bytes += group->removal->of_members[member];
+    owner.memory.worker_bytes -= removal->of_members[member];
+    bytes += removal->of_members[member];
   }
   host_memory_.left().Check();  // members may still map what they shared: charged to the tenant
   context_.ledger.Return(job.account, bytes);
-  context_.ledger.ReturnKeys(job.account, keys, /*only_here=*/true);
   job.memory_bytes -= bytes;
   std::erase(job.groups, group);
   context_.counters.Add(ControlCounter::key_removals);
   context_.counters.Add(ControlCounter::keys_removed, keys);
   context_.log.Info("event=group_removed tenant={} job=\"{}\" group=\"{}\" keys={} memory_bytes={}",
                     job.account.tenant, job.name(), group->name, keys, bytes);
-  for (const Answer<v1::RemoveKeysResponse>& answer : group->removal->answers)
+  if (group->exchange != nullptr) racks_.TellOfRemoval(job, *group, v1::PEER_GROUP_STEP_FREED);
+  for (const Answer<v1::RemoveKeysResponse>& answer : removal->answers)
     answer(absl::OkStatus(), {});
 }
 

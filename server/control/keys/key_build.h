@@ -40,6 +40,7 @@ struct KeyBuild {
   Rank rank{};
   // Groups of several racks: [core], the number of the batch's first chunk on lanes between racks.
   std::vector<std::uint32_t> group_numbers;
+  bool held = false;       // see BatchRecord
   bool only_here = false;  // no other rack has the keys, or this one counts them for all
   // Only for keys that racks exchange.
   std::vector<std::shared_ptr<exchange::ShardExchange>> exchange_shards;  // [core]

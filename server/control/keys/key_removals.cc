@@ -21,8 +21,12 @@ void TakeMemoryOf(BatchRecord& record, std::vector<std::shared_ptr<const void>>&
       memory.push_back(std::make_shared<MappedMemory>(std::move(*each)));
   }
   memory.insert(memory.end(), record.parts.begin(), record.parts.end());
+  memory.insert(memory.end(), record.exchange_parts.begin(), record.exchange_parts.end());
   memory.push_back(record.parameters.shared.shared());
   memory.push_back(record.parameters.ordinary);
+  record.parts.clear();
+  record.exchange_parts.clear();
+  record.parameters = {};
   memory.push_back(std::move(record.placements));
 }
 

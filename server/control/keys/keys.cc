@@ -38,13 +38,20 @@ std::vector<UnbackedMemory> UnbackedMemoryOf(const KeyBuild& build) {
   return memory;
 }
 
+void KeepChunks(KeyBuild& build) {
+  for (const std::vector<NumberRange>& key : build.numbers)
+    build.record.chunks.insert(build.record.chunks.end(), key.begin(), key.end());
+}
+
 // The job has the places and numbers of the batch's chunks. The record keeps what its removal
 // returns.
 void TakePlaces(Job& job, KeyBuild& build) {
   BatchRecord& record = build.record;
-  if (build.group != nullptr && build.group->exchange != nullptr) {  // stays until the job ends
+  if (build.group != nullptr && build.group->exchange != nullptr) {
     build.group->exchange->bins = std::move(build.bins);
     build.group->exchange->choosers = std::move(build.choosers);
+    record.loads.assign(job.bins.size(), 0);  // its loads are the group's own
+    KeepChunks(build);
     return job.chunk_numbers.swap(build.chunk_numbers);
   }
   const bool apart = build.group != nullptr && !job.group_loads.empty();
@@ -58,8 +65,7 @@ void TakePlaces(Job& job, KeyBuild& build) {
   job.chunk_numbers.swap(build.chunk_numbers);
   if (!std::ranges::all_of(*record.keys, &v1::KeySpec::collective)) return;
   record.loads = std::move(loads);
-  for (const std::vector<NumberRange>& key : build.numbers)
-    record.chunks.insert(record.chunks.end(), key.begin(), key.end());
+  KeepChunks(build);
 }
 
 }  // namespace
@@ -102,8 +108,11 @@ absl::Status Keys::Enter(Job& job, KeyBuild& build) {
   host_memory_.TellOfParameters(job, record);
   if (job.exchange != nullptr) {
     if (build.group == nullptr) job.exchange->choosers = std::move(build.choosers);
-    for (auto& batch : build.exchange_batches) job.exchange->batches.push_back(std::move(batch));
+    auto& kept = build.group == nullptr ? job.exchange->batches : record.exchange_parts;
+    for (auto& batch : build.exchange_batches) kept.push_back(std::move(batch));
   }
+  record.held = build.held;
+  record.only_here = build.only_here;
   record.bytes = build.bytes;
   record.parameter_bytes = build.parameter_bytes;
   job.parameter_bytes += build.parameter_bytes;
@@ -153,7 +162,7 @@ void Keys::HandOutBatches(Job& job) {
   }
   for (const std::shared_ptr<Group>& group : job.groups) {
     for (const std::shared_ptr<BatchRecord>& batch : group->batches) {
-      if (!batch->tickets.empty()) continue;
+      if (!batch->tickets.empty() || batch->held) continue;
       const PrefaultState pages =
           batch->pages == nullptr ? PrefaultState::kTaken : batch->pages->load();
       if (pages == PrefaultState::kRefused) return FailWithoutMemory(job);

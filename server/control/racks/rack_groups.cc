@@ -4,61 +4,31 @@
 #include <bit>
 #include <utility>
 
-#include "common/base/check.h"
-#include "common/base/printable.h"
 #include "server/control/jobs/ending.h"
-#include "server/control/jobs/group_text.h"
 #include "server/control/jobs/pending_calls.h"
-#include "server/control/keys/group_keys.h"
 #include "server/control/keys/key_specs.h"
 #include "server/control/on_control.h"
-#include "server/control/racks/peer_lanes.h"
+#include "server/control/racks/group_list.h"
+#include "server/control/racks/group_messages.h"
 #include "server/control/racks/rack_messages.h"
-#include "server/control/racks/rack_plans.h"
 #include "server/control/racks/rack_run.h"
 
 namespace phub::server {
-namespace {
-
-bool IsAsked(const GroupAsked& asked, const v1::GroupSpec& spec, std::uint32_t batch) {
-  return asked.name == spec.name() && asked.batch == batch &&
-         std::ranges::equal(asked.ranks, spec.ranks());
-}
-
-}  // namespace
-
-void RackGroups::FailOverKeys(Job& job, const std::string& what) {
-  ending_.Fail(job, ending_.MakeFault(job, "keys_mismatch", what));
-}
 
 void RackGroups::HandleMessage(Job& job, RackIndex from, const v1::PeerMessage& message,
                                const std::shared_ptr<const void>& owner) {
   PHUB_ON_CONTROL();
+  using Case = v1::PeerMessage::MessageCase;
   switch (message.message_case()) {
-    case v1::PeerMessage::kGroupAsked:
-      return HandleAsked(job, from, {owner, &message.group_asked()});
-    case v1::PeerMessage::kGroupKeys: return HandleKeys(job, from, {owner, &message.group_keys()});
-    case v1::PeerMessage::kGroupAdded: return HandleAdded(job, from, message.group_added());
+    case Case::kGroupAsked: return list_.HandleAsked(job, from, {owner, &message.group_asked()});
+    case Case::kGroupKeys: return HandleKeys(job, from, {owner, &message.group_keys()});
+    case Case::kGroupReserved: return list_.HandleReserved(job, from, message.group_reserved());
+    case Case::kGroupDecided: return HandleDecided(job, from, message.group_decided());
+    case Case::kGroupReleased: return list_.HandleReleased(job, from, message.group_released());
+    case Case::kGroupRemoval: return HandleRemoval(job, from, message.group_removal());
+    case Case::kGroupAdded: return HandleAdded(job, from, message.group_added());
     default: return;  // from a newer daemon
   }
-}
-
-std::uint64_t RackGroups::RacksOf(const Job& job, const v1::GroupSpec& spec) const {
-  std::uint64_t racks = 0;
-  for (const std::uint32_t rank : spec.ranks())
-    racks |= exchange::RackBit(RackIndex{rank / job.config.ranks_per_rack});
-  return racks;
-}
-
-// A message between daemons is validated like one of a worker.
-bool RackGroups::IsWellFormed(const Job& job, const v1::GroupSpec& spec, std::uint32_t rank) const {
-  std::uint32_t next = 0;
-  for (const std::uint32_t each : spec.ranks()) {
-    if (each < next || each >= job.config.ranks_of_job) return false;
-    next = each + 1;
-  }
-  return IsName(spec.name()) && std::ranges::find(spec.ranks(), rank) != spec.ranks().end() &&
-         std::popcount(RacksOf(job, spec)) > 1;
 }
 
 // Rack 0 adds a plan and numbers.
@@ -86,14 +56,17 @@ void RackGroups::AskForBatch(Job& job, Rank rank, std::shared_ptr<const v1::AddK
   asked.set_rank(rank.value + job.config.rank_base);
   asked.set_batch(request->batch());
   *asked.mutable_keys() = FillInDefaults(request->keys());
+  for (const v1::GroupSpec& each : request->declared())
+    if (std::popcount(RacksOf(job, each)) > 1) *asked.add_declared() = each;
   if (context_.options.rack_index == 0)
-    return Serve(job, std::make_shared<const v1::PeerGroupAsked>(std::move(asked)));
+    return list_.HandleAsked(job, RackIndex{0},
+                             std::make_shared<const v1::PeerGroupAsked>(std::move(asked)));
   messages_.SendToRack(RackIndex{0}, job.account.incarnation, std::move(message));
 }
 
 // ---- The racks of the members ------------------------------------------------------------------
 
-void RackGroups::HandleKeys(Job& job, RackIndex from, Keys keys) {
+void RackGroups::HandleKeys(Job& job, RackIndex from, const Keys& keys) {
   PHUB_ON_CONTROL();
   const std::uint64_t self = exchange::RackBit(RackIndex{context_.options.rack_index});
   if (from.value != 0 || !IsWellFormed(job, keys->group(), keys->rank()) ||
@@ -101,87 +74,6 @@ void RackGroups::HandleKeys(Job& job, RackIndex from, Keys keys) {
       keys->first_chunks_size() != static_cast<int>(context_.cores.size()))
     return context_.counters.Add(ControlCounter::peers_refused_place);
   Take(job, keys);
-}
-
-void RackGroups::Take(Job& job, const Keys& keys) {
-  if (job.key_build != nullptr) {
-    return server::Keys::AfterBuild(job, [this, &job, keys] {
-      if (job.running()) Take(job, keys);
-    });
-  }
-  std::shared_ptr<Group> group = GroupKeys::FindByRanks(job, keys->group());
-  const Rank first = InRack(job, keys->rank());
-  if (group != nullptr && !std::ranges::equal(group->ranks, keys->group().ranks()))
-    return FailOverKeys(
-        job, DescribeDisagreement(job, *group, first, DescribeRanks(keys->group().ranks())));
-  if (group == nullptr) group = MakeGroup(job, *keys);
-  if (group == nullptr) return;
-  if (keys->batch() != group->batches.size() || group->exchange == nullptr)
-    return FailOverKeys(job, fmt::format("rack 0 sent batch {} of the keys of {} out of order",
-                                         keys->batch(), Describe(*group)));
-  std::vector<std::uint32_t> numbers;
-  for (const std::uint32_t each : keys->first_chunks())
-    numbers.push_back(exchange::kGroupNumbersFirst + each);
-  keys_.BuildFromRack0(
-      job, group, first, std::shared_ptr<const KeySpecs>(keys, &keys->keys()), std::move(numbers),
-      [this, &job, group, keys](const absl::Status& status) {
-        if (!job.running()) return;
-        if (!status.ok())
-          return FailOverKeys(
-              job,
-              fmt::format("{} cannot add the keys of {}: {}",
-                          context_.options.DescribeRack(RackIndex{context_.options.rack_index}),
-                          Describe(*group), std::string(status.message())));
-        if (keys->batch() == 0) {
-          RackRun& run = *job.rack_run;
-          const std::uint64_t more =
-              group->exchange->plan->neighbors & ~run.exchange->plan.neighbors;
-          run.group_neighbors |= more;
-          peer_lanes_.GrantPeerLanes(job, run.protocol.AddNeighbors(more));
-        }
-        Answer(job, *keys);
-        AnnounceProgress(job);
-      });
-}
-
-// Null: the job has failed.
-std::shared_ptr<Group> RackGroups::MakeGroup(Job& job, const v1::PeerGroupKeys& keys) {
-  const std::uint64_t racks = RacksOf(job, keys.group());
-  auto plan = RackPlans::ReadGroupPlan(*job.rack_run, racks, keys.plan());
-  if (!plan.ok()) {
-    FailOverKeys(job, fmt::format("the plan of group {} is refused: {}", keys.group().name(),
-                                  std::string(plan.status().message())));
-    return nullptr;
-  }
-  auto group = std::make_shared<Group>();
-  group->name = keys.group().name();
-  group->ranks = RanksIn(keys.group());
-  group->first = InRack(job, keys.rank());
-  std::vector<Rank> here;
-  for (const std::uint32_t each : group->ranks) {
-    if (InRack(job, each).value < job.settings.world_size) here.push_back(InRack(job, each));
-  }
-  group->members = std::make_shared<const Members>(here, InJob(group->ranks));
-  group->next_batch.assign(here.size(), 0);
-  group->exchange = std::make_shared<GroupExchange>();
-  group->exchange->number = keys.number();
-  group->exchange->racks = racks;
-  group->exchange->plan = *std::move(plan);
-  group->exchange->bins = BinsOfGroup(job, group->name);
-  for (std::uint32_t core = 0; core < context_.cores.size(); ++core)
-    group->exchange->choosers.emplace_back(*group->exchange->plan, CoreIndex{core});
-  return group;
-}
-
-// The calls that wait for the batch go on.
-void RackGroups::Answer(Job& job, const v1::PeerGroupKeys& keys) {
-  std::vector<GroupAsked>& asked = job.rack_run->group_asked;
-  const auto found = std::ranges::find_if(
-      asked, [&](const GroupAsked& each) { return IsAsked(each, keys.group(), keys.batch()); });
-  if (found == asked.end()) return;
-  const auto waiting = std::move(found->waiting);
-  asked.erase(found);
-  for (const auto& then : waiting) then(absl::OkStatus());
 }
 
 std::uint32_t RackGroups::BatchesHere(const Job& job, const Group& group) const {
@@ -200,6 +92,8 @@ std::uint32_t RackGroups::BatchesHere(const Job& job, const Group& group) const 
 
 void RackGroups::AnnounceProgress(Job& job) {
   PHUB_ON_CONTROL();
+  if (job.running()) Advance(job);
+  if (job.running()) list_.RefuseRemovals(job);
   if (!job.running()) return;
   bool progress = false;
   for (const std::shared_ptr<Group>& group : job.groups) {
@@ -222,12 +116,26 @@ void RackGroups::AnnounceProgress(Job& job) {
   if (progress) pending_calls_.AnswerAcknowledged(job);
 }
 
+bool RackGroups::Waits(const Job& job) {
+  if (job.rack_run == nullptr || !job.running()) return false;
+  const auto is_refused = [](const auto& each) {
+    return each.second.state == GroupReservation::State::kRefused;
+  };
+  const auto is_unknown = [](const std::shared_ptr<Group>& group) {
+    return group->exchange != nullptr && !group->batches.empty() && !group->batches.back()->held &&
+           group->exchange->batches_told < group->batches.size();
+  };
+  return std::ranges::any_of(job.rack_run->group_reservations, is_refused) ||
+         std::ranges::any_of(job.groups, is_unknown);
+}
+
 void RackGroups::HandleAdded(Job& job, RackIndex from, const v1::PeerGroupAdded& added) {
   PHUB_ON_CONTROL();
-  if (added.number() == 0 || added.number() > kWideGroupsMax ||
-      from.value >= context_.options.racks_with_ranks())
-    return context_.counters.Add(ControlCounter::peers_refused_place);
-  std::vector<std::uint32_t>& racks = job.rack_run->group_batches[added.number()];
+  // Reports may be faster than rack 0's decision, about all groups at the most.
+  std::map<std::uint32_t, std::vector<std::uint32_t>>& known = job.rack_run->group_batches;
+  const bool has_room = known.contains(added.number()) || known.size() < kWideGroupsMax;
+  if (!IsDue(context_, from, added.number() != 0 && has_room)) return;
+  std::vector<std::uint32_t>& racks = known[added.number()];
   racks.resize(job.rack_run->racks.size(), 0);
   racks[from.value] = std::max(racks[from.value], added.batches());
   pending_calls_.AnswerAcknowledged(job);
@@ -249,6 +157,7 @@ bool RackGroups::HaveBatches(const Job& job, const Group& group, std::uint32_t b
 void RackGroups::OnOver(Job& job, const absl::Status& why) {
   PHUB_ON_CONTROL();
   if (job.rack_run == nullptr) return;
+  job.rack_run->group_reservations.clear();  // they refer to memory that is freed with the job
   for (const GroupAsked& asked : std::exchange(job.rack_run->group_asked, {}))
     for (const auto& then : asked.waiting) then(why);
 }

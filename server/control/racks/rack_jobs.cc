@@ -136,6 +136,7 @@ void RackJobs::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& 
   PHUB_ON_CONTROL();
   PeerRack& rack = job.rack_run->racks[from.value];
   rack.departed = fmt::format("rank {} ({})", left.rank(), Printable(left.host()));
+  job.rack_run->ranks_left.emplace(left.rank(), left.host());
   // Every rack has reached the barriers that are complete there, though its message may not have
   // arrived yet. The barrier during which the rank left is not among them.
   const std::uint64_t complete = std::min(left.barriers(), rack.barriers_reached);

@@ -8,7 +8,6 @@
 #include "common/base/printable.h"
 #include "common/plan/chooser.h"
 #include "common/plan/forest_json.h"
-#include "common/plan/subset.h"
 #include "common/plan/topology_json.h"
 #include "common/plan/verifier.h"
 #include "server/control/on_control.h"
@@ -47,13 +46,6 @@ double PredictedSeconds(const plan::Topology& topology, const plan::Forest& fore
 const char* StateName(const RackProtocol& protocol) {
   if (protocol.standing()) return "standing";
   return protocol.opening() ? "opening" : "connecting";
-}
-
-std::vector<plan::NodeIndex> MembersIn(const plan::Topology& topology, std::uint64_t racks) {
-  std::vector<plan::NodeIndex> members;
-  for (std::uint32_t rack = 0; rack < topology.members().size(); ++rack)
-    if ((racks >> rack & 1) != 0) members.push_back(topology.members()[rack]);
-  return members;
 }
 
 plan::PlannerOptions BoundedPlanner() {
@@ -126,34 +118,6 @@ absl::Status RackPlans::ChoosePlan(v1::PeerJob& job) {
   job.set_seconds(PredictedSeconds(topology, *forest));
   if (!IsPlanText(asked)) made_[asked] = {job.plan(), job.seconds()};
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> RackPlans::PlanForGroup(const RackRun& run, std::uint64_t racks) const {
-  PHUB_ON_CONTROL();
-  const SilenceGuard guard(context_);
-  const plan::Topology& topology = *run.topology;
-  const auto make = [&](const plan::Topology& part) {
-    const plan::Planner* const planner = plan::FindPlanner(run.asked);
-    const bool suits = planner != nullptr && planner->applies(part).ok();
-    return MakeForest(part, suits ? run.asked : kAuto, /*aggregators=*/false);
-  };
-  const absl::StatusOr<plan::Forest> forest =
-      plan::PlanForMembers(topology, MembersIn(topology, racks), make);
-  if (!forest.ok()) return forest.status();
-  return plan::ForestToJson(topology, *forest);
-}
-
-absl::StatusOr<std::shared_ptr<const exchange::RackPlan>> RackPlans::ReadGroupPlan(
-    const RackRun& run, std::uint64_t racks, const std::string& text) {
-  const plan::Topology& topology = *run.topology;
-  const auto forest = plan::ParseForestJson(topology, text, plan::PlanScope::kGroupsToo);
-  if (!forest.ok()) return forest.status();
-  if (const auto report = plan::Verify(topology, *forest); !report.ok()) return report.status();
-  if (!std::ranges::equal(plan::MembersOf(topology, *forest), MembersIn(topology, racks)))
-    return absl::InvalidArgumentError("it is not for the racks of the group's members");
-  auto made = exchange::MakeRackPlan(topology, *forest, run.exchange->plan.self);
-  if (!made.ok()) return made.status();
-  return std::make_shared<const exchange::RackPlan>(*std::move(made));
 }
 
 absl::StatusOr<std::unique_ptr<RackRun>> RackPlans::MakeRackRun(

@@ -2,13 +2,16 @@
 // Control; under control's lock.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/plan/around.h"
 #include "phub/v1/admin.pb.h"
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
@@ -17,6 +20,25 @@
 namespace phub::server {
 
 class TopologySurvey;
+
+// What the plan for a group is made from. Needs no lock: making and reading plans takes time.
+struct GroupPlanning {
+  std::shared_ptr<const plan::Topology> topology;
+  std::string planner;               // that the job asked for
+  std::vector<std::uint64_t> racks;  // [group]: a bit per rack with members
+  std::string job_plan;              // that of the job's keys
+  plan::LinkTimes groups;            // plans of the job's other groups
+};
+// Units of work (turn_budget.h): each takes longer than a turn may.
+inline constexpr std::size_t kGroupPlanUnits = 1024;
+GroupPlanning StartGroupPlanning(const RackRun& run, std::vector<std::uint64_t> racks);
+// At rack 0: a plan for each group, made together and around the plans of the job and of its other
+// groups, as if all had equal data. The racks of a group exchange as the job does, if its planner
+// can; otherwise along the best plans. Any thread.
+absl::StatusOr<std::vector<GroupPlanText>> PlanForGroups(const GroupPlanning& planning);
+// At each rack of a group. Any thread.
+absl::StatusOr<std::shared_ptr<const exchange::RackPlan>> ReadGroupPlan(
+    const plan::Topology& topology, std::uint64_t racks, RackIndex self, const std::string& text);
 
 class RackPlans {
  public:
@@ -27,12 +49,6 @@ class RackPlans {
   // At every rack, including rack 0: each rack verifies the plan that it runs.
   absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(
       const v1::PeerJob& job, std::shared_ptr<const plan::Topology> planned_for) const;
-  // At rack 0: the plan for a group with members in these racks, a bit for each, as text. The racks
-  // exchange as the job does, if its planner can; otherwise along the best plan.
-  absl::StatusOr<std::string> PlanForGroup(const RackRun& run, std::uint64_t racks) const;
-  // At each of these racks.
-  static absl::StatusOr<std::shared_ptr<const exchange::RackPlan>> ReadGroupPlan(
-      const RackRun& run, std::uint64_t racks, const std::string& text);
   void DescribeExchange(const Job& job, v1::ExchangeInfo& info) const;
 
  private:

@@ -5,6 +5,7 @@
 // the job in all racks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/plan/around.h"
 #include "phub/v1/admin.pb.h"
 #include "phub/v1/peer.pb.h"
 #include "server/control/jobs/job.h"
@@ -72,10 +74,63 @@ struct RackConflict {
   TimeNs due = 0;  // the job ends then, even without an answer
 };
 
+// At rack 0: the plan for a group, phub.plan.v2, or v1 for all racks.
+struct GroupPlanText {
+  std::string text;
+  plan::LinkTimes times;
+};
+
+// At rack 0: a batch of a group that was sent to the group's racks, until the last of them has
+// answered.
+struct GroupAttempt {
+  // A bit per rack that has not reserved the batch or, if it is refused, not released it.
+  std::uint64_t awaited = 0;
+  absl::Status refusal;              // why the first such rack cannot add the batch
+  bool is_refused = false;           // rack 0 has sent it
+  std::vector<PlacementBin> before;  // the group's loads without the batch
+};
+
+// At rack 0: the removal of a group.
+struct GroupRemovalSteps {
+  v1::PeerGroupStep step = v1::PEER_GROUP_STEP_CALLED;  // that some racks have not taken
+  std::uint64_t awaited = 0;                            // a bit per such rack
+};
+
 // At rack 0: a group of the job that has members in several racks.
 struct GroupMade {
-  std::shared_ptr<Group> group;  // as in the racks of its members, but its batches only have keys
-  std::string plan;              // phub.plan.v2, or v1 for all racks
+  // As in the racks of its members, but its batches only have keys, and as chunks their numbers on
+  // lanes between racks.
+  std::shared_ptr<Group> group;
+  GroupPlanText plan;
+  std::unique_ptr<GroupAttempt> attempt;       // at the last batch; null: all racks have it
+  std::unique_ptr<GroupRemovalSteps> removal;  // null: all members of no rack have called
+  // Requests that came while racks were releasing the last batch, or removing the group.
+  std::vector<std::shared_ptr<const v1::PeerGroupAsked>> later;
+
+  bool is_going() const {
+    return (attempt != nullptr && attempt->is_refused) ||
+           (removal != nullptr && removal->step != v1::PEER_GROUP_STEP_CALLED);
+  }
+};
+
+// A batch of a group that rack 0 sent, until rack 0 decides whether the group has it.
+struct GroupReservation {
+  enum class State : std::uint8_t {
+    kBuilding,
+    kTakingPages,
+    kAnswered,  // rack 0 knows whether this rack can add it
+    kRefused,   // waits until no batch is being built
+    kFreeing,
+  };
+  State state = State::kBuilding;
+  std::shared_ptr<const v1::PeerGroupKeys> keys;
+  std::shared_ptr<Group> group;
+  // The group's, without the batch.
+  std::vector<PlacementBin> bins;
+  std::vector<exchange::TreeChooser> choosers;
+  std::shared_ptr<BatchRecord> batch;  // if this rack could add it
+  absl::Status refusal;                // rack 0's decision
+  DoneFlag memory_free;                // null: it is
 };
 
 // A batch of a group that rack 0 was asked for, and the calls of this rack that wait for it.
@@ -85,6 +140,11 @@ struct GroupAsked {
   std::uint32_t batch = 0;
   std::vector<std::function<void(const absl::Status&)>> waiting;
 };
+
+inline bool IsAsked(const GroupAsked& asked, const v1::GroupSpec& spec, std::uint32_t batch) {
+  return asked.name == spec.name() && asked.batch == batch &&
+         std::ranges::equal(asked.ranks, spec.ranks());
+}
 
 struct RackRun {
   explicit RackRun(RackProtocol made) : protocol(std::move(made)) {}
@@ -100,10 +160,18 @@ struct RackRun {
   // does.
   std::map<std::uint32_t, std::vector<std::uint32_t>> group_batches;
   std::vector<GroupAsked> group_asked;
+  std::map<std::uint32_t, GroupReservation> group_reservations;  // by the group's number
   // At rack 0.
-  std::vector<GroupMade> groups_made;      // [number - 1]
+  std::map<std::uint32_t, GroupMade> groups_made;   // by number
+  std::map<std::uint32_t, std::string> ranks_left;  // of other racks, with their hosts
+  plan::LinkTimes group_times;                      // plans of groups_made and groups_declared
+  // By members, see DeclaredName: plans of groups that were declared and that nobody has added keys
+  // to yet.
+  std::map<std::string, GroupPlanText> groups_declared;
+  std::uint32_t group_number = 0;          // the last one given; none is used twice
   std::vector<NumberSpace> group_numbers;  // [core]: of chunks of groups, on lanes between racks
-  std::deque<std::function<void()>> group_work;  // requests, one at a time; the first is under way
+  // Requests, one at a time; the first is under way.
+  std::deque<std::shared_ptr<const v1::PeerGroupAsked>> group_work;
   std::optional<LateQuestion> late_question;
   std::string asked;      // "auto", a planner's name, "file"
   v1::PeerJob described;  // including the plan
@@ -124,6 +192,8 @@ struct RackRun {
   // that other jobs use, too.
   std::string crowded_out;
 };
+// group_attempts.cc: the numbers of the batch's chunks on lanes between racks are free.
+void ReturnNumbers(RackRun& run, const BatchRecord& batch);
 // rack_plans.cc: the plan for jobs that request `asked`: auto, a planner's name, or a plan.
 absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked,
                                         bool aggregators);

@@ -99,8 +99,9 @@ void ExchangeStage::OnSent(JobShard& shard, RackIndex to, std::uint64_t cookie) 
   PHUB_ON_CORE_LOOP();
   PeerLane& peer = shard.exchange->peers[to.value];
   const SentMessage sent = SentOf(cookie, now_);
-  PHUB_CHECK(sent.level < kPriorityLevels && peer.posted_at[sent.level] >= sent.units,
-             "rack={} level={} units={}", to.value, sent.level, sent.units);
+  PHUB_CHECK(
+      peer.posted > 0 && sent.level < kPriorityLevels && peer.posted_at[sent.level] >= sent.units,
+      "rack={} level={} units={}", to.value, sent.level, sent.units);
   NoteSent(*shard.exchange, peer, sent.level, sent.units);
   LinkMetrics& link = shard.exchange->metrics.links[to.value];
   link.messages_taken.Add();

@@ -96,6 +96,7 @@ inline bool IsDue(const ShardExchange& exchange, const PeerLane& lane, std::size
 
 inline void NotePosted(ShardExchange& exchange, PeerLane& lane, std::size_t level,
                        std::uint64_t units) {
+  ++lane.posted;
   lane.posted_at[level] += units;
   exchange.posted_at[level] += units;
   exchange.overtaken[level] = 0;
@@ -103,10 +104,18 @@ inline void NotePosted(ShardExchange& exchange, PeerLane& lane, std::size_t leve
     exchange.overtaken[lower] += exchange.waiting_at[lower] > 0 ? units : 0;
 }
 
-inline void NoteSent(ShardExchange& exchange, PeerLane& lane, std::size_t level,
-                     std::uint64_t units) {
+inline void ForgetPosted(ShardExchange& exchange, PeerLane& lane, std::size_t level,
+                         std::uint64_t units) {
   lane.posted_at[level] -= units;
   exchange.posted_at[level] -= units;
+}
+
+// A lane reports them in order.
+inline void NoteSent(ShardExchange& exchange, PeerLane& lane, std::size_t level,
+                     std::uint64_t units) {
+  --lane.posted;
+  if (lane.draining > 0) --lane.draining;
+  ForgetPosted(exchange, lane, level, units);
 }
 
 // A message begins to wait, or waits no longer.
@@ -124,8 +133,9 @@ inline void ForgetMessages(ShardExchange& exchange, PeerLane& lane) {
   for (std::size_t level = 0; level < kPriorityLevels; ++level) {
     WaitingMessages& waiting = lane.waiting[level];
     for (; waiting.begin < waiting.end; ++waiting.begin) NoteNotWaiting(exchange, level);
-    NoteSent(exchange, lane, level, lane.posted_at[level]);
+    ForgetPosted(exchange, lane, level, lane.posted_at[level]);
   }
+  lane.posted = lane.draining = 0;
 }
 
 // The exchange has got or lost a chunk of that level.

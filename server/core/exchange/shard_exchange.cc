@@ -6,6 +6,7 @@
 #include "common/base/align.h"
 #include "common/base/check.h"
 #include "common/base/fnv1a.h"
+#include "server/core/exchange/landing_entry.h"
 #include "server/core/exchange/peer_window.h"
 
 namespace phub::server::exchange {
@@ -191,6 +192,23 @@ void LinkBatch(const JobShard& shard, ExchangeBatch& batch,
     peer.landing = {table, 2 * std::size_t{EndOf(exchange)}};
     if (peer.open) transports[peer.transport_index]->SetLanding(peer.connection, peer.landing);
   }
+}
+
+bool IsIdle(const ChunkExchange& chunk) {
+  return !chunk.local && !chunk.awaits_result && !chunk.partial_waits && chunk.results_wait == 0;
+}
+
+// The lanes' tables keep their length, and have holes.
+void UnlinkChunk(const JobShard& shard, const ChunkExchange& chunk) {
+  ShardExchange& exchange = *shard.exchange;
+  PHUB_CHECK(IsIdle(chunk) && exchange.Find(chunk.number) == &chunk, "number={}", chunk.number);
+  for (PeerLane& peer : exchange.peers) {
+    if (2 * std::size_t{chunk.number} >= peer.landing.size()) continue;
+    peer.landing[EntryOf(chunk.number, EntryKind::kPartial)] = {};
+    peer.landing[EntryOf(chunk.number, EntryKind::kParameters)] = {};
+  }
+  exchange.chunks()[chunk.number] = nullptr;
+  NoteChunkRemoved(exchange, chunk.chunk->key->level);
 }
 
 }  // namespace phub::server::exchange

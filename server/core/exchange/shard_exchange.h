@@ -143,6 +143,8 @@ struct PeerLane {
   // [level]: the size of its messages that are posted and not yet sent (peer_window.h: UnitsOf).
   std::array<std::uint64_t, kPriorityLevels> posted_at{};
   std::uint32_t unsent_bytes_max = 0;  // the limit that the connection has; see LimitUnsent()
+  std::uint32_t posted = 0;            // messages whose kSent was not polled yet
+  std::uint32_t draining = 0;          // those posted before JobShard::removal began
 };
 
 struct ShardExchange {
@@ -210,6 +212,11 @@ std::uint64_t ShardExchangeBytes(const RackPlan& plan);
 std::uint64_t ExchangeBatchBytes(const RackPlan& plan, std::span<const KeyShardSpec> keys,
                                  TreeChooser chooser);
 
+// Called by the core loop. Whether this rack has no part of a round of the chunk, and owes no other
+// rack a message about it. A partial sum of another rack may have arrived: that rack has a part.
+bool IsIdle(const ChunkExchange& chunk);
+// No message about the chunk can arrive any more, and its number is free. REQUIRES: IsIdle().
+void UnlinkChunk(const JobShard& shard, const ChunkExchange& chunk);
 // Called by the core loop: numbers the batch's chunks and adds them to the exchange. REQUIRES: the
 // shard already has them.
 void LinkBatch(const JobShard& shard, ExchangeBatch& batch,

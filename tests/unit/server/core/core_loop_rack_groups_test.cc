@@ -295,5 +295,57 @@ TEST_F(WideGroup, AMessageForANumberThatTheRackDoesNotHaveIsRefused) {
   EXPECT_EQ(event.source, RackIndex{2});
 }
 
+// Expect: no later message finds the chunks, and their numbers are free.
+TEST_F(WideGroup, IsUnlinkedOnceItsMessagesAreSent) {
+  StartRack(1);
+  AddWideGroup();
+  transport_.set_report_sent(false);
+  (void)PushAway(3, 4);
+  const std::uint32_t number = kFirstNumber + WithHome(2);
+  transport_.Deliver(peers_[2], FromPeer(number, 1, 1), Filled(-5));
+  loop_.RunOnce();
+  EXPECT_EQ(exchange_->peers[2].posted, 1u);
+  KeyRemoval removal{.group = members_.get(), .shared = {}};
+  Order({.kind = Command::Kind::kRemoveKeys, .shard = shard_.get(), .removal = &removal});
+  for (std::uint32_t i = 0; i < kGroupChunks; ++i) {
+    EXPECT_EQ(exchange_->Find(kFirstNumber + i), nullptr);
+    for (const std::uint32_t slot : {0u, 1u})
+      EXPECT_FALSE(IsOpen(2, 2 * (kFirstNumber + i) + slot)) << i;
+  }
+  EXPECT_NE(shard_->removal, nullptr) << "it waits for replies and the partial sum";
+  transport_.set_report_sent(true);
+  EXPECT_EQ(Next(Event::Kind::kKeysRemoved).removal, &removal);
+  EXPECT_EQ(exchange_->peers[2].posted, 0u);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+// This rack has sent its sum up and has no result yet.
+TEST_F(WideGroup, IsNotUnlinkedWhileARoundIsInFlight) {
+  StartRack(1);
+  AddWideGroup();
+  (void)PushAway(3, 4);
+  KeyRemoval removal{.group = members_.get(), .shared = {}};
+  Order({.kind = Command::Kind::kRemoveKeys, .shard = shard_.get(), .removal = &removal});
+  const Event event = Next(Event::Kind::kFault);
+  EXPECT_EQ(event.code, FaultCode::kKeyInUse);
+  EXPECT_NE(exchange_->Find(kFirstNumber), nullptr);
+}
+
+// Rack 2 has a part of a round, so its own core loop refuses the removal.
+TEST_F(WideGroup, APartialSumThatArrivedIsTheOtherRacksFault) {
+  StartRack(1);
+  AddWideGroup();
+  (void)PushAway(0, 0);
+  const std::uint32_t away = kFirstNumber + WithHome(2);
+  transport_.Deliver(peers_[2], FromPeer(away, 1, 1), Filled(-5));
+  loop_.RunOnce();
+  transport_.Deliver(peers_[2], FromPeer(kFirstNumber + WithHome(1), 1, 0), Filled(5));
+  loop_.RunOnce();
+  KeyRemoval removal{.group = members_.get(), .shared = {}};
+  Order({.kind = Command::Kind::kRemoveKeys, .shard = shard_.get(), .removal = &removal});
+  EXPECT_EQ(Next(Event::Kind::kKeysRemoved).removal, &removal);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
 }  // namespace
 }  // namespace phub::server
