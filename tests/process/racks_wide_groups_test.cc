@@ -187,7 +187,8 @@ class WideGroups : public ::testing::Test {
     std::vector<std::uint64_t> bytes;
     for (std::size_t rack = 0; rack < kRackCount; ++rack) {
       bytes.push_back(0);
-      for (const v1::ExchangeLink& link : ShownAt(rack, job).exchange().links())
+      const v1::JobInfo info = ShownAt(rack, job);
+      for (const v1::ExchangeLink& link : info.exchange().links())
         bytes.back() += link.partial_bytes_sent() + link.result_bytes_sent() +
                         link.partial_bytes_received() + link.result_bytes_received();
     }
@@ -290,7 +291,9 @@ TEST_F(WideGroups, AreMadeAndRemovedInALoop) {
     for (std::size_t rack = 0; rack < kRackCount; ++rack) {
       const std::uint64_t bytes = ShownAt(rack, "loop").memory_bytes();
       if (i == 1) memory[rack] = bytes;
-      if (i > 1) EXPECT_EQ(bytes, memory[rack]) << "rack " << rack << " round " << i;
+      if (i > 1) {
+        EXPECT_EQ(bytes, memory[rack]) << "rack " << rack << " round " << i;
+      }
     }
   }
 }

@@ -159,8 +159,8 @@ void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info) {
         AddSpan(run, place, span, info);
     }
   }
-  const std::uint64_t shown =
-      run.exchange->plan.neighbors | exchange::RackBit(run.exchange->plan.self);
+  const std::uint64_t shown = run.exchange->plan.neighbors | run.group_neighbors |
+                              exchange::RackBit(run.exchange->plan.self);
   for (std::uint32_t rack = 0; rack < run.exchange->plan.rack_count; ++rack) {
     if ((shown >> rack & 1) != 0) AddLink(run, rack, info);
   }
