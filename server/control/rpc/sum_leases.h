@@ -37,8 +37,8 @@ class Status;
 namespace phub::server {
 
 struct SumLeaseOptions {
-  std::string aggregator;       // the path of its control socket, or "host:port" with TLS
-  PeerCredentials credentials;  // for "host:port"
+  std::string aggregator;            // the path of its control socket, or "host:port" with TLS
+  PeerCredentials credentials = {};  // for "host:port"
   DurationNs keep_alive = 10 * kSecond;
   DurationNs renew_every = 500 * kMillisecond;
   DurationNs call_timeout = 2 * kSecond;  // at most keep_alive / 2
