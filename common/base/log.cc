@@ -71,13 +71,13 @@ std::atomic<LogThread*> log_thread{nullptr};
 
 // Never destroyed: threads of libphub may log while the process exits.
 spdlog::logger& DirectLogger() {
-  static spdlog::logger& logger = []() -> spdlog::logger& {
+  static const std::shared_ptr<spdlog::logger>& logger = *[] {
     auto* const created = new std::shared_ptr<spdlog::logger>(spdlog::stderr_color_mt(kName));
     (*created)->set_pattern(kPattern);
     (*created)->flush_on(spdlog::level::info);
-    return **created;
+    return created;
   }();
-  return logger;
+  return *logger;
 }
 
 // Where lines go instead of standard error. Never destroyed: threads may log during exit.
