@@ -205,6 +205,7 @@ absl::Status CheckSocketPath(const std::string& path) {
 
 // Strangers reach the TCP port.
 void LimitCallers(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two processes would share the calls
   builder.SetMaxReceiveMessageSize(kRequestBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsPerConnectionMax);

@@ -55,7 +55,7 @@ absl::StatusOr<std::string> AddressFor(const Settings& settings) {
   auto address = net::AddressTowards(endpoint->host, endpoint->port);
   if (address.ok()) return address;
   return absl::UnavailableError(
-      fmt::format("sum_aggregator = \"{}\": {}; set sum_listen to the address of this host that "
+      fmt::format("sum_aggregator = \"{}\": {}; or set sum_listen to the address of this host that "
                   "the aggregator reaches",
                   settings.sum_aggregator, MessageOf(address.status())));
 }

@@ -242,6 +242,14 @@ TEST_F(SumRemote, SetupsThatCannotWorkAreRefusedWithAReason) {
   mixed[3] = authority_.folder() + "/server-two.key";
   mixed.insert(mixed.end(), {"--control-listen", "127.0.0.1:0"});
   EXPECT_THAT(aggregator(mixed), HasSubstr("is not the private key of"));
+  mixed[3] = authority_.folder() + "/server-one.key";
+  mixed.back() = "127.0.0.1:7702";
+  AggregatorProcess first(mixed);
+  mixed.insert(mixed.begin(),
+               {"--listen", "127.0.0.1:0", "--control", authority_.folder() + "/control.sock"});
+  const Finished second = RunToEnd(kAggregator, mixed);
+  EXPECT_EQ(second.exit, Exit::WithCode(1));
+  EXPECT_THAT(second.error, HasSubstr("--control-listen: cannot listen on 127.0.0.1:7702"));
   const auto daemon = [](const std::vector<std::string>& arguments) {
     return RunToEnd(kPhubd, arguments).error;
   };
