@@ -18,6 +18,7 @@
 #include "client/session/key_memory.h"
 #include "client/session/key_support.h"
 #include "client/session/marked_keys.h"
+#include "common/base/declared_groups.h"
 
 namespace phub::client {
 namespace {
@@ -104,6 +105,11 @@ Result<std::shared_ptr<GroupImpl>> JobGroups::New(std::string_view group_name,
 }
 
 Result<std::vector<std::shared_ptr<GroupImpl>>> JobGroups::New(std::span<const GroupSpec> groups) {
+  if (groups.size() > kDeclaredGroupsMax)
+    return InvalidGroup(fmt::format(
+        "job {}, rank {}: {} groups were declared with one call, and at most {} can be; declare "
+        "those together that are used at the same time",
+        job_.name(), job_.rank(), groups.size(), kDeclaredGroupsMax));
   const auto declared = std::make_shared<DeclaredGroups>();
   for (const GroupSpec& each : groups) {
     auto members = CheckMembers(each.name, each.ranks, each.priority_class);

@@ -1,6 +1,7 @@
 #include "common/plan/around.h"
 
 #include <algorithm>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -112,28 +113,34 @@ absl::StatusOr<std::vector<GroupPlan>> PlanAround(const Topology& topology,
                                                   const AroundOptions& options) {
   LinkTimes all = others;
   all.resize(topology.links().size(), 0);
-  std::vector<std::vector<GroupPlan>> candidates;
+  // [group]: groups of the same members share them.
+  std::vector<std::shared_ptr<const std::vector<GroupPlan>>> candidates;
   std::vector<std::size_t> chosen;
   for (const std::vector<NodeIndex>& members : groups) {
-    auto made = CandidatesFor(topology, members, options);
-    if (!made.ok()) return made.status();
-    chosen.push_back(BestOf(topology, *made, all, options.size_bytes));
-    AddTo(all, (*made)[chosen.back()].times);
-    candidates.push_back(*std::move(made));
+    const auto known = std::ranges::find(groups, members);  // this group, or one before it
+    if (const auto place = static_cast<std::size_t>(known - groups.begin());
+        place < candidates.size()) {
+      candidates.push_back(candidates[place]);
+    } else {
+      auto made = CandidatesFor(topology, members, options);
+      if (!made.ok()) return made.status();
+      candidates.push_back(std::make_shared<const std::vector<GroupPlan>>(*std::move(made)));
+    }
+    chosen.push_back(BestOf(topology, *candidates.back(), all, options.size_bytes));
+    AddTo(all, (*candidates.back())[chosen.back()].times);
   }
   bool changed = groups.size() > 1;
   for (int pass = 0; changed && pass < kPassesMax; ++pass) {
     changed = false;
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      TakeFrom(all, candidates[g][chosen[g]].times);
-      const std::size_t best = BestOf(topology, candidates[g], all, options.size_bytes);
+      TakeFrom(all, (*candidates[g])[chosen[g]].times);
+      const std::size_t best = BestOf(topology, *candidates[g], all, options.size_bytes);
       changed |= std::exchange(chosen[g], best) != best;
-      AddTo(all, candidates[g][best].times);
+      AddTo(all, (*candidates[g])[best].times);
     }
   }
   std::vector<GroupPlan> plans;
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    plans.push_back(std::move(candidates[g][chosen[g]]));
+  for (std::size_t g = 0; g < groups.size(); ++g) plans.push_back((*candidates[g])[chosen[g]]);
   return plans;
 }
 

@@ -308,6 +308,9 @@ TEST_P(Groups, ErrorsNameTheGroup) {
               HasSubstr("rank 4 must be less than world_size 4"));
   EXPECT_THAT(ToString(jobs_[1].NewGroup("pair", Ranks{1, 1}).status()),
               HasSubstr("rank 1 is given twice"));
+  const std::vector<GroupSpec> many(65, {.name = "many", .ranks = {0, 1}});
+  EXPECT_THAT(ToString(jobs_[1].NewGroups(many).status()),
+              HasSubstr("65 groups were declared with one call, and at most 64 can be"));
   std::vector<Group> groups = Make("pair", {1, 3});
   EXPECT_THAT(ToString(jobs_[1].NewGroup("pair", Ranks{1, 2}).status()),
               HasSubstr("already a member of a group of that name"));

@@ -72,9 +72,9 @@ typedef struct phub_group_spec {
 } phub_group_spec;
 PHUB_API void phub_group_spec_init(phub_group_spec* spec, size_t struct_size);
 /* Several groups at once, so that plans for those of several racks are made together: declare
- * groups that are used at the same time with one call. Every member of any of them gives the same
- * specs; other ranks need not call. groups: room for `count`; NULL where this rank is not a member.
- */
+ * groups that are used at the same time with one call, at most 64. Every member of any of them
+ * gives the same specs; other ranks need not call. groups: room for `count`; NULL where this rank
+ * is not a member. */
 PHUB_API phub_result phub_job_new_groups(phub_job* job, const phub_group_spec* specs, size_t count,
                                          phub_group** groups, phub_error** error);
 /* A group can be freed before its keys and pools. Freeing it does not remove it from the job. */

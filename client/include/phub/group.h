@@ -32,7 +32,7 @@ struct GroupImpl;
 // For Job::NewGroups(), which is like NewGroup() otherwise. Every member of any of the groups gives
 // the same list; other ranks need not call. In a job that spans racks, groups of several racks get
 // plans that are made together, to spread what they send over the links between racks. So declare
-// groups that are used at the same time with one call.
+// groups that are used at the same time with one call, at most 64.
 struct GroupSpec {
   std::string name;                  // groups of one name share no rank
   std::vector<std::uint32_t> ranks;  // in any order

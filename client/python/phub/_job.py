@@ -224,7 +224,7 @@ class Job:
         Every member of any of them gives the same list, other ranks need not call. Like
         :meth:`new_group` otherwise. In a job that spans racks, plans for groups of several racks
         are made together, to spread what they send over the links between racks, so declare groups
-        that are used at the same time with one call.
+        that are used at the same time with one call, at most 64.
         """
         return new_groups(self, groups, priority_class)
 

@@ -20,6 +20,7 @@ namespace {
 
 // A rank with few lanes is one unit of work.
 constexpr std::size_t kLanesPerUnit = 8;
+constexpr std::size_t kBatchesPerUnit = 64;
 constexpr int kGroupsDescribedMax = 256;  // as JobInfo documents
 
 void DescribeProgress(const Job& job, TimeNs now, v1::JobInfo& info) {
@@ -68,7 +69,7 @@ bool JobDescriptions::DescribeMore(const Job& job, JobDescription& description) 
       continue;
     }
     DescribeGroup(*group, *description.info.add_groups());
-    context_.turns.Add(1);
+    context_.turns.Add(1 + group->batches.size() / kBatchesPerUnit);
     begun = true;
   }
   while (const auto lost = FirstLostFrom(job, description.lost_next)) {
@@ -142,9 +143,17 @@ void JobDescriptions::DescribeGroup(const Group& group, v1::GroupInfo& info) {
   info.set_id(group.id);
   info.set_rank_count(static_cast<std::uint32_t>(group.ranks.size()));
   info.set_ranks(DescribeRanks(group.ranks));
+  std::array<bool, kPriorityLevels> has_level{};
+  std::size_t keys = 0;
+  for (const std::shared_ptr<BatchRecord>& batch : group.batches) {
+    if (batch->held) continue;
+    keys += batch->keys->size();
+    for (std::size_t level = 0; level < kPriorityLevels; ++level)
+      has_level[level] |= batch->has_level[level];
+  }
   for (std::size_t level = kPriorityLevels; level-- > 0;)
-    if (group.has_level[level]) info.add_priority_classes(kClasses[level]);
-  info.set_key_count(static_cast<std::uint32_t>(group.key_count));
+    if (has_level[level]) info.add_priority_classes(kClasses[level]);
+  info.set_key_count(static_cast<std::uint32_t>(keys));
   info.set_removing(group.removal != nullptr);
   const WorkTotals totals = Metrics::TotalsOfGroup(group);
   info.set_gradient_bytes(totals.gradient_bytes);

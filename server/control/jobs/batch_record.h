@@ -2,10 +2,12 @@
 // under control's lock.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "common/base/priority_levels.h"
 #include "server/control/core_link.h"
 #include "server/control/jobs/batch_parameters.h"
 #include "server/control/jobs/key_table.h"
@@ -36,6 +38,7 @@ struct BatchRecord {
   std::vector<std::shared_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
   // [core]; groups of several racks. Those of the job's keys are in JobExchange.
   std::vector<std::shared_ptr<exchange::ExchangeBatch>> exchange_parts;
+  std::array<bool, kPriorityLevels> has_level{};  // of its keys' priority classes; only of a group
   bool held = false;  // other racks may still refuse it: neither core loops nor ranks get it
   ParameterLayout layout;
   BatchParameters parameters;   // the memory that the parts point into

@@ -2,7 +2,6 @@
 // under control's lock.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "common/base/priority_levels.h"
 #include "server/control/answers.h"
 #include "server/control/jobs/batch_record.h"
 #include "server/core/exchange/rack_plan.h"
@@ -65,9 +63,7 @@ struct Group {
   // Used only by the build of a batch.
   std::shared_ptr<std::set<std::string>> key_names = std::make_shared<std::set<std::string>>();
   std::vector<std::unique_ptr<WorkMetrics>> work;  // [core], written by that core loop
-  std::array<bool, kPriorityLevels> has_level{};   // of its keys' priority classes
-  std::size_t key_count = 0;
-  std::unique_ptr<GroupRemoval> removal;  // null: no member has called
+  std::unique_ptr<GroupRemoval> removal;           // null: no member has called
 
   // Whether ranks may have that batch.
   bool Has(std::uint32_t batch) const { return batch < batches.size() && !batches[batch]->held; }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/declared_groups.h"
 #include "common/base/printable.h"
 #include "server/control/jobs/group_text.h"
 #include "server/control/keys/key_specs.h"
@@ -38,6 +39,17 @@ absl::Status CheckRanks(const Job& job, Rank rank, const v1::GroupSpec& spec) {
                     "and less than world_size {}",
                     who, spec.name(), job.name(), DescribeRanks(spec.ranks()), RanksOfJob(job)));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDeclared(const Job& job, Rank rank, const v1::AddKeysRequest& request) {
+  if (static_cast<std::size_t>(request.declared_size()) > kDeclaredGroupsMax)
+    return InvalidGroup(fmt::format(
+        "{} declared {} groups of job {} together, and at most {} can "
+        "be",
+        DescribeRankBriefly(job, rank), request.declared_size(), job.name(), kDeclaredGroupsMax));
+  for (const v1::GroupSpec& each : request.declared())
+    if (absl::Status status = CheckRanks(job, rank, each); !status.ok()) return status;
   return absl::OkStatus();
 }
 
@@ -103,8 +115,7 @@ void GroupKeys::AddKeys(Request request, Answer<v1::AddKeysResponse> answer) {
   Job& job = *seat->job;
   const v1::GroupSpec& spec = request->group();
   absl::Status status = CheckSpec(job, seat->rank, spec);
-  for (const v1::GroupSpec& each : request->declared())
-    if (status.ok()) status = CheckRanks(job, seat->rank, each);
+  if (status.ok()) status = CheckDeclared(job, seat->rank, *request);
   if (status.ok()) status = CheckJob(job, spec.name());
   if (!status.ok()) return answer(Refuse(status), {});
   absl::StatusOr<std::shared_ptr<Group>> found = FindGroup(job, seat->rank, spec);
@@ -170,9 +181,6 @@ void GroupKeys::Build(Job& job, Rank rank, const std::shared_ptr<Group>& found,
 void GroupKeys::Enter(Job& job, KeyBuild& build) {
   Group& group = *build.group;
   job.group_key_numbers = std::move(build.group_key_numbers);
-  for (std::size_t level = 0; level < kPriorityLevels; ++level)
-    group.has_level[level] |= build.has_level[level];
-  group.key_count += build.record.keys->size();
   group.batches.push_back(std::make_shared<BatchRecord>(std::move(build.record)));
   if (group.id != 0) return;
   group.id = ++job.groups_made;

@@ -120,7 +120,7 @@ void GiveNumbers(KeyBuild& build) {
     for (KeyShardSpec& key : build.parts[core]) {
       key.members = &members;
       key.group_work = build.group->work[core].get();
-      build.has_level[key.level] = true;
+      build.record.has_level[key.level] = true;
       for (KeyShardSpec::ChunkSpec& chunk : key.chunks) {
         chunk.sender = in_job(chunk.sender);
         chunk.receiver = in_job(chunk.receiver);

@@ -3,7 +3,6 @@
 // for a job; nothing here reads the job.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,7 +12,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/base/priority_levels.h"
 #include "server/control/counters.h"
 #include "server/control/jobs/host_memory.h"
 #include "server/control/jobs/job.h"
@@ -58,7 +56,6 @@ struct KeyBuild {
   std::vector<std::vector<NumberRange>> numbers;  // [key]: its chunks on each core loop
   std::vector<std::vector<KeyShardSpec>> parts;   // [core][key]
   std::vector<std::uint64_t> first_iterations;    // [key]
-  std::array<bool, kPriorityLevels> has_level{};  // only for a group
   std::uint64_t parameter_bytes = 0;
   std::uint64_t bytes = 0;  // what admission charges
   BatchRecord record;

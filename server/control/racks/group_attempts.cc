@@ -63,7 +63,7 @@ void GroupList::HandleReserved(Job& job, RackIndex from, const v1::PeerGroupRese
   PHUB_ON_CONTROL();
   GroupMade* const made =
       FindAwaited(job, from, reserved.number(), reserved.batch(), /*is_refused=*/false);
-  if (!IsDue(context_, from, made != nullptr)) return;
+  if (!Accept(context_, from, made != nullptr)) return;
   GroupAttempt& attempt = *made->attempt;
   attempt.awaited &= ~exchange::RackBit(from);
   if (reserved.code() != 0 && attempt.refusal.ok())
@@ -105,7 +105,7 @@ void GroupList::HandleReleased(Job& job, RackIndex from, const v1::PeerGroupRele
   PHUB_ON_CONTROL();
   GroupMade* const made =
       FindAwaited(job, from, released.number(), released.batch(), /*is_refused=*/true);
-  if (!IsDue(context_, from, made != nullptr)) return;
+  if (!Accept(context_, from, made != nullptr)) return;
   made->attempt->awaited &= ~exchange::RackBit(from);
   if (made->attempt->awaited == 0) EndAttempt(job, *made);
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/declared_groups.h"
 #include "server/control/jobs/ending.h"
 #include "server/control/jobs/group_text.h"
 #include "server/control/keys/key_specs.h"
@@ -32,6 +33,7 @@ bool HasGroup(const RackRun& run, const v1::GroupSpec& spec) {
 
 // Each declared group is of several racks. A rank may be in several of them.
 bool IsDeclared(const Job& job, const v1::PeerGroupAsked& asked) {
+  if (static_cast<std::size_t>(asked.declared_size()) > kDeclaredGroupsMax) return false;
   return std::ranges::all_of(asked.declared(), [&](const v1::GroupSpec& each) {
     return !each.ranks().empty() && IsWellFormed(job, each, each.ranks(0));
   });
@@ -45,7 +47,7 @@ void GroupList::HandleAsked(Job& job, RackIndex from, const Asked& asked) {
                       IsWellFormed(job, asked->group(), asked->rank()) &&
                       asked->rank() / job.config.ranks_per_rack == from.value &&
                       !asked->keys().empty() && IsDeclared(job, *asked);
-  if (IsDue(context_, from, is_due)) Serve(job, asked);
+  if (Accept(context_, from, is_due)) Serve(job, asked);
 }
 
 // Requests are served one after the other, since plans are made and batches placed without the

@@ -50,8 +50,8 @@ inline std::vector<PlacementBin> BinsOfGroup(const Job& job, const std::string& 
                     fmt::format("{}/{}", job.name(), group));
 }
 
-// Counts a message that is not due, which has no other effect. Returns whether it is.
-inline bool IsDue(Context& context, RackIndex from, bool is_due) {
+// Whether to handle a message. One that is not due only counts.
+inline bool Accept(Context& context, RackIndex from, bool is_due) {
   const bool accepted = is_due && from.value < context.options.racks_with_ranks();
   if (!accepted) context.counters.Add(ControlCounter::peers_refused_place);
   return accepted;

@@ -138,7 +138,7 @@ void RackGroups::HandleDecided(Job& job, RackIndex from, const v1::PeerGroupDeci
                       found->second.state == GroupReservation::State::kAnswered &&
                       found->second.keys->batch() == decided.batch() &&
                       (decided.code() != 0 || found->second.batch != nullptr);
-  if (IsDue(context_, from, is_due)) Decided(job, decided);
+  if (Accept(context_, from, is_due)) Decided(job, decided);
 }
 
 void RackGroups::Decided(Job& job, const v1::PeerGroupDecided& decided) {

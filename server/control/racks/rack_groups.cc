@@ -134,7 +134,7 @@ void RackGroups::HandleAdded(Job& job, RackIndex from, const v1::PeerGroupAdded&
   // Reports may be faster than rack 0's decision, about all groups at the most.
   std::map<std::uint32_t, std::vector<std::uint32_t>>& known = job.rack_run->group_batches;
   const bool has_room = known.contains(added.number()) || known.size() < kWideGroupsMax;
-  if (!IsDue(context_, from, added.number() != 0 && has_room)) return;
+  if (!Accept(context_, from, added.number() != 0 && has_room)) return;
   std::vector<std::uint32_t>& racks = known[added.number()];
   racks.resize(job.rack_run->racks.size(), 0);
   racks[from.value] = std::max(racks[from.value], added.batches());

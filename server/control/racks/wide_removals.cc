@@ -41,7 +41,7 @@ void RackGroups::TellOfRemoval(Job& job, const Group& group, v1::PeerGroupStep s
 void RackGroups::HandleRemoval(Job& job, RackIndex from, const v1::PeerGroupRemoval& removal) {
   PHUB_ON_CONTROL();
   if (context_.options.rack_index == 0) return list_.HandleStep(job, from, removal);
-  if (IsDue(context_, from, from.value == 0)) GoOnRemoving(job, removal);
+  if (Accept(context_, from, from.value == 0)) GoOnRemoving(job, removal);
 }
 
 // ---- Rack 0 ------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ void GroupList::HandleStep(Job& job, RackIndex from, const v1::PeerGroupRemoval&
   const auto found = job.rack_run->groups_made.find(removal.number());
   const bool is_known = found != job.rack_run->groups_made.end() &&
                         (found->second.group->exchange->racks >> from.value & 1) != 0;
-  if (!IsDue(context_, from, is_known)) return;
+  if (!Accept(context_, from, is_known)) return;
   GroupMade& made = found->second;
   const std::uint64_t racks = made.group->exchange->racks;
   if (made.removal == nullptr && removal.step() == v1::PEER_GROUP_STEP_CALLED) {
@@ -59,7 +59,7 @@ void GroupList::HandleStep(Job& job, RackIndex from, const v1::PeerGroupRemoval&
   }
   const bool is_due = made.removal != nullptr && made.removal->step == removal.step() &&
                       (made.removal->awaited >> from.value & 1) != 0;
-  if (!IsDue(context_, from, is_due)) return;
+  if (!Accept(context_, from, is_due)) return;
   // A refused batch counts until every rack has released it.
   const bool is_refused = made.attempt != nullptr && made.attempt->is_refused;
   const std::size_t batches = made.group->batches.size() - (is_refused ? 1 : 0);
@@ -132,7 +132,7 @@ void RackGroups::GoOnRemoving(Job& job, const v1::PeerGroupRemoval& step) {
   });
   const bool is_due = found != job.groups.end() && (*found)->removal != nullptr &&
                       (*found)->removal->state == StateAfter(step.step());
-  if (!IsDue(context_, RackIndex{0}, is_due)) return;
+  if (!Accept(context_, RackIndex{0}, is_due)) return;
   const std::shared_ptr<Group> group = *found;
   if (step.code() == 0) return keys_.GoOnRemoving(job, group, step.step());
   keys_.RefuseRemoval(*group,

@@ -119,5 +119,21 @@ TEST(Around, ATakenOutPlanLeavesNoTrace) {
   EXPECT_EQ(times, one);
 }
 
+TEST(Around, CandidatesForTheSameMembersAreMadeOnce) {
+  const auto topology = Generate("switch:4");
+  int made = 0;
+  const std::vector<MakesForest> makers = {[&](const Topology& part) {
+    ++made;
+    return By("ring")(part);
+  }};
+  const std::vector<NodeIndex> some = {topology->members()[0], topology->members()[2]};
+  const std::vector<std::vector<NodeIndex>> groups = {All(*topology), some, All(*topology), some};
+  const auto plans = PlanAround(*topology, groups, {}, {.makers = makers, .orders = 1});
+  ASSERT_TRUE(plans.ok()) << plans.status();
+  EXPECT_EQ(made, 2);
+  EXPECT_EQ((*plans)[0].times, (*plans)[2].times);
+  EXPECT_EQ((*plans)[1].times, (*plans)[3].times);
+}
+
 }  // namespace
 }  // namespace phub::plan

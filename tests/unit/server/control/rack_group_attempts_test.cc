@@ -62,9 +62,16 @@ TEST_F(GroupAttemptsTest, ALaterBatchThatIsRefusedLeavesTheGroupAsItWas) {
   ASSERT_TRUE(Add(1, {1, 4}, {Collective("a")})->ok());
   const std::vector<std::uint64_t> before = MemoryOfRacks();
   LimitKeys(1);
-  const auto refused = Add(1, {1, 4}, {Collective("b", 70'000)}, 1);
+  v1::KeySpec urgent = Collective("b", 70'000);
+  urgent.set_priority_class(v1::PRIORITY_CLASS_TENSOR);
+  const auto refused = Add(1, {1, 4}, {urgent}, 1);
   EXPECT_THAT(refused->message(), HasSubstr("rack 2 (node2:7700) cannot add the keys"));
   EXPECT_EQ(MemoryOfRacks(), before);
+  v1::GetJobRequest request;
+  request.set_job("digits");
+  const v1::GroupInfo shown = node(0).GetJob(request)->response.groups(0);
+  EXPECT_EQ(shown.key_count(), 1u);
+  EXPECT_THAT(shown.priority_classes(), ::testing::ElementsAre("data"));
   LimitKeys({});
   for (const std::uint32_t rank : {4u, 1u})
     ASSERT_TRUE(Add(rank, {1, 4}, {Collective("b", 70'000)}, 1)->ok());

@@ -79,5 +79,16 @@ TEST_F(GroupPlansTest, DeclaredRanksThatCannotExistAreRefused) {
   ExpectRefused("a declared group inside a rack", 2, 0, message);
 }
 
+// Planning them is one piece of work, which delays that of other jobs.
+TEST_F(GroupPlansTest, NoMoreThanALimitAreDeclaredTogether) {
+  EnterAll();
+  const std::vector<v1::GroupSpec> many(65, GroupOf({0, 2}, "one"));
+  EXPECT_THAT(Declare(0, "one", {0, 2}, many)->message(),
+              ::testing::HasSubstr("declared 65 groups of job digits together, and at most 64"));
+  v1::PeerMessage message = AskingFor({1, 4}, 4);
+  for (const v1::GroupSpec& each : many) *message.mutable_group_asked()->add_declared() = each;
+  ExpectRefused("65 declared groups", 2, 0, message);
+}
+
 }  // namespace
 }  // namespace phub::server
