@@ -127,18 +127,42 @@ def dies(rank: int, size: int, waits: Any) -> str:
     return ""
 
 
-def of_different_sizes(rank: int, size: int) -> str:
-    """The two have different keys. Returns the error."""
+# Elements that rank 0 sends and that rank 1 expects, by tag: of one size class, of two, and both
+# larger than the round in which they are compared.
+DIFFERENT_SIZES = {3: (10, 11), 4: (10, 100_000), 5: (100_000, 10), 6: (5_000, 300_000)}
+
+
+def _send_or_receive(dist: Any, count: int, source: int, tag: int) -> None:
+    rank, tensor = dist.get_rank(), torch.full((count,), 7.0)
+    if rank == source:
+        dist.send(tensor, 1 - rank, tag=tag)
+    else:
+        tensor.zero_()
+        dist.recv(tensor, source, tag=tag)
+        assert bool((tensor == 7.0).all()), (source, tag, count)
+
+
+def of_different_sizes(rank: int, size: int) -> list[str]:
+    """Returns the errors, two for each tag. All other messages, and the collectives of the job, go
+    on."""
     dist = initialize()
-    try:
-        if rank == 0:
-            dist.send(torch.ones(10), 1, tag=3)
-        else:
-            dist.recv(torch.ones(100_000), 0, tag=3)
-        dist.barrier()  # the sender may have seen nothing
-    except RuntimeError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    errors = []
+    for tag, counts in DIFFERENT_SIZES.items():
+        if tag == 6:  # both have keys for both sizes
+            for count in counts:
+                _send_or_receive(dist, count, 0, tag)
+        for _ in range(2):  # the second one finds that the messages of this tag have ended
+            try:
+                _send_or_receive(dist, counts[rank], 0, tag)
+            except RuntimeError as error:
+                errors.append(f"tag {tag}: {type(error).__name__}: {error}")
+        total = torch.ones(3)
+        dist.all_reduce(total)
+        assert total[0] == size
+        _send_or_receive(dist, counts[0], 1, tag)  # the other direction
+        _send_or_receive(dist, counts[1], 0, tag + 6)
+    dist.destroy_process_group()
+    return errors
 
 
 def left_in_disorder(rank: int, size: int) -> list[str]:

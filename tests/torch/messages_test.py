@@ -43,11 +43,15 @@ class Messages(TorchTest):
         for words in ("rank 0", "died", "send from rank 0 to rank 1, tag 2 of 3 float32"):
             self.assertIn(words, text)
 
-    def test_sizes_that_differ_are_both_named(self) -> None:
-        for text in self.run_ranks(2, messages_cases.of_different_sizes):
-            self.assertIn("CollectiveMismatch", text)
-            for count in (10, 100_000):
-                self.assertIn(f"send from rank 0 to rank 1, tag 3 of {count} float32", text)
+    def test_sizes_that_differ_end_the_messages_of_their_tag_only(self) -> None:
+        for errors in self.run_ranks(2, messages_cases.of_different_sizes):
+            self.assertEqual(len(errors), 2 * len(messages_cases.DIFFERENT_SIZES), errors)
+            for index, (tag, counts) in enumerate(messages_cases.DIFFERENT_SIZES.items()):
+                for error in errors[2 * index : 2 * index + 2]:
+                    self.assertTrue(error.startswith(f"tag {tag}: CollectiveMismatch"), error)
+                    for rank, count in enumerate(counts):
+                        text = f"from rank 0 to rank 1, tag {tag} of {count} float32"
+                        self.assertIn(f"rank {rank} called send {text}", error)
 
     def test_groups_that_ranks_leave_in_disorder_leave_the_others(self) -> None:
         errors, none = self.run_ranks(2, messages_cases.left_in_disorder)

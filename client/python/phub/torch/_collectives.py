@@ -242,9 +242,16 @@ class Collectives(Reductions):
 
     @staticmethod
     def message_call(
-        name: str, tensor: Any, sends: bool, text: str, timeout: float, root: int
+        name: str,
+        tensor: Any,
+        sends: bool,
+        text: str,
+        timeout: float,
+        root: int,
+        transfer: Callable[..., Transfer],
     ) -> Call:
-        """Between two ranks. root: index of the one that sends."""
+        """Between two ranks. root: index of the one that sends. transfer: move, or message if the
+        ranks may disagree about the size."""
         buffer = Buffer(tensor, name, read=sends)
         call = Call("send", timeout, f" {text} of {sizes_of([tensor])}", result=[tensor])
         if sends:
@@ -252,7 +259,7 @@ class Collectives(Reductions):
         else:
             call.targets.append(buffer)
         source, target = (buffer.bytes, None) if sends else (None, buffer.bytes)
-        call.transfers.append(move(root, buffer.bytes.numel(), source, target))
+        call.transfers.append(transfer(root, buffer.bytes.numel(), source, target))
         return call
 
     def barrier(self, timeout: Optional[float]) -> Operation:

@@ -282,7 +282,8 @@ class Exchange:
 
     def _start_parts(self) -> Optional[_errors.Error]:
         """Starts parts in order, until one's key has a round in flight, or its operation's sources
-        are being copied to this host."""
+        are being copied to this host. Adds keys for a message only when its first round, in which
+        the ranks compare their calls, is complete: keys that differ would end the job."""
         while self._starting:
             operation = self._starting[0]
             if not operation.can_read:
@@ -291,6 +292,9 @@ class Exchange:
                 return error
             while operation.waiting:
                 part = operation.waiting[0]
+                opened = not part.transfer.opens or operation.in_flight == 0
+                if not opened and not self._pool.has(part.kind()) and not part.opens:
+                    return None
                 try:
                     slot = self._pool.slot(part.kind())
                     if slot is None:

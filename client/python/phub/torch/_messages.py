@@ -17,6 +17,7 @@ from ._collectives import Collectives
 from ._exchange import Exchange
 from ._operation import Operation
 from ._tagged import OWN_MAX, Receiver, Sender
+from ._transfer import message
 
 # Makes the stream of this name from rank `source` to rank `target`.
 Open = Callable[[str, int, int], Exchange]
@@ -48,7 +49,7 @@ class Messages:
             return sender.send(tensor, tag)
         text = f"{place}, tag {tag}"
         return stream.submit(
-            Collectives.message_call("send", tensor, True, text, stream.timeout, root)
+            Collectives.message_call("send", tensor, True, text, stream.timeout, root, message)
         )
 
     def receive(self, tensor: Any, peer: int, tag: int) -> Operation:
@@ -61,7 +62,7 @@ class Messages:
             return receiver.receive(tensor, tag)
         text = f"{place}, tag {tag}"
         return stream.submit(
-            Collectives.message_call("recv", tensor, False, text, stream.timeout, root)
+            Collectives.message_call("recv", tensor, False, text, stream.timeout, root, message)
         )
 
     def close(self) -> list[Exchange]:

@@ -116,6 +116,10 @@ class Pool:
             self._seen.clear()
         self._seen.add(kind)
 
+    def has(self, kind: Kind) -> bool:
+        """The kind has keys."""
+        return kind in self._rings
+
     def slot(self, kind: Kind) -> Optional[Slot]:
         """The key for the next part of this kind. None: its last round is not complete yet. Adds
         keys, which takes a call to the daemon, if the ring has no keys, or if results of the ring

@@ -116,9 +116,9 @@ class Slot:
         transfer = part.transfer
         if self.kind.direct:
             return self._start_direct(transfer, part.offset, part.count)
-        moves_whole = transfer.root >= 0 and not transfer.has_parts
+        moves_whole = transfer.moves and not part.opens
         sent = self._sent
-        if transfer.source is not None:
+        if transfer.source is not None or part.opens:
             if moves_whole and not part.last and not shares_memory(self._job):
                 sent = elements_at(_address(transfer.source, part.offset), part.count, U8)
             else:
@@ -136,8 +136,8 @@ class Slot:
     def _fill(self, part: Part, fingerprint: Fingerprint) -> None:
         """Sets what this rank sends, in `gradients`."""
         count = part.count
-        if count > 0:
-            source = part.transfer.source
+        source = part.transfer.source
+        if count > 0 and source is not None:  # the receiver of a message sends zeros
             copy(self.gradients[:count], source[part.offset : part.offset + count])
         if part.last:
             pattern = fingerprint.pattern(self.kind.operation, self._job.rank)

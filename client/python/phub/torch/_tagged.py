@@ -52,7 +52,7 @@ class Sender:
     def send(self, tensor: Any, tag: int) -> Operation:
         timeout = self._exchange.timeout
         text = f"{self._place}, tag {tag}"
-        call = Collectives.message_call("send", tensor, True, text, timeout, self._root)
+        call = Collectives.message_call("send", tensor, True, text, timeout, self._root, move)
         description = f"{call.name}{call.details}".encode()
         header = bytearray(_HEADER_BYTES)
         _HEADER.pack_into(header, 0, tag, call.transfers[0].count, len(description))
@@ -99,7 +99,7 @@ class Receiver:
     def receive(self, tensor: Any, tag: int) -> Operation:
         timeout = self._exchange.timeout
         text = f"{self._place}, tag {tag}"
-        call = Collectives.message_call("recv", tensor, False, text, timeout, self._root)
+        call = Collectives.message_call("recv", tensor, False, text, timeout, self._root, move)
         shown = Call("recv", timeout, call.details, result=call.result, targets=call.targets)
         receive = _Receive(call, Operation(0, shown, timeout))
         complete = None

@@ -10,6 +10,10 @@ With daemons that do not know such rounds, the transfer is cut into whole pieces
 of the collective, with the same purpose. Its 64 elements are integers of one byte, which every
 operation of phub computes exactly.
 
+A message (send and recv) of a stream that is its own begins with a round of 4 KiB that does not
+depend on the message's size. It is a sum of fingerprints, and of small messages and zeros: so both
+ranks find that they differ before they use keys of their own sizes.
+
 A transfer of another movement than all-reduce has an equal part for every rank, and is cut like one
 part: each of its rounds moves an equal piece of every part, with a fingerprint in every part.
 """
@@ -36,6 +40,7 @@ _XOR = "bitwise_xor"
 PIECE_MIN = 1 << 18  # smaller parts are copied into phub's memory, larger ones sent from the tensor
 _PIECE_MAX = {"reduce": 1 << 24, "move": 1 << 22}
 _CLASS_MIN = 1 << 12
+_OPENING_BYTES = _CLASS_MIN - FINGERPRINT  # of a message that needs no other round
 POOL_SMALL = 1 << 16  # bytes of a round of a pool
 POOL_LARGE = 1 << 22
 _SEQUENCE_BITS = 24  # above them: how many rounds of the transfer follow
@@ -107,6 +112,7 @@ class Transfer:
     home: Optional["Home"] = None  # `source` lives there
     pinned: bool = False  # the result will be copied to a device
     wish: Optional[Wish] = None  # of a whole transfer
+    opens: bool = False  # a message whose size the ranks have not compared
 
     @property
     def has_parts(self) -> bool:
@@ -154,6 +160,11 @@ class Transfer:
             largest = max(PIECE_MIN, 1 << ((largest // self.ranks).bit_length() - 1))
         parts = []
         offset, left = 0, self.count
+        if self.opens:
+            whole = left <= _OPENING_BYTES
+            parts.append(Part(self, 0, left if whole else 0, _CLASS_MIN, True, opens=True))
+            if whole:
+                return parts
         piece = largest
         while piece >= PIECE_MIN:
             if left * item >= piece:
@@ -193,10 +204,13 @@ class Part:
     slot: Optional["Slot"] = None
     pooled: bool = False
     left: int = 0  # parts of the transfer that follow, if it is pooled
+    opens: bool = False  # the first one of a message, which both ranks compare
 
     def kind(self) -> Kind:
         if self.pooled:
             return pool_kind(self.capacity)
+        if self.opens:
+            return Kind(U8, "sum", self.capacity, direct=False)
         transfer = self.transfer
         # The pieces of a part lie apart in the caller's memory.
         direct = self.whole if transfer.has_parts else transfer.root < 0 and not self.last
@@ -262,6 +276,11 @@ def _elements(values: bytes) -> Any:
 def move(root: int, size: int, source: Any, target: Any, first: int = 0) -> Transfer:
     """Sends `size` bytes of rank `root`; `target` receives those from `first` on."""
     return Transfer("move", U8, size, source, target, first, root)
+
+
+def message(root: int, size: int, source: Any, target: Any) -> Transfer:
+    """As move(), between two ranks that may disagree about the size."""
+    return Transfer("move", U8, size, source, target, root=root, opens=True)
 
 
 def reduce_later(operation: str, source: Any) -> Transfer:
