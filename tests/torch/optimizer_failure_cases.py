@@ -164,7 +164,7 @@ def case_no_gradient_on_one_rank(rank: int, size: int) -> None:
     else:
         backward(model)
         # Which key is waited for first depends on what rank 1 has pushed.
-        fails(OptimizerError, ["rank 1: ", "1.weight, 1.bias has no gradient"], optimizer.step)
+        fails(OptimizerError, ["rank 1: ", "1.weight, 1.bias have no gradient"], optimizer.step)
 
 
 def case_hyper_parameters_that_differ(rank: int, size: int) -> None:

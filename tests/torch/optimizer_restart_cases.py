@@ -75,7 +75,19 @@ def wrong_uses(rank: int, size: int) -> list[str]:
     fails(ValueError, ["process_group"], lambda: wrap(process_group=1))
     size_variable = os.environ.pop("WORLD_SIZE")
     fails(ValueError, ["restart=True needs this process's rank", "set PHUB_RANK"], wrap)
-    os.environ.update(WORLD_SIZE=size_variable, PHUB_RUN="wrong-uses")
+    os.environ.update(WORLD_SIZE=size_variable)
+    away = network().to("meta")
+    fails(
+        NotServed,
+        ["parameter 0.weight is on meta", "on the CPU only"],
+        lambda: DistributedOptimizer(
+            adam(away.parameters()),
+            away.named_parameters(),
+            restart=True,
+            options=Options(job="away"),
+        ),
+    )
+    os.environ.update(PHUB_RUN="wrong-uses")
     model, optimizer = wrap()
     assert optimizer._phub.job.name == "wrong-uses.optimizer0"
     state = optimizer.state_dict()

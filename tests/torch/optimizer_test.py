@@ -107,6 +107,12 @@ class Optimizer(TorchTest):
     def test_wrong_uses(self) -> None:
         self.check(2, "optimizer_failure_cases")
 
+    def test_bad_input(self) -> None:
+        self.check(2, "optimizer_bad_input_cases")
+
+    def test_models_with_shared_and_scalar_parameters(self) -> None:
+        self.check(2, "optimizer_model_cases")
+
     def test_behaviours_that_horovod_tests(self) -> None:
         self.check(2, "horovod_cases")
 

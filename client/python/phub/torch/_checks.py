@@ -9,6 +9,11 @@ import torch
 from ._bundles import Bundle, Slot
 
 _LISTED = 5
+SCALER = (
+    'GradScaler needs DistributedOptimizer(..., push="step", skip_nonfinite=True): gradients are '
+    "divided by the scale before they are pushed, and a step with infinity on any rank is skipped "
+    "on all"
+)
 
 
 def listed(slots: list[Slot]) -> str:
@@ -31,7 +36,12 @@ def changed_parameter(slot: Slot) -> Optional[str]:
             f"was wrapped, and is {_described(parameter.shape, parameter.dtype)} now"
         )
     if parameter.device.type != "cpu":
-        return f"parameter {slot.name} was moved to {parameter.device}"
+        return (
+            f"parameter {slot.name} was moved to {parameter.device} after the optimizer was "
+            "wrapped, and the daemon's optimizers serve parameters on the CPU only. Leave the "
+            "model on the CPU, or use DistributedDataParallel with an optimizer of torch.optim: "
+            "the backend phub takes CUDA tensors"
+        )
     if slot.moved:
         return (
             f"parameter {slot.name} does not lie in phub's memory any more: .to(), an assignment "
@@ -60,6 +70,33 @@ def wrong_tensors(slot: Slot, gradient: Any) -> Optional[str]:
             "changes of parameters"
         )
     return None
+
+
+def used_again(slot: Slot, passes: int) -> str:
+    """A backward pass has reached a parameter whose gradient was pushed."""
+    return (
+        f"parameter {slot.name} was used in more backward passes before step() than "
+        f"backward_passes_per_step={passes}, and its gradient was already pushed. Call step() "
+        "after each of them, pass a larger backward_passes_per_step, or run passes that need no "
+        "step under optimizer.no_sync()"
+    )
+
+
+def discarded_after_push(slots: list[Slot]) -> str:
+    """zero_grad() after these gradients were pushed."""
+    return (
+        f"zero_grad() was called before step(), but the gradient of {listed(slots)} was pushed "
+        "during the backward pass, and the daemon applies it. Run backward passes that need no "
+        'step under optimizer.no_sync(), or pass push="step" or apply="iteration"'
+    )
+
+
+def discarded_passes(slots: list[Slot], passes: int) -> str:
+    """zero_grad() before the last of several passes."""
+    return (
+        f"zero_grad() before step() discards the gradients of {slots[0].passes} of {passes} "
+        f"backward passes, of {listed(slots)}"
+    )
 
 
 def used_before_arrival(slot: Slot) -> Optional[str]:
@@ -158,20 +195,28 @@ def changed_kind(bundle: Bundle, rule: Any) -> Optional[str]:
     )
 
 
-def absent_gradients(slots: list[Slot]) -> Optional[str]:
-    """slots: those that no hook has pushed."""
+def absent_gradients(slots: list[Slot], count: int) -> Optional[str]:
+    """slots: those that no hook has pushed. count: how many parameters the optimizer has."""
     absent = [slot for slot in slots if slot.parameter.grad is None]
+    have, it = ("has", "it") if len(absent) == 1 else ("have", "them")
     frozen = [slot for slot in absent if not slot.parameter.requires_grad]
     if frozen:
+        was, has = ("was", "has") if len(frozen) == 1 else ("were", "have")
         return (
-            f"{listed(frozen)} was frozen (requires_grad=False) after the optimizer was wrapped, "
-            "and has no gradient. The daemon updates every parameter of the optimizer in every "
+            f"{listed(frozen)} {was} frozen (requires_grad=False) after the optimizer was wrapped, "
+            f"and {has} no gradient. The daemon updates every parameter of the optimizer in every "
             "step: freeze before wrapping, or use an optimizer for each part"
+        )
+    if absent and len(absent) == count:
+        return (
+            f"no parameter of the optimizer has a gradient ({listed(absent)}): backward() was not "
+            "called since the last step, or the model has other parameters now, for example after "
+            ".to() or load_state_dict(assign=True). Wrap the optimizer after such calls"
         )
     if absent:
         return (
-            f"{listed(absent)} has no gradient: the backward passes since the last step did not "
-            "use it. The daemon updates every parameter of the optimizer in every step: leave "
+            f"{listed(absent)} {have} no gradient: the backward passes since the last step did not "
+            f"use {it}. The daemon updates every parameter of the optimizer in every step: leave "
             "unused parameters out, use an optimizer for each part of the model, set the gradient "
             "to zeros, or pass skip_unused=True if all ranks use the same parameters"
         )
@@ -185,6 +230,8 @@ def not_finite(slots: list[Slot]) -> Optional[str]:
         if bool(wrong.any()):
             place = wrong.nonzero()[0].tolist()
             value = float(slot.gradient[tuple(place)])
+            if not place:
+                return f"the gradient of parameter {slot.name} is {value:g}"
             return (
                 f"the gradient of parameter {slot.name} has NaN or infinity in {int(wrong.sum())} "
                 f"of {wrong.numel()} elements, the first at {place}: {value:g}"

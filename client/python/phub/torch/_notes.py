@@ -26,6 +26,10 @@ class Notes:
         except Exception:  # torch raises several classes; rank 0, which has the store, may be gone
             return
 
+    def clear(self) -> None:
+        """This rank's text does not hold any more."""
+        self.write(-1, "")
+
     def read(self, step: int) -> list[str]:
         """Notes of other ranks about this step. Waits a moment for the first one."""
         end = time.monotonic() + _PATIENCE_S

@@ -12,9 +12,11 @@ from .._compression import Compression
 from .._job import IterationOutcome
 from ._errors import NotServed
 from ._joining import join
+from ._names import Names
 from ._options import Options
-from ._replicate import register
+from ._replicate import refuse_others, register
 from ._rules import check_class
+from ._saved_state import check_saved
 from ._settings import Settings
 from ._shared import SharedParameters
 from ._updates import Updates
@@ -87,7 +89,7 @@ class _Distributed:
         """Every rank adds the same groups, between steps. Rank 0's values win."""
         super().add_param_group(param_group)  # type: ignore[misc]
         try:
-            self._phub.add_groups(len(self.param_groups) - 1)
+            self._phub.add_group()
         except BaseException:
             self.param_groups.pop()
             raise
@@ -105,6 +107,11 @@ class _Distributed:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Gives the daemon the state of this optimizer, or of torch.optim's. Every rank calls it
         with the same state, between steps. The parameters become rank 0's: load the model first."""
+        with self._phub.loading_state():
+            self._load_state_dict(state_dict)
+
+    def _load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        check_saved(self._phub.kind, state_dict, self.param_groups, self._phub.names.of)
         super().load_state_dict(state_dict)  # type: ignore[misc]
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
         parameters = [each for group in self.param_groups for each in group["params"]]
@@ -287,11 +294,12 @@ def wrap(
         raise NotServed(
             f"DistributedOptimizer needs torch 2.1 or newer; this is {torch.__version__}"
         )
-    names = _names(optimizer, named_parameters)
+    names = Names(optimizer, named_parameters)
     joined = join(group, options, settings)
     job = joined.job
     try:
         groups = optimizer.param_groups
+        refuse_others(groups, names)
         updates = updates_class(kind, groups, names, job, joined.notes, settings, model, shared)
         if joined.has_state(optimizer):
             updates.store_state(dict(optimizer.state))
@@ -324,35 +332,3 @@ def _convert(optimizer: Any, kind: Any, updates: Updates, methods: Any) -> None:
 
         setattr(counted, "_wrapped_by_lr_sched", True)
         optimizer.step = counted
-
-
-def _names(optimizer: Any, named_parameters: Optional[Iterable[Any]]) -> dict[Any, str]:
-    """The name of each parameter."""
-    names: dict[Any, str] = {}
-    if named_parameters is None:
-        for index, group in enumerate(optimizer.param_groups):
-            given = group.get("param_names")  # torch 2.6 and newer, if the caller named them
-            for place, parameter in enumerate(group["params"]):
-                name = given[place] if given else f"group {index} parameter {place}"
-                names.setdefault(parameter, name)
-        return names
-    taken: set[str] = set()
-    for each in named_parameters:
-        if not isinstance(each, tuple) or len(each) != 2:
-            raise ValueError(
-                "named_parameters must be pairs of name and parameter, such as "
-                f"model.named_parameters(); found {type(each).__name__}"
-            )
-        name, parameter = each
-        if name in taken:
-            raise ValueError(f"named_parameters has the name {name!r} twice")
-        taken.add(name)
-        names.setdefault(parameter, name)
-    for index, group in enumerate(optimizer.param_groups):
-        for place, parameter in enumerate(group["params"]):
-            if parameter not in names:
-                raise ValueError(
-                    f"named_parameters has no name for parameter {place} of parameter group "
-                    f"{index}, with shape {tuple(parameter.shape)}"
-                )
-    return names

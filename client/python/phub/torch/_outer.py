@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Iterable, Optional
 
 import torch
@@ -25,6 +26,16 @@ class OuterUpdates(Updates):
         torch.sub(slot.values, slot.parameter.detach(), out=slot.gradient)
         self._taken(slot)
 
+    def warn_if_nothing_moved(self) -> None:
+        """An inner optimizer that has other parameters than this one would train in vain."""
+        if all(slot.parameter._version == slot.version for slot in self._slots):
+            warnings.warn(
+                "no parameter of the outer optimizer was written since the last exchange: the "
+                "inner optimizer skipped its steps, or the model has other parameters now, for "
+                "example after .to() or load_state_dict(assign=True)",
+                stacklevel=4,
+            )
+
     def _check_absent(self, slots: list[Slot]) -> None:
         """A parameter without a gradient did not move, which is no error."""
 
@@ -32,6 +43,7 @@ class OuterUpdates(Updates):
 class _Outer(_Distributed):
     """The methods of an outer optimizer. Its thread is the caller's."""
 
+    _phub: OuterUpdates
     _sync_every: int
     _inner_steps: int = 0  # since the last exchange
 
@@ -48,6 +60,8 @@ class _Outer(_Distributed):
 
     def exchange(self) -> None:
         """Exchanges now, for example after the last step of a training. Every rank calls it."""
+        if self._inner_steps > 0:
+            self._phub.warn_if_nothing_moved()
         self._phub.step()
         self._inner_steps = 0
 

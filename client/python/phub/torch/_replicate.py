@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
-from typing import Any, Iterable, Union
+from typing import Any, Iterable, Optional, Union
 
 import torch
 import torch.distributed as dist
 
 from ._errors import NotServed
+from ._names import Names
 from ._rules import has_stepped
 from ._updates import Updates
 
@@ -18,6 +20,31 @@ _wrapped: "weakref.WeakSet[Updates]" = weakref.WeakSet()
 def register(updates: Updates) -> None:
     """Its parameters are kept by the daemon from now on."""
     _wrapped.add(updates)
+
+
+def refuse_others(groups: list[dict[str, Any]], names: Names) -> None:
+    """Raises ValueError for a parameter that another optimizer updates: each would undo what the
+    other one does."""
+    if _shared_with(groups) is not None:
+        gc.collect()  # an optimizer that nobody has is alive until its cycles are collected
+    found = _shared_with(groups)
+    if found is not None:
+        parameter, job = found
+        raise ValueError(
+            f"parameter {names.of(parameter)} belongs to another DistributedOptimizer or DiLoCo of "
+            f"this process (job {job}), which updates it. Put each parameter into one optimizer, "
+            "or call leave() of the other one first"
+        )
+
+
+def _shared_with(groups: list[dict[str, Any]]) -> Optional[tuple[Any, str]]:
+    """A parameter of the groups that a wrapped optimizer updates, and the job of that one."""
+    for updates in list(_wrapped):
+        for group in groups:
+            for parameter in group["params"]:
+                if updates.has(parameter):
+                    return parameter, updates.job.name
+    return None
 
 
 def broadcast_parameters(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NoReturn, Optional
+import contextlib
+from typing import Iterator, NoReturn, Optional
 
 from .. import _errors
 from .._job import Job
 from ._bundles import Bundle, Slot
 from ._checks import not_finite
-from ._errors import OptimizerError
+from ._errors import NotServed, OptimizerError
 from ._notes import Notes
 
 _LISTED = 8
@@ -24,6 +25,7 @@ class Reports:
         self._slots = slots
         self.steps = 0  # complete steps
         self.failed = ""  # the error that ended the job
+        self._call = ""  # that every rank must make, while it runs
 
     def place(self, step: Optional[int] = None) -> str:
         """step: default: the one that is running."""
@@ -53,6 +55,33 @@ class Reports:
             own_rank=self._job.rank,
         )
 
+    @contextlib.contextmanager
+    def calling(self, call: str) -> Iterator[None]:
+        """Every rank must make this call. Other ranks learn that this one is in it, or failed."""
+        self._call = call
+        self._notes.write(self.steps, f"it is in {call}, which every rank must call")
+        try:
+            yield
+        except OptimizerError:
+            raise
+        except _errors.Error as error:
+            if isinstance(error, NotServed):
+                self._notes.write(self.steps, f"{call}: {error}")
+                raise
+            notes = "".join(f". {note}" for note in self._notes.read(self.steps))
+            raise OptimizerError(
+                f"{self.place()}, in {call}, which every rank must call: {error}{notes}",
+                job=self._job.name,
+                rank=error.rank,
+                own_rank=self._job.rank,
+            ) from error
+        except Exception as error:
+            self._notes.write(self.steps, f"{call}: {error}")
+            raise
+        finally:
+            self._call = ""
+        self._notes.clear()
+
     def report(
         self,
         bundle: Optional[Bundle],
@@ -69,6 +98,8 @@ class Reports:
                 f"not all ranks have pushed it within {timeout:g} s, the timeout of "
                 f"DistributedOptimizer{self._late(index)}"
             )
+            if self._call:
+                text += f". Every rank must call {self._call}"
         own = not_finite(self._slots)
         if own is not None:
             text += f". rank {self._job.rank}: {own}"
@@ -105,5 +136,6 @@ class Reports:
         more = f" and {len(late) - _LISTED} more" if len(late) > _LISTED else ""
         return (
             f". Rank {self._job.rank} waits in step {number}, and {names}{more} does not: it has "
-            "probably called backward() or step() less often, or is slow"
+            "probably called backward() or step() less often, waits for another optimizer (all "
+            "ranks must call them in the same order), or is slow"
         )

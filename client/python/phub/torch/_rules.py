@@ -144,7 +144,7 @@ def check_parameter(parameter: Any, name: str) -> None:
         )
     if parameter.device.type != "cpu":
         raise NotServed(
-            f"parameter {name} is on {parameter.device}, and DistributedOptimizer serves "
+            f"parameter {name} is on {parameter.device}, and the daemon's optimizers serve "
             "parameters on the CPU only. Move the model to the CPU, or wrap it in "
             "DistributedDataParallel with an optimizer of torch.optim: the backend phub takes CUDA "
             "tensors"

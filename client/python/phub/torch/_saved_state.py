@@ -36,6 +36,45 @@ _TYPES = {
 }
 
 
+# A hyper-parameter that groups of an optimizer have in every version of torch.
+_MARKS = {
+    torch.optim.SGD: "momentum",
+    torch.optim.Adam: "betas",
+    torch.optim.AdamW: "betas",
+    torch.optim.Adagrad: "lr_decay",
+    torch.optim.RMSprop: "alpha",
+}
+
+
+def check_saved(
+    kind: Any, saved: Any, groups: list[dict[str, Any]], name_of: Callable[[Any], str]
+) -> None:
+    """Raises ValueError, as torch.optim does, for the state of another optimizer or model. kind:
+    the class in torch.optim."""
+    if not isinstance(saved, dict) or "param_groups" not in saved or "state" not in saved:
+        raise ValueError("the saved state has no state and param_groups: it is not of an optimizer")
+    theirs = saved["param_groups"]
+    if len(theirs) != len(groups):
+        raise ValueError(
+            f"the saved state has {len(theirs)} parameter groups, but the optimizer has "
+            f"{len(groups)}: the state is of another optimizer or model"
+        )
+    for index, (group, other) in enumerate(zip(groups, theirs)):
+        if _MARKS[kind] not in other:
+            found = ", ".join(name for name in other if name not in ("params", "param_names"))
+            raise ValueError(
+                f"the saved state is not of {kind.__name__}: its parameter group {index} has no "
+                f"{_MARKS[kind]}, but {found}"
+            )
+        if len(group["params"]) != len(other["params"]):
+            first = f" (the first is {name_of(group['params'][0])})" if group["params"] else ""
+            raise ValueError(
+                f"parameter group {index} of the saved state has {len(other['params'])} "
+                f"parameters, but that of the optimizer has {len(group['params'])}{first}: the "
+                "state is of another model"
+            )
+
+
 class _Files:
     """A checkpoint: its data file in memory, and its manifest."""
 

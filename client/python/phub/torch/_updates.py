@@ -17,7 +17,7 @@ import dataclasses
 import threading
 import time
 import warnings
-from typing import Any, Callable, Iterable, Optional
+from typing import Any, Callable, ContextManager, Iterable, Optional
 
 import torch
 
@@ -27,11 +27,15 @@ from .._rounds import Handle
 from ._agreement import Agreement
 from ._bundles import Bundle, Slot, add_keys, bundles_of, in_forward_order
 from ._checks import (
+    SCALER,
     absent_gradients,
     changed_after_push,
     changed_groups,
     changed_kind,
+    discarded_after_push,
+    discarded_passes,
     listed,
+    used_again,
     used_before_arrival,
     written_before_arrival,
     wrong_tensors,
@@ -40,6 +44,7 @@ from ._copy import copy
 from ._errors import NotServed, as_optimizer_error
 from ._forward import ForwardWaits
 from ._hooks import add_hooks
+from ._names import Names
 from ._notes import Notes
 from ._reports import Reports
 from ._rules import check_parameters, rule_of
@@ -59,7 +64,7 @@ class Updates:
         self,
         kind: Any,
         groups: list[dict[str, Any]],
-        names: dict[Any, str],
+        names: Names,
         job: Job,
         notes: Notes,
         settings: Settings,
@@ -69,13 +74,13 @@ class Updates:
         """model: modules of it wait for new parameters. None: step() waits. shared: has parameters
         in phub's memory."""
         self.job = job
-        self._kind = kind
+        self.kind = kind
         self.groups = groups
         self._settings = settings
         self.timeout = settings.timeout
         self._agreement = Agreement(job) if settings.skip_unused else None
         self._lock = threading.Lock()
-        self._names = names
+        self.names = names
         self._slots: list[Slot] = []
         self._reports = Reports(job, notes, self._slots)
         self._known: list[list[Any]] = []  # the parameters of each group
@@ -84,6 +89,7 @@ class Updates:
         self._hooks: list[Any] = []
         self._paused = False  # no_sync()
         self._synchronized = False
+        self._left = False
         self._factor = 1.0
         self._passes = 0  # gradients that hooks have seen
         self._trace = Trace()
@@ -97,30 +103,34 @@ class Updates:
             self._forward = ForwardWaits(model, self.wait_for_late, self.wait_for_all)
         for index in range(len(groups)):
             self._check_group(index)  # before any key is added
-        self.add_groups(0)
+        self._add_groups(0)
         if settings.restart:
             self._reports.steps = job.iteration
 
     # ---- Parameters and keys -----------------------------------------------------------------
 
-    def name_of(self, parameter: Any) -> str:
-        return self._names.get(parameter) or "without a name"
-
     def _check_group(self, index: int) -> None:
         """Raises for a group that the daemon cannot update."""
         self._rule(index)
-        check_parameters(self.groups[index], index, self.name_of, self._settings)
+        check_parameters(self.groups[index], index, self.names.of, self._settings)
 
-    def add_groups(self, first: int) -> None:
+    def add_group(self) -> None:
+        """The caller has added a group. Every rank calls it."""
+        index = len(self.groups) - 1
+        self.names.add(index, self.groups[index])
+        with self._reports.calling(f"add_param_group() for parameter group {index}"):
+            if self._settings.restart:
+                raise NotServed("add_param_group() is not served with restart=True: do it before")
+            self._add_groups(index)
+
+    def _add_groups(self, first: int) -> None:
         """Adds keys for the groups from `first` on, with rank 0's values. Every rank calls it."""
-        if first > 0 and self._settings.restart:
-            raise NotServed("add_param_group() is not served with restart=True: add groups before")
         slots = []
         for index, group in enumerate(self.groups[first:], first):
             self._check_group(index)
             for parameter in group["params"]:
                 if parameter.requires_grad:
-                    slots.append(Slot(self.name_of(parameter), parameter, index))
+                    slots.append(Slot(self.names.of(parameter), parameter, index))
                 else:
                     self._frozen.append(parameter)
         if self._shared is not None:
@@ -144,7 +154,13 @@ class Updates:
         if self._forward is not None:
             self._forward.scan()
 
+    def has(self, parameter: Any) -> bool:
+        """Whether it updates the parameter, until it fails or leaves."""
+        gone = self._left or bool(self._reports.failed)
+        return not gone and any(slot.parameter is parameter for slot in self._slots)
+
     def leave(self) -> None:
+        self._left = True
         if not self._reports.failed:
             self.wait_for_all()
         for hook in self._hooks:
@@ -155,6 +171,9 @@ class Updates:
         if self._shared is not None:
             self._shared.remove()
         self.job._leave_quietly()  # if the job has failed, the step's error said so
+
+    def loading_state(self) -> ContextManager[None]:
+        return self._reports.calling("load_state_dict()")
 
     def store_state(self, states: dict[Any, dict[str, Any]]) -> None:
         """Replaces the daemon's state, and the parameters by rank 0's. Every rank calls it."""
@@ -167,7 +186,7 @@ class Updates:
         return [slot.bundle for slot in self._slots if slot.parameter.data_ptr() == address]
 
     def _rule(self, index: int) -> Any:
-        rule = rule_of(self._kind, self.groups[index], f"parameter group {index}")
+        rule = rule_of(self.kind, self.groups[index], f"parameter group {index}")
         if self._settings.clip_value > 0.0:
             rule = dataclasses.replace(rule, clip_value=self._settings.clip_value)
         return rule
@@ -185,13 +204,7 @@ class Updates:
         gradient = slot.parameter.grad
         with self._lock:
             if slot.pushed:
-                self._reports.fail(
-                    f"parameter {slot.name} was used in more backward passes before step() than "
-                    f"backward_passes_per_step={self._settings.backward_passes_per_step}, and its "
-                    "gradient was already pushed. Call step() after each of them, pass a larger "
-                    "backward_passes_per_step, or run passes that need no step under "
-                    "optimizer.no_sync()"
-                )
+                self._reports.fail(used_again(slot, self._settings.backward_passes_per_step))
             # A new tensor: the gradient of earlier passes was discarded, for example by
             # model.zero_grad().
             slot.passes = slot.passes + 1 if gradient is slot.seen else 1
@@ -265,13 +278,15 @@ class Updates:
         self._reports.check_usable()
         with self._lock:
             self._reports.refuse(
-                changed_groups(self.groups, self._known, self._frozen, self.name_of)
+                changed_groups(self.groups, self._known, self._frozen, self.names.of)
             )
             self._reports.refuse(changed_after_push(self._slots, self._rule))
             rest = [slot for slot in self._slots if not slot.pushed]
             if self._agreement is not None and not self._synchronized:
                 with as_optimizer_error(self._reports.place()):
-                    unused = self._agreement.unused(self._wait_for_agreement, self._reports.fail)
+                    unused = self._agreement.unused(
+                        lambda handle: self._wait(handle, None, self.timeout), self._reports.fail
+                    )
                 rest = [slot for slot in rest if slot not in unused]
             elif not self._synchronized:
                 self._check_absent(rest)
@@ -283,16 +298,12 @@ class Updates:
                     self._push(bundle)
 
     def _check_absent(self, slots: list[Slot]) -> None:
-        self._reports.refuse(absent_gradients(slots))
+        self._reports.refuse(absent_gradients(slots, len(self._slots)))
 
     def require_for_scaler(self) -> None:
         """A rank that has infinity cannot skip a step alone."""
         if self._settings.push != "step" or not self._settings.skip_nonfinite:
-            raise NotServed(
-                'GradScaler needs DistributedOptimizer(..., push="step", skip_nonfinite=True): '
-                "gradients are divided by the scale before they are pushed, and a step with "
-                "infinity on any rank is skipped on all"
-            )
+            raise NotServed(SCALER)
 
     def require_synchronized(self) -> None:
         if not self._synchronized:
@@ -308,20 +319,11 @@ class Updates:
                 self._skip()
                 return
             if pushed:
-                self._reports.fail(
-                    f"zero_grad() was called before step(), but the gradient of "
-                    f"{listed(pushed)} was pushed during the backward pass, and the daemon "
-                    "applies it. Run backward passes that need no step under optimizer.no_sync(), "
-                    'or pass push="step" or apply="iteration"'
-                )
+                self._reports.fail(discarded_after_push(pushed))
             partial = [slot for slot in self._slots if slot.passes > 0]
             if partial:
-                warnings.warn(
-                    f"zero_grad() before step() discards the gradients of {partial[0].passes} of "
-                    f"{self._settings.backward_passes_per_step} backward passes, of "
-                    f"{listed(partial)}",
-                    stacklevel=3,
-                )
+                passes = self._settings.backward_passes_per_step
+                warnings.warn(discarded_passes(partial, passes), stacklevel=3)
             for slot in partial:
                 slot.forget()
 
@@ -394,6 +396,3 @@ class Updates:
             handle.wait(seconds)
         except _errors.Error as error:
             self._reports.report(bundle, error, self.timeout, step)
-
-    def _wait_for_agreement(self, handle: Handle) -> None:
-        self._wait(handle, None, self.timeout)
