@@ -7,6 +7,10 @@ constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF16, ElementT
                                   ElementType::kF64, ElementType::kI32, ElementType::kI64,
                                   ElementType::kU8};
 constexpr ElementType kHalves[] = {ElementType::kF16, ElementType::kBf16};
+constexpr GradientEncoding kEncodings[] = {{numeric::Encoding::kInt8, 0},
+                                           {numeric::Encoding::kTopK, 10'000},
+                                           {numeric::Encoding::kTopK, 100'000},
+                                           {numeric::Encoding::kRandomK, 10'000}};
 constexpr Operation kUpdates[] = {Operation::kSgd, Operation::kMomentum, Operation::kAdam};
 
 // Lists the cases of one place and one number of threads.
@@ -16,7 +20,7 @@ class Lister {
       : place_(place), threads_(threads), cases_(cases) {}
 
   void Add(Operation operation, ElementType wire, ElementType type, std::uint32_t ranks) {
-    cases_.push_back({place_, threads_, operation, wire, type, ranks});
+    cases_.push_back({place_, threads_, operation, wire, type, ranks, {}});
   }
 
   void AddSums() {
@@ -54,6 +58,16 @@ class Lister {
       Add(Operation::kConvert, half, ElementType::kF32, 1);
       Add(Operation::kConvert, ElementType::kF32, half, 1);
     }
+  }
+
+  void AddEncoded() {
+    const ElementType f32 = ElementType::kF32;
+    for (const GradientEncoding& encoding : kEncodings) {
+      for (const Operation operation : {Operation::kFold, Operation::kMomentum}) {
+        cases_.push_back({place_, threads_, operation, f32, f32, 4, encoding});
+      }
+    }
+    cases_.push_back({place_, threads_, Operation::kFold, f32, f32, 16, kEncodings[0]});
   }
 
   // The most frequent work of a core loop: momentum and a plain sum, of 4 ranks.
@@ -107,6 +121,13 @@ const char* ToString(Place place) {
 
 std::string NameOf(const Case& each, std::size_t footprint_bytes) {
   std::string types = numeric::ToString(each.wire);
+  if (each.encoded()) {
+    types = numeric::ToString(each.encoding.kind);
+    if (numeric::IsSparse(each.encoding.kind)) {
+      types += std::to_string(100 * each.encoding.kept_millionths / numeric::kMillion) + "%";
+    }
+    types += std::string("-") + numeric::ToString(each.type);
+  }
   if (each.type != each.wire) types += std::string("-") + numeric::ToString(each.type);
   return std::string("kernels/") + ToString(each.place) + "-t" + std::to_string(each.threads) +
          "/" + std::to_string(footprint_bytes) + "/w" + std::to_string(each.ranks) + "/" + types +
@@ -122,9 +143,12 @@ std::vector<Case> AllCases(std::uint32_t threads) {
       list.AddFixedSums();
       list.AddUpdates();
       list.AddConversions();
+      if (IsInCache(place)) list.AddEncoded();
     }
     for (const Place place : {Place::kChunks, Place::kStaged}) {
-      Lister(place, count, cases).AddCommon();
+      Lister list(place, count, cases);
+      list.AddCommon();
+      list.AddEncoded();
     }
   }
   return cases;
@@ -139,9 +163,13 @@ std::vector<Case> SmokeCases(std::uint32_t threads) {
   cached.Add(Operation::kSumToAll, ElementType::kF32, ElementType::kF32, 3);
   cached.AddUpdates();
   cached.AddConversions();
+  cached.AddEncoded();
   Lister(Place::kMemory, threads, cases).AddCommon();
-  Lister(Place::kChunks, threads, cases).AddCommon();
-  Lister(Place::kStaged, threads, cases).AddCommon();
+  for (const Place place : {Place::kChunks, Place::kStaged}) {
+    Lister list(place, threads, cases);
+    list.AddCommon();
+    list.AddEncoded();
+  }
   return cases;
 }
 

@@ -7,15 +7,17 @@
 #include <vector>
 
 #include "common/base/element_type.h"
+#include "common/base/encoding.h"
 
 namespace phub::bench {
 
 using numeric::ElementType;
+using numeric::GradientEncoding;
 
 enum class Operation : std::uint8_t {
   kSum,       // sums the ranks' inputs into one output, all in `type`
   kSumToAll,  // the same sum into one output per rank, in one pass
-  kFold,      // adds halves to an f32 accumulator
+  kFold,      // adds halves, or decodes and adds encoded gradients, to an f32 accumulator
   kSumFixed,  // a sum in fixed point into an f32 accumulator (sum=fixed); compare it with kSum
   // A sum and an update of parameters in place. If inputs are narrower than parameters, there is
   // one more output: the parameters in the inputs' type.
@@ -44,6 +46,9 @@ struct Case {
   ElementType wire = ElementType::kF32;  // the type of the inputs
   ElementType type = ElementType::kF32;  // the type of everything except accumulators and state
   std::uint32_t ranks = 4;
+  GradientEncoding encoding = {};  // how the inputs, which are f32, are encoded
+
+  bool encoded() const { return !encoding.none(); }
 };
 
 const char* ToString(Operation operation);  // "sum", "sum-to-all", ...
@@ -56,7 +61,8 @@ constexpr bool IsFused(Operation operation) {
 }
 constexpr bool IsInCache(Place place) { return place == Place::kL1 || place == Place::kL2; }
 
-// kernels/<place>-t<threads>/<bytes of all arrays>/w<ranks>/<type or wire-type>/<operation>
+// kernels/<place>-t<threads>/<bytes of all arrays>/w<ranks>/<type or wire-type>/<operation>, where
+// an encoding takes the place of the wire type: int8-f32, topk1%-f32
 std::string NameOf(const Case& each, std::size_t footprint_bytes);
 
 // All cases, with 1 thread and with `threads` (once if that is 1), or a few cases of each kind.

@@ -200,6 +200,30 @@ void NarrowToF16Kernel(std::byte* data, std::size_t bytes) {
   }
 }
 
+std::uint32_t DecodeInt8Kernel(std::span<const std::byte* const> payloads, std::size_t count) {
+  const Floats d;
+  const hn::Rebind<std::int8_t, Floats> d8;
+  const hn::Rebind<std::int32_t, Floats> d32;
+  const std::size_t lanes = hn::Lanes(d);
+  Sums sums = NoSums();
+  for (const std::byte* const payload : payloads) {
+    const auto scale = hn::Set(d, *reinterpret_cast<const float*>(payload));
+    const auto* at =
+        reinterpret_cast<const std::int8_t*>(payload) + numeric::Int8Blocks(count) * sizeof(float);
+    const auto step = [&](std::size_t i, hn::Vec<Floats>& sum) HWY_ATTR {
+      const auto whole = hn::PromoteTo(d32, hn::LoadU(d8, at + i));
+      sum = hn::Add(sum, hn::Mul(hn::ConvertTo(d, whole), scale));
+    };
+    for (std::size_t i = 0; i < count; i += 4 * lanes) {
+      step(i, sums.sum0);
+      step(i + lanes, sums.sum1);
+      step(i + 2 * lanes, sums.sum2);
+      step(i + 3 * lanes, sums.sum3);
+    }
+  }
+  return WordOf(sums);
+}
+
 std::uint32_t DivideAndRootKernel(const float* data, std::size_t count) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
@@ -231,6 +255,26 @@ HWY_EXPORT(LoadOnlyKernel);
 HWY_EXPORT(WidenAndAddKernel);
 HWY_EXPORT(NarrowToF16Kernel);
 HWY_EXPORT(DivideAndRootKernel);
+HWY_EXPORT(DecodeInt8Kernel);
+
+namespace {
+
+template <class Index>
+void AddAtIndices(const std::byte* payload, std::size_t kept, float* sum) {
+  const auto* const values = reinterpret_cast<const float*>(payload);
+  const auto* const indices = reinterpret_cast<const Index*>(payload + kept * sizeof(float));
+  for (std::size_t i = 0; i < kept; ++i) sum[indices[i]] += values[i];
+}
+
+void AddAtRandom(const std::byte* payload, std::size_t count, std::size_t kept, float* sum) {
+  const std::uint64_t seed = *reinterpret_cast<const std::uint64_t*>(payload);
+  const auto* const values = reinterpret_cast<const float*>(payload + sizeof(seed));
+  for (std::size_t i = 0; i < kept; ++i) {
+    sum[numeric::RandomPlace(seed, count, kept, i)] += values[i];
+  }
+}
+
+}  // namespace
 
 std::uint32_t MoveStreams(std::span<const Stream> streams, std::size_t count,
                           const CeilingForm& form) {
@@ -247,6 +291,25 @@ std::uint32_t WidenAndAdd(numeric::ElementType type, const std::byte* data, std:
 
 void NarrowToF16(std::byte* data, std::size_t bytes) {
   HWY_DYNAMIC_DISPATCH(NarrowToF16Kernel)(data, bytes);
+}
+
+std::uint32_t DecodeAndAdd(const numeric::GradientEncoding& encoding,
+                           std::span<const std::byte* const> payloads, std::size_t count,
+                           float* sum) {
+  if (encoding.kind == numeric::Encoding::kInt8) {
+    return HWY_DYNAMIC_DISPATCH(DecodeInt8Kernel)(payloads, count);
+  }
+  const std::size_t kept = numeric::KeptOf(encoding, count);
+  for (const std::byte* const payload : payloads) {
+    if (encoding.kind == numeric::Encoding::kRandomK) {
+      AddAtRandom(payload, count, kept, sum);
+    } else if (numeric::IndexBytes(count) == sizeof(std::uint16_t)) {
+      AddAtIndices<std::uint16_t>(payload, kept, sum);
+    } else {
+      AddAtIndices<std::uint32_t>(payload, kept, sum);
+    }
+  }
+  return 0;
 }
 
 std::uint32_t DivideAndRoot(const float* data, std::size_t count) {

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "common/base/element_type.h"
+#include "common/base/encoding.h"
 
 namespace phub::bench {
 
@@ -55,6 +56,14 @@ std::uint32_t WidenAndAdd(numeric::ElementType type, const std::byte* data, std:
 // Narrows floats to f16 and stores `bytes` (a multiple of kStepBytes): the minimum work after an
 // f16 sum. There is no such loop for bf16, since machines narrow to bf16 in too many ways.
 void NarrowToF16(std::byte* data, std::size_t bytes);
+
+// Decodes payloads of `count` elements and adds them up: the minimum work of a sum of encoded
+// gradients. int8: widens, converts, multiplies and adds. Nothing is screened or stored, and one
+// scale of each payload is used for all its blocks. topk and randomk: adds the values at their
+// places in `sum`, one element after the other.
+std::uint32_t DecodeAndAdd(const numeric::GradientEncoding& encoding,
+                           std::span<const std::byte* const> payloads, std::size_t count,
+                           float* sum);
 
 // Two divisions and a square root for each of `count` floats (a multiple of kStepBytes): the
 // minimum work of a step of Adam.

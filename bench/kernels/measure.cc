@@ -83,11 +83,11 @@ std::vector<Subject> SubjectsOf(const Case& each) {
   }
   if (IsInCache(each.place)) {
     add(Kind::kLoads, "loads", [](Workload& work) { work.RunLoads(); });
-    if (Workload::HasArithmetic(each)) {
-      add(Kind::kArithmetic, "arithmetic", [](Workload& work) { work.RunArithmetic(); });
-    }
   } else if (IsFused(each.operation)) {
     add(Kind::kSeparate, "separate", [](Workload& work) { work.RunSeparately(); });
+  }
+  if (Workload::HasArithmetic(each) && (IsInCache(each.place) || each.encoded())) {
+    add(Kind::kArithmetic, "arithmetic", [](Workload& work) { work.RunArithmetic(); });
   }
   return subjects;
 }

@@ -47,7 +47,7 @@ struct Result {
   // Out of cache, for kernels that leave results in the caches: the fastest loop that also does so.
   std::optional<Figures> like;
   std::optional<Figures> loads;  // in cache: loading all arrays once
-  // In cache, for halves and Adam: the minimum arithmetic of such a kernel.
+  // The minimum arithmetic of a kernel: in cache for halves and Adam, always for encoded gradients.
   std::optional<Figures> arithmetic;
   std::optional<Figures> separate;  // out of cache, fused: sum and update as two passes
 

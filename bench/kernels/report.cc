@@ -96,7 +96,9 @@ void PrintHeader(const Settings& settings, std::uint32_t threads) {
       "percent: the kernel's rate in percent of the ceiling.\n"
       "moves: the kernel's rate in percent of loops that move the same bytes, in cache as well; "
       "these loops use plain stores if the kernel leaves its results in the caches.\n"
-      "arith: in cache, the kernel's rate in percent of the minimum arithmetic of halves or Adam.\n"
+      "arith: the kernel's rate in percent of the minimum arithmetic of halves or Adam (in cache), "
+      "or of encoded gradients: int8 is widened, multiplied and added; values of topk and randomk "
+      "are added at their places, one after the other.\n"
       "Before it is timed, each case is compared bit for bit with a serial reference.\n\n",
       simd::TargetName(), ToString(settings.pages), HumanBytes(settings.memory_bytes),
       HumanBytes(settings.l1_bytes), HumanBytes(settings.l2_bytes),

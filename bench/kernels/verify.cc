@@ -8,6 +8,8 @@
 #include "bench/kernels/workload.h"
 #include "common/aggregation/fixed_point.h"
 #include "common/base/check.h"
+#include "common/simd/encode.h"
+#include "tests/support/encoding_reference.h"
 #include "tests/support/fixed_sum_reference.h"
 #include "tests/support/simd_reference.h"
 
@@ -92,16 +94,36 @@ void Workload::Fill(const Array& array) {
   }
 }
 
-template <class T>
-std::string Workload::CompareElement(const Piece& piece, std::size_t offset) const {
-  const std::size_t i = piece.begin + offset;
+// A rank's payloads, of gradients like those of Fill().
+void Workload::FillEncoded(const Array& array) {
+  const auto id = static_cast<std::uint64_t>(&array - arrays_.data());
+  std::vector<float> values(piece_elements_);
+  simd::EncodeScratch scratch;
+  for (std::size_t begin = 0; begin < input_element_count_; begin += piece_elements_) {
+    for (std::size_t i = 0; i < piece_elements_; ++i) values[i] = FloatOf(BitsOf(id, begin + i));
+    simd::Encode(case_.encoding, values.data(), nullptr, piece_elements_, begin + 1,
+                 InputOf(array, {0, begin, piece_elements_}), scratch);
+  }
+}
+
+std::vector<const std::byte*> Workload::RanksOf(const Piece& piece) const {
   std::vector<const std::byte*> inputs;
+  for (const Array& array : arrays_) {
+    if (array.role == Role::kInput) inputs.push_back(InputOf(array, piece));
+  }
+  return inputs;
+}
+
+template <class T>
+std::string Workload::CompareElement(const Piece& piece,
+                                     const std::vector<const std::byte*>& inputs,
+                                     std::size_t offset) const {
+  const std::size_t i = piece.begin + offset;
   T parameter{};
   std::array<T, simd::kStatesMax> state{};
   std::size_t states = 0;
   for (const Array& array : arrays_) {
     const auto id = static_cast<std::uint64_t>(&array - arrays_.data());
-    if (array.role == Role::kInput) inputs.push_back(array.At(piece.input_begin));
     if (array.role == Role::kParameters) parameter = InitialOf<T>(BitsOf(id, i));
     if constexpr (std::is_floating_point_v<T>) {
       if (array.role == Role::kState) state[states++] = std::fabs(InitialOf<T>(BitsOf(id, i)));
@@ -122,6 +144,22 @@ std::string Workload::CompareElement(const Piece& piece, std::size_t offset) con
     }
     if (std::memcmp(bytes.data(), array.At(i), numeric::ElementBytes(array.type)) != 0) {
       return Difference(what, i);
+    }
+  }
+  return "";
+}
+
+// Compares all elements of each piece, and in large arrays of every n-th piece.
+std::string Workload::CompareEncoded() const {
+  const std::size_t step = 1 + element_count_ / kComparedMax;
+  for (std::size_t number = 0; number < pieces_.size(); number += step) {
+    const Piece& piece = pieces_[number];
+    const std::vector<float> sum =
+        reference::SumOfEncoded(case_.encoding, RanksOf(piece), piece.count);
+    const std::vector<const std::byte*> inputs{reinterpret_cast<const std::byte*>(sum.data())};
+    for (std::size_t offset = 0; offset < piece.count; ++offset) {
+      std::string difference = CompareElement<float>(piece, inputs, offset);
+      if (!difference.empty()) return difference;
     }
   }
   return "";
@@ -156,20 +194,24 @@ template <class T>
 std::string Workload::Compare() const {
   for (const Piece& piece : pieces_) {
     const std::size_t step = element_count_ > kComparedMax ? element_count_ / kComparedMax | 1 : 1;
+    const std::vector<const std::byte*> inputs = RanksOf(piece);
     for (std::size_t offset = 0; offset < piece.count; offset += step) {
-      std::string difference = CompareElement<T>(piece, offset);
+      std::string difference = CompareElement<T>(piece, inputs, offset);
       if (!difference.empty()) return difference;
     }
-    std::string difference = CompareElement<T>(piece, piece.count - 1);
+    std::string difference = CompareElement<T>(piece, inputs, piece.count - 1);
     if (!difference.empty()) return difference;
   }
   return "";
 }
 
 std::string Workload::Verify(bool separate) {
-  for (const Array& array : arrays_) Fill(array);
+  for (const Array& array : arrays_) {
+    case_.encoded() && array.role == Role::kInput ? FillEncoded(array) : Fill(array);
+  }
   separate ? RunSeparately() : Run();
   if (case_.operation == Operation::kSumFixed) return CompareFixedSums();
+  if (case_.encoded()) return CompareEncoded();
   switch (numeric::AccumulationType(case_.wire)) {
     case ElementType::kF64: return Compare<double>();
     case ElementType::kI32: return Compare<std::int32_t>();

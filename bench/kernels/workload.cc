@@ -18,6 +18,10 @@ using numeric::ElementBytes;
 
 // Staging slots of a lane: few enough that they stay in the L2 or L3 cache.
 constexpr std::size_t kStagingSlots = 4;
+// Payloads begin at a multiple of this, which the loops of ceilings.h need.
+std::size_t PayloadStride(const GradientEncoding& encoding, std::size_t count) {
+  return (numeric::EncodedBytes(encoding, count) + kStepBytes - 1) / kStepBytes * kStepBytes;
+}
 
 }  // namespace
 
@@ -38,7 +42,7 @@ bool Workload::Streams(const Case& each) {
 
 bool Workload::HasArithmetic(const Case& each) {
   const bool sums_halves = numeric::IsHalf(each.wire) && each.operation != Operation::kConvert;
-  return sums_halves || each.operation == Operation::kAdam;
+  return sums_halves || each.encoded() || each.operation == Operation::kAdam;
 }
 
 Workload::Workload(const Case& each, std::size_t footprint_bytes, std::size_t chunk_bytes,
@@ -80,17 +84,39 @@ void Workload::LayOut(std::size_t footprint_bytes, std::size_t chunk_bytes, std:
     narrowest = std::min(narrowest, std::size_t{ElementBytes(array.type)});
     if (!staged || array.role != Role::kInput) element_bytes += ElementBytes(array.type);
   }
+  if (case_.encoded()) {
+    if (!staged) {
+      element_bytes -= case_.ranks * (sizeof(float) - 1);  // an int8, or up to 6 of 100 bytes
+    }
+    narrowest = 1;
+  }
   const std::size_t multiple = chunks ? chunk_elements : kStepBytes / narrowest;
   element_count_ = std::max(footprint_bytes / element_bytes / multiple, std::size_t{1}) * multiple;
   input_element_count_ = staged ? kStagingSlots * chunk_elements : element_count_;
+  piece_elements_ = chunks ? chunk_elements : element_count_;
   std::byte* at = memory;
   for (Array& array : arrays_) {
     const bool is_input = array.role == Role::kInput;
     array.data = at;
-    at += (is_input ? input_element_count_ : element_count_) * ElementBytes(array.type);
+    at += is_input ? InputBytes() : element_count_ * ElementBytes(array.type);
   }
   footprint_bytes_ = static_cast<std::size_t>(at - memory);
   sums_.data = at;
+}
+
+std::size_t Workload::InputBytes() const {
+  if (!case_.encoded()) return input_element_count_ * ElementBytes(case_.wire);
+  return input_element_count_ / piece_elements_ * PayloadStride(case_.encoding, piece_elements_);
+}
+
+std::byte* Workload::InputOf(const Array& array, const Piece& piece) const {
+  if (!case_.encoded()) return array.At(piece.input_begin);
+  return array.data +
+         piece.input_begin / piece_elements_ * PayloadStride(case_.encoding, piece_elements_);
+}
+
+simd::Encoded Workload::EncodedOf(const Piece& piece) const {
+  return {case_.encoding, case_.encoded() ? piece.count : 0, 0};
 }
 
 void Workload::Cut(std::size_t chunk_elements, std::uint64_t seed) {
@@ -131,11 +157,14 @@ simd::Round Workload::RoundOfCase() const {
 }
 
 std::size_t Workload::traffic_bytes() const {
-  std::size_t element_bytes = 0;
+  std::size_t bytes = 0;
   for (const Array& array : arrays_) {
-    element_bytes += ElementBytes(array.type) * (array.access == Access::kUpdate ? 2 : 1);
+    const bool is_payload = array.role == Role::kInput && case_.encoded();
+    bytes += is_payload ? pieces_.size() * numeric::EncodedBytes(case_.encoding, piece_elements_)
+                        : element_count_ * ElementBytes(array.type) *
+                              (array.access == Access::kUpdate ? 2 : 1);
   }
-  return element_count_ * element_bytes;
+  return bytes;
 }
 
 std::size_t Workload::separate_traffic_bytes() const {
@@ -145,7 +174,7 @@ std::size_t Workload::separate_traffic_bytes() const {
 std::span<const std::byte* const> Workload::Inputs(const Piece& piece) {
   inputs_.clear();
   for (const Array& array : arrays_) {
-    if (array.role == Role::kInput) inputs_.push_back(array.At(piece.input_begin));
+    if (array.role == Role::kInput) inputs_.push_back(InputOf(array, piece));
   }
   return inputs_;
 }
@@ -175,11 +204,12 @@ void Workload::RunPiece(const Piece& piece) {
     simd::Convert(case_.wire, inputs[0], case_.type, arrays_.back().At(piece.begin), piece.count);
   } else if (case_.operation == Operation::kFold) {
     simd::Fold(case_.wire, simd::Reduction::kSum, {nullptr, inputs}, piece.count,
-               arrays_.back().At(piece.begin));
+               arrays_.back().At(piece.begin), EncodedOf(piece));
   } else if (case_.operation == Operation::kSumFixed) {
     simd::SumFixed(case_.wire, aggregation::kFixedBlockDefault, inputs, piece.count,
                    arrays_.back().At(piece.begin));
   } else {
+    round_.encoded = EncodedOf(piece);
     simd::ApplyRound(round_, {nullptr, inputs}, piece.count, MemoryOf(piece));
   }
 }
@@ -191,8 +221,9 @@ void Workload::Run() {
 void Workload::RunSeparately() {
   for (const Piece& piece : pieces_) {
     simd::Fold(case_.wire, simd::Reduction::kSum, {nullptr, Inputs(piece)}, piece.count,
-               sums_.At(piece.begin));
+               sums_.At(piece.begin), EncodedOf(piece));
   }
+  round_.encoded = {};
   for (const Piece& piece : pieces_) {
     simd::ApplyRound(round_, {sums_.At(piece.begin), {}}, piece.count, MemoryOf(piece));
   }
@@ -203,6 +234,10 @@ void Workload::RunCeiling(const CeilingForm& form) {
     streams_.clear();
     for (const Array& array : arrays_) {
       const bool is_input = array.role == Role::kInput;
+      if (is_input && case_.encoded()) {
+        LoadOnly(InputOf(array, piece), PayloadStride(case_.encoding, piece.count));
+        continue;
+      }
       streams_.push_back({array.access, array.At(is_input ? piece.input_begin : piece.begin),
                           ElementBytes(array.type)});
     }
@@ -211,6 +246,13 @@ void Workload::RunCeiling(const CeilingForm& form) {
 }
 
 void Workload::RunArithmetic() {
+  if (case_.encoded()) {
+    for (const Piece& piece : pieces_) {
+      DecodeAndAdd(case_.encoding, Inputs(piece), piece.count,
+                   reinterpret_cast<float*>(arrays_.back().At(piece.begin)));
+    }
+    return;
+  }
   for (const Array& array : arrays_) {
     if (array.role == Role::kInput && numeric::IsHalf(array.type)) {
       WidenAndAdd(array.type, array.data, element_count_ * ElementBytes(array.type));

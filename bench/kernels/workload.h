@@ -47,8 +47,9 @@ class Workload {
   void Run();
   void RunSeparately();  // IsFused() cases: sums everything, then updates everything
   void RunCeiling(const CeilingForm& form);
-  void RunLoads();       // loads all bytes of all arrays once
-  void RunArithmetic();  // on halves' inputs and f16 outputs, or on Adam's second moments
+  void RunLoads();  // loads all bytes of all arrays once
+  // On halves' inputs and f16 outputs, on encoded inputs, or on Adam's second moments.
+  void RunArithmetic();
 
  private:
   enum class Role : std::uint8_t { kInput, kParameters, kState, kOutput, kSums };
@@ -72,15 +73,23 @@ class Workload {
   void LayOut(std::size_t footprint_bytes, std::size_t chunk_bytes, std::byte* memory);
   void Cut(std::size_t chunk_elements, std::uint64_t seed);
   simd::Round RoundOfCase() const;
+  // A rank's gradient of a piece. Encoded gradients are one payload for each piece.
+  std::byte* InputOf(const Array& array, const Piece& piece) const;
+  simd::Encoded EncodedOf(const Piece& piece) const;
+  std::size_t InputBytes() const;  // of one rank, for all elements that are staged at once
   std::span<const std::byte* const> Inputs(const Piece& piece);
   simd::RoundMemory MemoryOf(const Piece& piece);
   void RunPiece(const Piece& piece);
   void Fill(const Array& array);
+  void FillEncoded(const Array& array);
   template <class T>
   std::string Compare() const;
   std::string CompareFixedSums() const;
+  std::string CompareEncoded() const;
+  std::vector<const std::byte*> RanksOf(const Piece& piece) const;
   template <class T>
-  std::string CompareElement(const Piece& piece, std::size_t offset) const;
+  std::string CompareElement(const Piece& piece, const std::vector<const std::byte*>& inputs,
+                             std::size_t offset) const;
 
   Case case_;
   // The inputs in rank order, then the updated arrays, then the outputs.
@@ -89,6 +98,7 @@ class Workload {
   std::vector<Piece> pieces_;
   std::size_t element_count_ = 0;
   std::size_t input_element_count_ = 0;
+  std::size_t piece_elements_ = 0;  // all pieces but the last have this size
   std::size_t footprint_bytes_ = 0;
   simd::Round round_;
   std::vector<const std::byte*> inputs_;  // scratch space of the calls, as are the members below
