@@ -1,5 +1,8 @@
 """Trains small models with gradients that are sent in different ways, from the same seeds.
 
+one-process is torch.optim with the examples of all ranks, without exchange. ddp-gloo and ddp-phub
+are DistributedDataParallel.
+
 Each way trains from --seeds seeds (parameters at the beginning, order of the examples). Results are
 the means over the seeds, with the least and the greatest value.
 
@@ -28,8 +31,8 @@ from .interpreter import add_python_option, require_torch, run_ranks
 from .results import Result
 
 SUMMARY = "train with compressed gradients, compared with uncompressed ones"
-METHODS = ("float32", "bfloat16", "int8", "topk-10", "topk-1", "randomk-10", "randomk-1",
-           "powersgd")
+METHODS = ("one-process", "ddp-gloo", "ddp-phub", "float32", "bfloat16", "int8", "topk-10",
+           "topk-1", "randomk-10", "randomk-1", "powersgd")
 STEPS = {"digits": 300, "gpt": 400}
 
 
@@ -88,20 +91,33 @@ def report(context: Context, task: str, found: list[dict[str, Any]]) -> list[Res
         runs = [each for each in found if each["method"] == method]
         last = [statistics.fmean(run["losses"][-50:]) for run in runs]
         tested = [run["test_loss"] for run in runs]
-        more = {"loss": last, "test_loss": tested, "seeds": [run["seed"] for run in runs],
+        more: dict[str, Any] = {
+                "loss": last, "test_loss": tested, "seeds": [run["seed"] for run in runs],
                 "bytes": [run["bytes"] for run in runs],
-                "share": statistics.fmean(run["bytes"] for run in runs) / whole,
+                "share": statistics.fmean(run["bytes"] for run in runs) / whole or None,
                 "losses": [run["losses"] for run in runs]}
         accuracy = ""
         if "accuracy" in runs[0]:
             more["accuracy"] = [run["accuracy"] for run in runs]
             accuracy = f", accuracy {_spread(more['accuracy'], 3)}"
-        context.say(f"  {method:9} {100 * more['share']:6.2f} % of the bytes, loss of the last 50 "
-                    f"steps {_spread(last, 4)}, on the test {_spread(tested, 4)}{accuracy}")
+        share = (f"{100 * more['share']:6.2f} % of the bytes" if more["share"]
+                 else "bytes not counted ")
+        context.say(f"  {method:11} {share}, loss of the last 50 steps {_spread(last, 4)}, on the "
+                    f"test {_spread(tested, 4)}{accuracy}{_apart(method, runs, found)}")
         step_s = statistics.median(run["step_s"] for run in runs)
         results.append(Result(case, method, step_s, min(run["step_s"] for run in runs), 0.0, 0.0,
                               None, len(runs), more))
     return results
+
+
+def _apart(method: str, runs: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]]) -> str:
+    """The largest difference from gloo's loss with the same seed."""
+    others = {run["seed"]: run for run in found if run["method"] == "ddp-gloo"}
+    if not others or method == "ddp-gloo":
+        return ""
+    apart = max(abs(statistics.fmean(run["losses"][-50:]) -
+                    statistics.fmean(others[run["seed"]]["losses"][-50:])) for run in runs)
+    return f"; up to {apart:.2g} from ddp-gloo's loss with the same seed"
 
 
 def _spread(values: Sequence[float], digits: int) -> str:

@@ -11,8 +11,11 @@ from .context import Context
 from .results import Result
 
 # The palette of Okabe and Ito is safe for most colour-blind readers.
-COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#8FD3BC", "#D55E00", "#F0A080",
-           "#CC79A7")
+COLOURS = ("#999999", "#56B4E9", "#7A4EAB", "#000000", "#E69F00", "#0072B2", "#009E73", "#8FD3BC",
+           "#D55E00", "#F0A080", "#CC79A7")
+# These lie on each other: their dashes take turns, and only the last one that is drawn has a band.
+TAKE_TURNS = ("one-process", "ddp-gloo", "ddp-phub", "float32", "bfloat16", "int8")
+DASH = 6
 WIDTH, HEIGHT, MARGIN = 630, 320, 48
 LEGEND = 200  # to the right of the curves
 SMOOTHED = 20  # steps
@@ -33,7 +36,7 @@ def _band(row: Result) -> tuple[list[float], list[float], list[float]]:
             [max(each) for each in steps])
 
 
-def panel(case: str, rows: Sequence[Result], left: int) -> list[str]:
+def panel(case: str, rows: Sequence[Result], left: int, colours: dict[str, str]) -> list[str]:
     bands = {row.system: _band(row) for row in rows}
     curves = {name: means for name, (means, _, _) in bands.items()}
     finite = [loss for band in bands.values() for curve in band for loss in curve if loss > 0]
@@ -62,15 +65,25 @@ def panel(case: str, rows: Sequence[Result], left: int) -> list[str]:
                           if loss > 0)
         edge = [*enumerate(most), *reversed(list(enumerate(least)))]
         around = " ".join(f"{x(step):.1f},{y(max(loss, min(finite))):.1f}" for step, loss in edge)
-        colour = COLOURS[number % len(COLOURS)]
-        share = 100 * float(str(row.more["share"]))
-        if least != most:
+        colour = colours[name]
+        share = row.more["share"]
+        label = f"{name}, {100 * float(str(share)):.3g} % of the bytes" if share else name
+        alike = [name for name in TAKE_TURNS if name in bands]
+        dashes = _dashes(name, alike)
+        if least != most and name not in alike[:-1]:
             lines.append(f'<polygon points="{around}" fill="{colour}" fill-opacity="0.15"/>')
         lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" '
-                     f'stroke-width="1.5"/><text x="{x(steps - 1) + 8:.1f}" '
+                     f'stroke-width="1.5"{dashes}/><text x="{x(steps - 1) + 8:.1f}" '
                      f'y="{MARGIN + 8 + 16 * number}" fill="{colour}">'
-                     f'{escape(name)}, {share:.3g} % of the bytes</text>')
+                     f'{escape(label)}</text>')
     return lines
+
+
+def _dashes(name: str, names: Sequence[str]) -> str:
+    if name not in names or len(names) == 1:
+        return ""
+    return (f' stroke-dasharray="{DASH},{DASH * (len(names) - 1)}" '
+            f'stroke-dashoffset="{-DASH * list(names).index(name)}"')
 
 
 def draw_curves(context: Context, measured: Sequence[Result], path: Path) -> None:
@@ -78,7 +91,10 @@ def draw_curves(context: Context, measured: Sequence[Result], path: Path) -> Non
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * len(cases)}" '
              f'height="{HEIGHT}" font-family="sans-serif" font-size="11">',
              '<rect width="100%" height="100%" fill="white"/>']
+    systems = dict.fromkeys(result.system for result in measured)
+    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(systems)}
     for number, case in enumerate(cases):
-        lines += panel(case, [row for row in measured if row.case == case], number * WIDTH)
+        rows = [row for row in measured if row.case == case]
+        lines += panel(case, rows, number * WIDTH, colours)
     path.write_text("\n".join([*lines, "</svg>"]) + "\n")
     context.say(f"picture: {path}")

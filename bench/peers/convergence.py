@@ -3,8 +3,10 @@ the parameters at the beginning and the order of the examples.
 
 Rank 0 writes a JSON file: for each method and seed the loss of every step (the mean of the ranks),
 the loss and accuracy on examples that were not trained on, the bytes of gradients that the daemon
-received from all ranks, and the time. "powersgd" is torch's hook of DistributedDataParallel over
-phub's all_reduce; all others are phub.torch.DistributedOptimizer.
+received from all ranks, and the time. All methods have the same seeds and examples. "one-process"
+trains with the examples of all ranks and exchanges nothing. "ddp-gloo" and "ddp-phub" are
+DistributedDataParallel; "powersgd" is that on phub with torch's hook. All others are
+phub.torch.DistributedOptimizer. The daemon does not count gloo's bytes.
 """
 
 import argparse
@@ -31,6 +33,9 @@ import phub  # noqa: E402
 import phub.torch  # noqa: E402
 
 METHODS: dict[str, dict[str, Any]] = {
+    "one-process": {},
+    "ddp-gloo": {},
+    "ddp-phub": {},
     "float32": {},
     "bfloat16": {"gradient_dtype": torch.bfloat16},
     "int8": {"compression": phub.Int8()},
@@ -40,6 +45,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "randomk-10": {"compression": phub.RandomK(0.1)},
     "powersgd": {},
 }
+DDP = ("ddp-gloo", "ddp-phub", "powersgd")
 WIDTH, LAYERS, HEADS, CONTEXT = 96, 2, 4, 64
 
 
@@ -155,41 +161,53 @@ def prepared(task: Any, method: str, seed: int) -> tuple[nn.Module, Callable[...
     """The model, what a forward pass calls, and the optimizer."""
     model = task.model(seed)
     optimizer = task.optimizer(model)
-    if method == "powersgd":
-        wrapped = DistributedDataParallel(model)
-        wrapped.register_comm_hook(
-            powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=10),
-            powerSGD_hook.powerSGD_hook)
+    if method == "one-process":
+        return model, model, optimizer
+    if method in DDP:
+        group = dist.new_group(backend="gloo") if method == "ddp-gloo" else None
+        wrapped = DistributedDataParallel(model, process_group=group)
+        if method == "powersgd":
+            wrapped.register_comm_hook(
+                powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2,
+                                            start_powerSGD_iter=10),
+                powerSGD_hook.powerSGD_hook)
         return model, wrapped, optimizer
     optimizer = phub.torch.DistributedOptimizer(optimizer, model.named_parameters(),
                                                 **METHODS[method])
     return model, model, optimizer
 
 
+def job_of(method: str, forward: Any, optimizer: Any) -> str:
+    """The daemon's name of the job whose bytes count, empty without one."""
+    if method in ("one-process", "ddp-gloo"):
+        return ""
+    return str(forward.process_group.job_name if method in DDP else optimizer._phub.job.name)
+
+
 def train(task: Any, method: str, seed: int, phubctl: str) -> dict[str, Any]:
     model, forward, optimizer = prepared(task, method, seed)
     rank = dist.get_rank()
-    generator = torch.Generator().manual_seed(100 * seed + rank)
+    ranks = range(dist.get_world_size()) if method == "one-process" else [rank]
+    generators = [torch.Generator().manual_seed(100 * seed + each) for each in ranks]
     losses = torch.zeros(task.steps)
     dist.barrier()
-    own = forward.process_group if method == "powersgd" else optimizer._phub.job
-    name = own.job_name if method == "powersgd" else own.name
-    before = gradient_bytes(phubctl, name) if rank == 0 else 0
+    name = job_of(method, forward, optimizer)
+    before = gradient_bytes(phubctl, name) if rank == 0 and name else 0
     dist.barrier()
     begin = time.monotonic()
     for step in range(task.steps):
         optimizer.zero_grad()
-        loss = task.loss(forward, generator)
+        loss = torch.stack([task.loss(forward, each) for each in generators]).mean()
         loss.backward()
         optimizer.step()
         losses[step] = loss.detach()
     seconds = time.monotonic() - begin
     dist.barrier()
-    sent = gradient_bytes(phubctl, name) - before if rank == 0 else 0
+    sent = gradient_bytes(phubctl, name) - before if rank == 0 and name else 0
     dist.barrier()
     found = task.tested(model)
     dist.all_reduce(losses)
-    if method != "powersgd":
+    if hasattr(optimizer, "leave"):
         optimizer.leave()
     return {"method": method, "seed": seed,
             "losses": (losses / dist.get_world_size()).tolist(), "bytes": sent,
