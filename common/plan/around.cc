@@ -53,7 +53,8 @@ absl::StatusOr<std::vector<GroupPlan>> CandidatesFor(const Topology& topology,
   const std::uint32_t orders = std::min(count, options.orders);
   for (const MakesForest& make : options.makers) {
     for (std::uint32_t i = 0; i < orders; ++i) {
-      auto forest = PlanForMembers(topology, members, make, i * count / orders);
+      auto forest =
+          PlanForMembers(topology, members, make, i * count / orders, options.aggregators);
       if (!forest.ok() && candidates.empty()) return forest.status();
       if (!forest.ok()) break;
       LinkTimes times = LinkTimesOf(topology, *forest);

@@ -41,6 +41,7 @@ struct AroundOptions {
   std::span<const MakesForest> makers;  // the first one's plan is chosen if no other is better
   std::int64_t size_bytes = 1;          // of every plan
   std::uint32_t orders = 8;             // orders of members to try, at most
+  std::span<const NodeIndex> aggregators = {};  // switches that may sum; others only forward
 };
 
 // One plan for each group. All of them exchange at the same time as plans with the link times

@@ -30,11 +30,14 @@ absl::StatusOr<Topology> StartAt(const Topology& part, std::span<const NodeIndex
 
 }  // namespace
 
-absl::StatusOr<Topology> WithMembers(const Topology& topology, std::span<const NodeIndex> members) {
+absl::StatusOr<Topology> WithMembers(const Topology& topology, std::span<const NodeIndex> members,
+                                     std::span<const NodeIndex> aggregators) {
   TopologyParts parts = topology.parts();
   for (std::uint32_t i = 0; i < parts.nodes.size(); ++i) {
-    if (std::ranges::find(members, NodeIndex{i}) == members.end())
-      parts.nodes[i].kind = NodeKind::kSwitch;
+    const auto is_in = [i](std::span<const NodeIndex> nodes) {
+      return std::ranges::find(nodes, NodeIndex{i}) != nodes.end();
+    };
+    if (!is_in(members) && !is_in(aggregators)) parts.nodes[i].kind = NodeKind::kSwitch;
   }
   if (!topology.members_forward()) {
     const auto is_out = [&](NodeIndex node) {
@@ -48,8 +51,9 @@ absl::StatusOr<Topology> WithMembers(const Topology& topology, std::span<const N
 
 absl::StatusOr<Forest> PlanForMembers(
     const Topology& topology, std::span<const NodeIndex> members,
-    const std::function<absl::StatusOr<Forest>(const Topology& part)>& make, std::uint32_t first) {
-  absl::StatusOr<Topology> part = WithMembers(topology, members);
+    const std::function<absl::StatusOr<Forest>(const Topology& part)>& make, std::uint32_t first,
+    std::span<const NodeIndex> aggregators) {
+  absl::StatusOr<Topology> part = WithMembers(topology, members, aggregators);
   if (!part.ok()) return part.status();
   // [node of the reordered part]: the node of the topology.
   std::vector<NodeIndex> nodes;

@@ -1,7 +1,7 @@
 // Plans for some members of a topology, made by planners that know nothing of groups: they plan for
 // a topology in which the other members are not members. Others neither sum nor relay; where
-// members forward traffic, as in a torus, their links stay. Switches that sum only forward. Pure
-// functions.
+// members forward traffic, as in a torus, their links stay. Switches that sum only forward, except
+// those that the caller names. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@
 
 namespace phub::plan {
 
-// The topology with these members only. Nodes keep their indices. REQUIRES: two or more members of
-// the topology, in ascending order of ranks.
-absl::StatusOr<Topology> WithMembers(const Topology& topology, std::span<const NodeIndex> members);
+// The topology with these members only. Nodes keep their indices. `aggregators`: the switches that
+// still sum. REQUIRES: two or more members of the topology, in ascending order of ranks.
+absl::StatusOr<Topology> WithMembers(const Topology& topology, std::span<const NodeIndex> members,
+                                     std::span<const NodeIndex> aggregators = {});
 
 // Makes a plan for these members with `make`, which plans for all members of WithMembers(). The
 // plan is verified for the whole topology. `make` sees the members in their order from
@@ -24,6 +25,6 @@ absl::StatusOr<Topology> WithMembers(const Topology& topology, std::span<const N
 absl::StatusOr<Forest> PlanForMembers(
     const Topology& topology, std::span<const NodeIndex> members,
     const std::function<absl::StatusOr<Forest>(const Topology& part)>& make,
-    std::uint32_t first = 0);
+    std::uint32_t first = 0, std::span<const NodeIndex> aggregators = {});
 
 }  // namespace phub::plan

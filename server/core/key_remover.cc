@@ -1,6 +1,7 @@
 #include "server/core/key_remover.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <iterator>
 
@@ -46,12 +47,20 @@ Rank PusherOf(const Chunk& chunk) {
   }
 }
 
-// A rank that still has a push of the key here, or to whom something of it must be sent. Max():
-// nobody. Lanes are looked at only if they have to send something: other jobs wait meanwhile.
-Rank UserOf(const JobShard& shard, const ShardKey& key, const Chunk*& used) {
+// Who waits for the exchange of a chunk. An aggregator has no ranks: a rack that it sends to.
+LaneOwner WaiterFor(const Chunk& chunk) {
+  if (chunk.member_count > 0) return chunk.RankOf(0);
+  const exchange::ChunkExchange& state = *chunk.exchange;
+  if (state.partial_waits) return *state.tree->reduce_parent;
+  return RackIndex{static_cast<std::uint32_t>(std::countr_zero(state.results_wait))};
+}
+
+// Who still has a push of the key here, or must be sent something of it. Nobody: the default.
+// Lanes are looked at only if they have to send something: other jobs wait meanwhile.
+LaneOwner UserOf(const JobShard& shard, const ShardKey& key, const Chunk*& used) {
   for (std::uint32_t i = 0; i < key.chunk_count; ++i) {
     used = shard.chunks()[key.first_chunk.value + i];
-    if (used->exchange != nullptr && !exchange::IsIdle(*used->exchange)) return used->RankOf(0);
+    if (used->exchange != nullptr && !exchange::IsIdle(*used->exchange)) return WaiterFor(*used);
     const Rank pusher = PusherOf(*used);
     if (pusher != Rank::Max()) return pusher;
   }
@@ -63,7 +72,7 @@ Rank UserOf(const JobShard& shard, const ShardKey& key, const Chunk*& used) {
       if (Test(lane, used->index.value)) return Rank{rank};
     }
   }
-  return Rank::Max();
+  return {};
 }
 
 bool Contains(std::span<const std::span<const std::byte>> sorted, const std::byte* data) {
@@ -109,9 +118,9 @@ bool HasDrained(const JobShard& shard) {
 
 }  // namespace
 
-bool KeyRemover::Refuse(JobShard& shard, Rank rank, const Chunk& chunk) {
+bool KeyRemover::Refuse(JobShard& shard, LaneOwner user, const Chunk& chunk) {
   outbox_.Fault({.code = FaultCode::kKeyInUse,
-                 .source = rank,
+                 .source = user,
                  .key = chunk.key->key,
                  .iteration = Iteration{chunk.applied.value + 1},
                  .shard = &shard});
@@ -119,16 +128,16 @@ bool KeyRemover::Refuse(JobShard& shard, Rank rank, const Chunk& chunk) {
 }
 
 bool KeyRemover::IsUnused(JobShard& shard, const KeyRemoval& removal) {
-  Rank user = Rank::Max();
+  LaneOwner user;
   const Chunk* used = nullptr;
   ForEachRemoved(shard, removal, [&](ShardKey* key) {
     const Chunk* chunk = nullptr;
-    const Rank found = UserOf(shard, *key, chunk);
-    if (found == Rank::Max()) return;
+    const LaneOwner found = UserOf(shard, *key, chunk);
+    if (found == LaneOwner{}) return;
     user = found;
     used = chunk;
   });
-  if (user != Rank::Max()) return Refuse(shard, user, *used);
+  if (user != LaneOwner{}) return Refuse(shard, user, *used);
   for (std::uint32_t rank = 0; rank < removal.shared.size(); ++rank) {
     // It must not lie in memory that is unmapped.
     const Chunk* const staged = StagedIn(removal, shard, Rank{rank});

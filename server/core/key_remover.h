@@ -37,7 +37,7 @@ class KeyRemover {
   static void ShrinkTables(JobShard& shard);
   void RemoveChunk(JobShard& shard, std::uint32_t number);
   bool IsUnused(JobShard& shard, const KeyRemoval& removal);
-  bool Refuse(JobShard& shard, Rank rank, const Chunk& chunk);
+  bool Refuse(JobShard& shard, LaneOwner user, const Chunk& chunk);
 
   LoopContext& loop_;
   Outbox& outbox_;

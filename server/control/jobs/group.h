@@ -44,7 +44,8 @@ struct GroupRemoval {
 // How the racks of a group exchange. The same in all of them.
 struct GroupExchange {
   std::uint32_t number = 0;  // among the job's groups of several racks, from 1
-  std::uint64_t racks = 0;   // a bit per rack with members
+  std::uint64_t racks = 0;   // a bit per rack that takes part: those with members, and aggregators
+  std::uint64_t racks_with_members = 0;
   std::shared_ptr<const exchange::RackPlan> plan;
   std::vector<exchange::TreeChooser> choosers;  // [core]
   std::vector<PlacementBin> bins;  // the group's loads alone, since racks have different groups

@@ -204,7 +204,9 @@ void BuildForGroup(const Job& job, KeyBuild& build, const std::shared_ptr<Group>
     build.bins = group->exchange->bins;
     build.choosers = group->exchange->choosers;
     const std::uint32_t rack = job.config.rank_base / job.config.ranks_per_rack;
-    build.only_here = static_cast<std::uint32_t>(std::countr_zero(group->exchange->racks)) == rack;
+    const bool is_first =
+        static_cast<std::uint32_t>(std::countr_zero(group->exchange->racks_with_members)) == rack;
+    build.only_here = is_first && job.config.world_size > 0;
     return;
   }
   build.exchange_shards.clear();

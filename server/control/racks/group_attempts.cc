@@ -30,7 +30,7 @@ void ReturnNumbers(RackRun& run, const BatchRecord& batch) {
 SharedPeerMessage GroupList::SendToGroup(Job& job, std::uint64_t racks, v1::PeerMessage message) {
   message.set_incarnation(job.account.incarnation.value);
   SharedPeerMessage shared(std::move(message));
-  for (std::uint32_t rack = 0; rack < context_.options.racks_with_ranks(); ++rack) {
+  for (std::uint32_t rack = 0; rack < job.rack_run->racks.size(); ++rack) {
     if (rack != context_.options.rack_index && (racks >> rack & 1) != 0)
       messages_.SendShared(RackIndex{rack}, shared);
   }
@@ -121,6 +121,9 @@ void GroupList::EndAttempt(Job& job, GroupMade& made) {
   for (const v1::KeySpec& key : *batch->keys) group.key_names->erase(key.name());
   ReturnNumbers(*job.rack_run, *batch);
   if (group.batches.empty()) return Unmake(job, group.exchange->number);
+  if (made.removal != nullptr) TakeNextStep(job, made);
+  const auto still = job.rack_run->groups_made.find(of->exchange->number);
+  if (!job.running() || still == job.rack_run->groups_made.end()) return;
   for (const Asked& asked : std::exchange(made.later, {})) Serve(job, asked);
 }
 

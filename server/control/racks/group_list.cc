@@ -168,7 +168,8 @@ GroupMade& GroupList::Make(Job& job, const v1::PeerGroupAsked& asked, GroupPlanT
   group->members = std::make_shared<const Members>();
   group->exchange = std::make_shared<GroupExchange>();
   group->exchange->number = ++run.group_number;
-  group->exchange->racks = RacksOf(job, asked.group());
+  group->exchange->racks = plan.participants;
+  group->exchange->racks_with_members = RacksOf(job, asked.group());
   group->exchange->bins = BinsOfGroup(job, group->name);
   run.group_numbers.resize(context_.cores.size());
   GroupMade& made = run.groups_made[run.group_number];

@@ -59,6 +59,7 @@ class GroupList {
   void Decide(Job& job, GroupMade& made);
   void EndAttempt(Job& job, GroupMade& made);
   static std::string DepartedMember(const Job& job, const Group& group);
+  void TakeNextStep(Job& job, GroupMade& made);
   void TellStep(Job& job, std::uint64_t racks, const v1::PeerGroupRemoval& step);
 
   Context& context_;

@@ -52,7 +52,7 @@ inline std::vector<PlacementBin> BinsOfGroup(const Job& job, const std::string& 
 
 // Whether to handle a message. One that is not due only counts.
 inline bool Accept(Context& context, RackIndex from, bool is_due) {
-  const bool accepted = is_due && from.value < context.options.racks_with_ranks();
+  const bool accepted = is_due && from.value < context.options.racks.size();
   if (!accepted) context.counters.Add(ControlCounter::peers_refused_place);
   return accepted;
 }

@@ -31,12 +31,11 @@ struct ReadPlan {
 void RackGroups::Take(Job& job, const Keys& keys) {
   if (keys->batch() != 0) return Build(job, keys, nullptr);
   const auto read = std::make_shared<ReadPlan>();
-  const RackIndex self{context_.options.rack_index};
   ++job.long_work;
   context_.turns.RunLong(
       kGroupPlanUnits, job.account.tenant,
-      [read, keys, self, topology = job.rack_run->topology, racks = RacksOf(job, keys->group())] {
-        read->plan = ReadGroupPlan(*topology, racks, self, keys->plan());
+      [read, keys, reading = StartReadingGroupPlan(*job.rack_run, RacksOf(job, keys->group()))] {
+        read->plan = ReadGroupPlan(reading, keys->plan());
       },
       [this, &job, keys, read] {
         --job.long_work;
@@ -105,7 +104,8 @@ std::shared_ptr<Group> RackGroups::MakeGroup(Job& job, const v1::PeerGroupKeys& 
   group->next_batch.assign(here.size(), 0);
   group->exchange = std::make_shared<GroupExchange>();
   group->exchange->number = keys.number();
-  group->exchange->racks = RacksOf(job, keys.group());
+  group->exchange->racks = plan->participants;
+  group->exchange->racks_with_members = RacksOf(job, keys.group());
   group->exchange->plan = plan;
   group->exchange->bins = BinsOfGroup(job, group->name);
   for (std::uint32_t core = 0; core < context_.cores.size(); ++core)

@@ -69,9 +69,9 @@ void RackGroups::AskForBatch(Job& job, Rank rank, std::shared_ptr<const v1::AddK
 void RackGroups::HandleKeys(Job& job, RackIndex from, const Keys& keys) {
   PHUB_ON_CONTROL();
   const std::uint64_t self = exchange::RackBit(RackIndex{context_.options.rack_index});
-  if (from.value != 0 || !IsWellFormed(job, keys->group(), keys->rank()) ||
-      (RacksOf(job, keys->group()) & self) == 0 || keys->number() == 0 ||
-      keys->first_chunks_size() != static_cast<int>(context_.cores.size()))
+  const bool is_of = context_.options.is_aggregator() || (RacksOf(job, keys->group()) & self) != 0;
+  if (from.value != 0 || !IsWellFormed(job, keys->group(), keys->rank()) || !is_of ||
+      keys->number() == 0 || keys->first_chunks_size() != static_cast<int>(context_.cores.size()))
     return context_.counters.Add(ControlCounter::peers_refused_place);
   Take(job, keys);
 }

@@ -26,6 +26,7 @@ struct GroupPlanning {
   std::shared_ptr<const plan::Topology> topology;
   std::string planner;               // that the job asked for
   std::vector<std::uint64_t> racks;  // [group]: a bit per rack with members
+  std::uint64_t aggregators = 0;     // a bit per aggregator that may take part
   std::string job_plan;              // that of the job's keys
   plan::LinkTimes groups;            // plans of the job's other groups
 };
@@ -34,11 +35,18 @@ inline constexpr std::size_t kGroupPlanUnits = 1024;
 GroupPlanning StartGroupPlanning(const RackRun& run, std::vector<std::uint64_t> racks);
 // At rack 0: a plan for each group, made together and around the plans of the job and of its other
 // groups, as if all had equal data. The racks of a group exchange as the job does, if its planner
-// can; otherwise along the best plans. Any thread.
+// can; otherwise along the best plans. Aggregators that have the job may sum. Any thread.
 absl::StatusOr<std::vector<GroupPlanText>> PlanForGroups(const GroupPlanning& planning);
-// At each rack of a group. Any thread.
+// At each rack and aggregator of a group. Any thread.
+struct GroupPlanReading {
+  std::shared_ptr<const plan::Topology> topology;
+  std::uint64_t racks = 0;        // a bit per rack with members
+  std::uint64_t aggregators = 0;  // a bit per aggregator that may take part
+  RackIndex self{};
+};
+GroupPlanReading StartReadingGroupPlan(const RackRun& run, std::uint64_t racks);
 absl::StatusOr<std::shared_ptr<const exchange::RackPlan>> ReadGroupPlan(
-    const plan::Topology& topology, std::uint64_t racks, RackIndex self, const std::string& text);
+    const GroupPlanReading& reading, const std::string& text);
 
 class RackPlans {
  public:

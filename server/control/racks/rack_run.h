@@ -77,6 +77,7 @@ struct RackConflict {
 // At rack 0: the plan for a group, phub.plan.v2, or v1 for all racks.
 struct GroupPlanText {
   std::string text;
+  std::uint64_t participants = 0;  // a bit per rack and aggregator that takes part
   plan::LinkTimes times;
 };
 

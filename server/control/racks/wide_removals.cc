@@ -48,12 +48,13 @@ void RackGroups::HandleRemoval(Job& job, RackIndex from, const v1::PeerGroupRemo
 
 void GroupList::HandleStep(Job& job, RackIndex from, const v1::PeerGroupRemoval& removal) {
   const auto found = job.rack_run->groups_made.find(removal.number());
-  const bool is_known = found != job.rack_run->groups_made.end() &&
-                        (found->second.group->exchange->racks >> from.value & 1) != 0;
-  if (!Accept(context_, from, is_known)) return;
+  if (!Accept(context_, from, found != job.rack_run->groups_made.end())) return;
   GroupMade& made = found->second;
-  const std::uint64_t racks = made.group->exchange->racks;
-  if (made.removal == nullptr && removal.step() == v1::PEER_GROUP_STEP_CALLED) {
+  const GroupExchange& exchange = *made.group->exchange;
+  const bool is_call = removal.step() == v1::PEER_GROUP_STEP_CALLED;
+  const std::uint64_t racks = is_call ? exchange.racks_with_members : exchange.racks;
+  if (!Accept(context_, from, (racks >> from.value & 1) != 0)) return;
+  if (made.removal == nullptr && is_call) {
     made.removal = std::make_unique<GroupRemovalSteps>();
     made.removal->awaited = racks;
   }
@@ -69,18 +70,26 @@ void GroupList::HandleStep(Job& job, RackIndex from, const v1::PeerGroupRemoval&
                                      context_.options.DescribeRack(from), Describe(*made.group),
                                      removal.batches(), batches));
   made.removal->awaited &= ~exchange::RackBit(from);
-  if (made.removal->awaited != 0) return RefuseRemovals(job);
-  if (removal.step() == v1::PEER_GROUP_STEP_FREED) {
+  TakeNextStep(job, made);
+}
+
+// Once all have taken the step. Aggregators begin when the members' racks have called; until then
+// they may hold a refused batch.
+void GroupList::TakeNextStep(Job& job, GroupMade& made) {
+  GroupRemovalSteps& removal = *made.removal;
+  if (removal.awaited != 0 || made.attempt != nullptr) return RefuseRemovals(job);
+  const GroupExchange& exchange = *made.group->exchange;
+  if (removal.step == v1::PEER_GROUP_STEP_FREED) {
     for (const std::shared_ptr<BatchRecord>& batch : made.group->batches)
       ReturnNumbers(*job.rack_run, *batch);
-    return Unmake(job, removal.number());
+    return Unmake(job, exchange.number);
   }
   v1::PeerGroupRemoval next;
-  next.set_number(removal.number());
-  next.set_step(removal.step());
-  made.removal->step = static_cast<v1::PeerGroupStep>(removal.step() + 1);
-  made.removal->awaited = racks;
-  TellStep(job, racks, next);
+  next.set_number(exchange.number);
+  next.set_step(removal.step);
+  removal.step = static_cast<v1::PeerGroupStep>(removal.step + 1);
+  removal.awaited = exchange.racks;
+  TellStep(job, exchange.racks, next);
 }
 
 void GroupList::TellStep(Job& job, std::uint64_t racks, const v1::PeerGroupRemoval& step) {
@@ -118,7 +127,8 @@ void GroupList::RefuseRemovals(Job& job) {
     refusal.set_code(static_cast<int>(absl::StatusCode::kFailedPrecondition));
     refusal.set_message(fmt::format("job {} cannot remove {}: {} has left", job.name(),
                                     Describe(*made.group), left));
-    refused.emplace_back(made.group->exchange->racks & ~made.removal->awaited, std::move(refusal));
+    refused.emplace_back(made.group->exchange->racks_with_members & ~made.removal->awaited,
+                         std::move(refusal));
     made.removal = nullptr;
   }
   for (const auto& [racks, refusal] : refused) TellStep(job, racks, refusal);
@@ -130,10 +140,16 @@ void RackGroups::GoOnRemoving(Job& job, const v1::PeerGroupRemoval& step) {
   const auto found = std::ranges::find_if(job.groups, [&](const std::shared_ptr<Group>& group) {
     return group->exchange != nullptr && group->exchange->number == step.number();
   });
-  const bool is_due = found != job.groups.end() && (*found)->removal != nullptr &&
-                      (*found)->removal->state == StateAfter(step.step());
-  if (!Accept(context_, RackIndex{0}, is_due)) return;
+  if (!Accept(context_, RackIndex{0}, found != job.groups.end())) return;
   const std::shared_ptr<Group> group = *found;
+  // No member calls an aggregator.
+  if (step.step() == v1::PEER_GROUP_STEP_CALLED && context_.options.is_aggregator() &&
+      group->removal == nullptr) {
+    group->removal = std::make_unique<GroupRemoval>();
+    group->removal->state = GroupRemoval::State::kCalled;
+  }
+  const bool is_due = group->removal != nullptr && group->removal->state == StateAfter(step.step());
+  if (!Accept(context_, RackIndex{0}, is_due)) return;
   if (step.code() == 0) return keys_.GoOnRemoving(job, group, step.step());
   keys_.RefuseRemoval(*group,
                       absl::Status(static_cast<absl::StatusCode>(step.code()), step.message()));

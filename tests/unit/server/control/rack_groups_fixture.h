@@ -63,7 +63,7 @@ class RackGroupsTest : public RackJobsTest {
   // What each rack's daemon holds.
   std::vector<std::uint64_t> MemoryOfRacks() {
     std::vector<std::uint64_t> bytes;
-    for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    for (std::uint32_t rack = 0; rack < count(); ++rack) {
       node(rack).control().CheckInvariants();
       bytes.push_back(node(rack).control().memory_bytes());
     }

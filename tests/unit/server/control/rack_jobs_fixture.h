@@ -3,7 +3,6 @@
 // All daemons share one clock.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <functional>
 #include <map>
@@ -89,8 +88,8 @@ class RackNode : public ControlTest {
   using ControlTest::Leave;
   using ControlTest::ListStalls;
   using ControlTest::OpenAllLanes;
-  using ControlTest::RemoveKeys;
   using ControlTest::options;
+  using ControlTest::RemoveKeys;
   using ControlTest::Settle;
   using ControlTest::sinks;
   using ControlTest::streams;
@@ -114,19 +113,33 @@ class RackJobsTest : public ::testing::Test {
     for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
       if (RackOf(rank) == rack) sessions.erase(rank);
     }
-    nodes_[rack] = std::make_unique<RackNode>(rack, kRacks, ++seeds_);
+    nodes_[rack] = std::make_unique<RackNode>(rack, count(), ++seeds_);
     if (change) change(nodes_[rack]->options);
     nodes_[rack]->clock.now = now_;
     nodes_[rack]->control().SetPeerNetwork(nodes_[rack]->network);
   }
+  // Starts all daemons with one more, the aggregator of the switch between the racks. Returns its
+  // number.
+  std::uint32_t StartWithAggregator() {
+    nodes_.resize(kRacks + 1);
+    for (std::uint32_t rack = 0; rack < count(); ++rack) {
+      Start(rack, [](ControlOptions& options) {
+        options.aggregator_count = 1;
+        options.rack_topology = std::make_shared<const plan::Topology>(
+            *plan::Generate("switch:" + std::to_string(kRacks) + ",aggregate"));
+      });
+    }
+    return kRacks;
+  }
   RackNode& node(std::uint32_t rack) { return *nodes_[rack]; }
+  std::uint32_t count() const { return static_cast<std::uint32_t>(nodes_.size()); }
   static std::uint32_t RackOf(std::uint32_t rank) { return rank / (kRanks / kRacks); }
   RackNode& NodeOf(std::uint32_t rank) { return node(RackOf(rank)); }
 
   // Cuts a direction: messages do not arrive at `to`, or they arrive but their receipts are lost.
   void SetCut(std::uint32_t from, std::uint32_t to, Cut cut) { cuts_[{from, to}] = cut; }
   void CutOff(std::uint32_t rack, Cut cut) {
-    for (std::uint32_t other = 0; other < kRacks; ++other) {
+    for (std::uint32_t other = 0; other < count(); ++other) {
       SetCut(rack, other, cut);
       SetCut(other, rack, cut);
     }
@@ -142,8 +155,8 @@ class RackJobsTest : public ::testing::Test {
     for (bool moved = true; moved;) {
       moved = false;
       for (const auto& node : nodes_) node->Settle();
-      for (std::uint32_t from = 0; from < kRacks; ++from) {
-        for (std::uint32_t to = 0; to < kRacks; ++to) moved |= from != to && Deliver(from, to);
+      for (std::uint32_t from = 0; from < count(); ++from) {
+        for (std::uint32_t to = 0; to < count(); ++to) moved |= from != to && Deliver(from, to);
       }
       for (const auto& node : nodes_) moved |= !holds_dials && MakeLanes(*node);
     }
@@ -180,7 +193,7 @@ class RackJobsTest : public ::testing::Test {
   }
   // Nothing more arrives from that rack on any lane.
   void Silence(std::uint32_t rack, bool silent = true) {
-    for (std::uint32_t other = 0; other < kRacks; ++other) LaneOf(other, rack).silent = silent;
+    for (std::uint32_t other = 0; other < count(); ++other) LaneOf(other, rack).silent = silent;
   }
   // As if all hosts were suspended: nothing ran, and no heartbeats arrived.
   void StandStill(DurationNs duration) {
@@ -246,13 +259,13 @@ class RackJobsTest : public ::testing::Test {
                                                : call->response.state();
   }
   void ExpectRunStateEverywhere(const std::string& state, const std::string& job = "digits") {
-    for (std::uint32_t rack = 0; rack < kRacks; ++rack)
+    for (std::uint32_t rack = 0; rack < count(); ++rack)
       EXPECT_EQ(StateAt(rack, job), state) << rack;
   }
   // Every rack's job is over and holds nothing.
   void ExpectNothingLeft() {
     Advance(kSecond);
-    for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    for (std::uint32_t rack = 0; rack < count(); ++rack) {
       EXPECT_EQ(node(rack).control().memory_bytes(), 0u) << rack;
       EXPECT_EQ(node(rack).control().job_count(), 0u) << rack;
       EXPECT_EQ(node(rack).connections_live, 0) << rack;
@@ -342,7 +355,7 @@ class RackJobsTest : public ::testing::Test {
 
   TimeNs now_ = 1000 * kSecond;
   std::uint64_t seeds_ = 0;
-  std::array<std::unique_ptr<RackNode>, kRacks> nodes_;
+  std::vector<std::unique_ptr<RackNode>> nodes_{kRacks};
   std::map<std::pair<std::uint32_t, std::uint32_t>, Cut> cuts_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, KeptLane> lanes_;  // by observer and other rack
   // By direction: messages below this number have arrived, although their receipts were lost.
