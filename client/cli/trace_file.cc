@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "client/session/trace_events.h"
+#include "common/base/element_type.h"
+#include "common/base/group_keys.h"
 #include "common/base/printable.h"
 
 namespace phub::client::cli {
@@ -18,6 +20,8 @@ namespace {
 constexpr std::uint64_t kFirstDaemon = 1'000'000;
 constexpr std::uint64_t kDaemonsPerRack = 1000;
 constexpr std::uint64_t kFirstCoreTrack = 1;
+// Above all numbers of keys.
+constexpr std::uint32_t kFirstRenumbered = 2 * kGroupKeysFirst;
 constexpr std::uint32_t kArrowBits = 22;  // for arrows; a daemon has its number above them
 
 std::uint64_t ProcessOf(const v1::TraceJobResponse& page) {
@@ -37,13 +41,23 @@ const char* WorkText(const v1::TracedSpan& span) {
 }
 
 const char* OperationText(std::uint32_t operation) {
-  constexpr const char* kTexts[] = {"reduce", "assign", "load", "move"};
+  constexpr const char* kTexts[] = {"reduce", "assign", "load",
+                                    "move",   "pooled", "pooled broadcast"};
   return operation < std::size(kTexts) ? kTexts[operation] : "unknown";
 }
 
 // Rounds of reductions count as iterations, as in the daemon.
 bool IsIteration(const v1::TracedSpan& span) {
   return span.operation() == 0 || span.operation() == 3;
+}
+
+std::string PoolText(const v1::PooledRound& pooled) {
+  const std::uint32_t type = std::min<std::uint32_t>(pooled.type(), UINT8_MAX);
+  const bool is_known = numeric::IsElementType(static_cast<std::uint8_t>(type));
+  return fmt::format(
+      "\"pool_operation\":{},\"rounds_left\":{},\"elements\":{},\"type\":\"{}\"", pooled.sequence(),
+      pooled.rounds_left(), pooled.elements(),
+      is_known ? numeric::ToString(static_cast<numeric::ElementType>(type)) : "unknown");
 }
 
 std::string NameArgument(std::string_view name) {
@@ -54,6 +68,7 @@ std::string NameArgument(std::string_view name) {
 
 // One key's round, of all its chunks together.
 struct TraceFile::Round {
+  v1::PooledRound pooled;
   TimeNs first_gradient = INT64_MAX;
   TimeNs last_gradient = 0;
   TimeNs end = 0;
@@ -77,15 +92,29 @@ TraceFile::TraceFile(const std::string& job, const v1::TraceJobResponse& first,
 
 void TraceFile::Add(const v1::TraceJobResponse& page) {
   for (const v1::TracedKey& key : page.keys()) {
-    Key& known = keys_[key.key()];
+    Key& known = keys_[NumberOf(key)];
     known.name = Printable(key.name());
     known.chunks = key.chunks();
   }
-  for (const v1::TracedSpan& span : page.spans()) {
-    if (!full()) spans_.push_back(span);
-    if (IsIteration(span)) Count(span);
+  for (const v1::TracedSpan& read : page.spans()) {
+    v1::TracedSpan span = read;
+    if (const auto other = numbers_.find(span.key()); other != numbers_.end())
+      span.set_key(other->second);
+    if (span.has_pooled() || IsIteration(span)) Count(span);
+    if (!full()) spans_.push_back(std::move(span));
   }
   dropped_ = std::max<std::uint64_t>(dropped_, page.dropped());
+}
+
+// A key of a group may have the number of one that was removed. It has a track of its own.
+std::uint32_t TraceFile::NumberOf(const v1::TracedKey& key) {
+  const auto renumbered = numbers_.find(key.key());
+  const std::uint32_t number = renumbered != numbers_.end() ? renumbered->second : key.key();
+  const auto known = keys_.find(number);
+  if (known == keys_.end() || known->second.name == Printable(key.name())) return number;
+  const auto fresh = static_cast<std::uint32_t>(kFirstRenumbered + numbers_changed_++);
+  numbers_[key.key()] = fresh;
+  return fresh;
 }
 
 // The core loops begin to trace one after the other, and are read one after the other. So the first
@@ -99,6 +128,12 @@ bool TraceFile::IsComplete(std::uint32_t key, const Progress& progress) const {
 void TraceFile::Count(const v1::TracedSpan& span) {
   const bool gathered = span.work() == v1::TRACED_WORK_GATHER;
   if (!gathered && span.work() != v1::TRACED_WORK_REPLY) return;
+  if (span.has_pooled()) {
+    if (gathered) return;
+    const std::uint64_t rounds = ++pooled_[{span.key(), span.core(), span.chunk()}];
+    pooled_rounds_ = std::max(pooled_rounds_, rounds);
+    return;
+  }
   const auto [progress, added] = unfinished_.try_emplace({span.key(), span.round()});
   ++(gathered ? progress->second.gathered : progress->second.replied);
   if (!IsComplete(span.key(), progress->second)) return;
@@ -111,10 +146,10 @@ std::string TraceFile::NameOf(std::uint32_t key) const {
   return found != keys_.end() ? found->second.name : fmt::format("key {}", key);
 }
 
-std::map<std::pair<std::uint32_t, std::uint64_t>, TraceFile::Round> TraceFile::RoundsOfKeys()
-    const {
-  std::map<std::pair<std::uint32_t, std::uint64_t>, Round> rounds;
+TraceFile::RoundsOfKeys TraceFile::FindRounds() const {
+  RoundsOfKeys rounds;
   for (const v1::TracedSpan& span : spans_) {
+    if (span.has_pooled()) continue;
     Round& round = rounds[{span.key(), span.round()}];
     switch (span.work()) {
       case v1::TRACED_WORK_GATHER:
@@ -136,7 +171,66 @@ std::map<std::pair<std::uint32_t, std::uint64_t>, TraceFile::Round> TraceFile::R
   std::erase_if(rounds, [this](const auto& each) {
     return !IsComplete(each.first.first, each.second.progress);
   });
+  AddPooledRounds(rounds);
   return rounds;
+}
+
+// One chunk's round of a pooled key.
+struct TraceFile::Part {
+  const v1::TracedSpan* gathered = nullptr;
+  const v1::TracedSpan* replied = nullptr;
+  std::tuple<std::uint32_t, std::uint32_t> Chunk() const {
+    return {gathered->core(), gathered->chunk()};
+  }
+  auto What() const {
+    const v1::PooledRound& pooled = gathered->pooled();
+    return std::tuple(gathered->operation(), pooled.elements(), pooled.type(), pooled.reduction(),
+                      pooled.sequence(), pooled.rounds_left());
+  }
+};
+
+void TraceFile::AddPooledRounds(RoundsOfKeys& rounds) const {
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t>, Part> found;
+  for (const v1::TracedSpan& span : spans_) {
+    if (!span.has_pooled()) continue;
+    Part& part = found[{span.key(), span.core(), span.chunk(), span.round()}];
+    if (span.work() == v1::TRACED_WORK_GATHER) part.gathered = &span;
+    if (span.work() == v1::TRACED_WORK_REPLY) part.replied = &span;
+  }
+  std::map<std::uint32_t, std::vector<Part>> of_keys;
+  for (const auto& [place, part] : found) {
+    if (part.gathered != nullptr && part.replied != nullptr)
+      of_keys[std::get<0>(place)].push_back(part);
+  }
+  for (auto& [key, parts] : of_keys) {
+    std::ranges::stable_sort(parts, {}, [](const Part& part) { return part.gathered->begin_ns(); });
+    for (auto first = parts.begin(); first != parts.end();) {
+      Round round;
+      std::uint64_t number = 0;
+      std::set<std::tuple<std::uint32_t, std::uint32_t>> chunks;
+      auto each = first;
+      for (; each != parts.end() && chunks.size() < first->gathered->pooled().chunks() &&
+             each->What() == first->What() && chunks.insert(each->Chunk()).second;
+           ++each) {
+        const v1::TracedSpan& gathered = *each->gathered;
+        round.first_gradient = std::min(round.first_gradient, TimeNs{gathered.begin_ns()});
+        if (EndOf(gathered) >= round.last_gradient) round.last_rank = gathered.rank();
+        round.last_gradient = std::max(round.last_gradient, EndOf(gathered));
+        round.end = std::max(round.end, EndOf(*each->replied));
+        // The first chunk, which every round covers, has the key's number.
+        number = std::max(number, gathered.round());
+        round.iteration = std::max(round.iteration, gathered.iteration());
+      }
+      round.operation = first->gathered->operation();
+      round.pooled = first->gathered->pooled();
+      const auto count = static_cast<std::uint32_t>(chunks.size());
+      round.progress = {count, count};
+      // Other daemons of the rack have the other chunks.
+      const bool whole = count == round.pooled.chunks() || first_.daemons() > 1;
+      first = std::max(each, std::next(first));
+      if (whole) rounds.insert_or_assign({key, number}, std::move(round));
+    }
+  }
 }
 
 template <typename Events>
@@ -181,12 +275,14 @@ void TraceFile::WriteCores(Events& events) const {
       gathered[chunk] = EndOf(span);
       continue;
     }
-    events.Span(fmt::format("{} {}", WorkText(span), NameOf(span.key())), WorkText(span),
-                TrackOf(span), span.begin_ns(), EndOf(span),
-                fmt::format("\"iteration\":{},\"round\":{},\"chunk\":{},\"operation\":\"{}\","
-                            "\"skipped\":{}",
-                            span.iteration(), span.round(), span.chunk(),
-                            OperationText(span.operation()), span.skipped()));
+    events.Span(
+        fmt::format("{} {}", WorkText(span), NameOf(span.key())), WorkText(span), TrackOf(span),
+        span.begin_ns(), EndOf(span),
+        fmt::format("\"iteration\":{},\"round\":{},\"chunk\":{},\"operation\":\"{}\","
+                    "\"skipped\":{}{}{}",
+                    span.iteration(), span.round(), span.chunk(), OperationText(span.operation()),
+                    span.skipped(), span.has_pooled() ? "," : "",
+                    span.has_pooled() ? PoolText(span.pooled()) : ""));
     const auto found = gathered.find(chunk);
     if (found == gathered.end() || found->second > EndOf(span)) continue;
     events.Arrow("chunk", "chunk", arrow++, {kFirstKeyTrack + span.key(), found->second},
@@ -197,7 +293,7 @@ void TraceFile::WriteCores(Events& events) const {
 
 template <typename Events>
 void TraceFile::WriteKeys(Events& events) const {
-  const auto rounds = RoundsOfKeys();
+  const RoundsOfKeys rounds = FindRounds();
   for (auto each = rounds.begin(); each != rounds.end(); ++each) {
     const auto& [place, round] = *each;
     // A fast rank may push again before the clock was read for the end of this round.
@@ -206,9 +302,9 @@ void TraceFile::WriteKeys(Events& events) const {
     if (next != rounds.end() && next->first.first == place.first)
       end = std::max(round.last_gradient, std::min(end, next->second.first_gradient));
     const std::uint64_t track = kFirstKeyTrack + place.first;
-    const std::string which =
-        fmt::format("\"iteration\":{},\"round\":{},\"operation\":\"{}\"", round.iteration,
-                    place.second, OperationText(round.operation));
+    std::string which = fmt::format("\"iteration\":{},\"round\":{},\"operation\":\"{}\"",
+                                    round.iteration, place.second, OperationText(round.operation));
+    if (round.pooled.chunks() > 0) which += "," + PoolText(round.pooled);
     events.Span("round", "round", track, round.first_gradient, end,
                 fmt::format("{},\"chunks\":{}", which, round.progress.gathered));
     events.Span("gradients", "gradients", track, round.first_gradient, round.last_gradient,

@@ -7,6 +7,10 @@
 //   round      from the first gradient until the replies were given to the lanes
 //   gradients  its first part, until the last gradient arrived
 //   update     from then on: sum, optimizer, replies
+//
+// The chunks of a round of an ordinary key have its number. Those of a pooled key do not, since a
+// round covers only the first chunks. They are put together by what the round is, and by time: a
+// rank pushes the next round only when it has all replies of this one.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +18,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -34,7 +39,8 @@ class TraceFile {
   std::size_t spans() const { return spans_.size(); }
   std::uint64_t dropped() const { return dropped_; }
   // Complete iterations of the key that has the most.
-  std::uint64_t iterations() const { return iterations_; }
+  // Jobs without such keys: rounds of the pooled key that has the most.
+  std::uint64_t iterations() const { return iterations_ > 0 ? iterations_ : pooled_rounds_; }
 
   // Takes the file's text in pieces; false: it does not want more.
   using Sink = std::function<bool(std::string_view text)>;
@@ -47,6 +53,8 @@ class TraceFile {
     std::uint64_t iterations = 0;
   };
   struct Round;
+  struct Part;
+  using RoundsOfKeys = std::map<std::pair<std::uint32_t, std::uint64_t>, Round>;  // [key, round]
   // Chunks of a round whose spans were read.
   struct Progress {
     std::uint32_t gathered = 0;
@@ -56,8 +64,10 @@ class TraceFile {
   // Whether the core loops have begun and ended the round of all the key's chunks, and all of it is
   // in the trace.
   bool IsComplete(std::uint32_t key, const Progress& progress) const;
+  std::uint32_t NumberOf(const v1::TracedKey& key);
   void Count(const v1::TracedSpan& span);
-  std::map<std::pair<std::uint32_t, std::uint64_t>, Round> RoundsOfKeys() const;
+  RoundsOfKeys FindRounds() const;
+  void AddPooledRounds(RoundsOfKeys& rounds) const;
   std::string NameOf(std::uint32_t key) const;
   template <typename Events>
   void WriteNames(Events& events) const;
@@ -69,9 +79,14 @@ class TraceFile {
   const std::string job_;
   const v1::TraceJobResponse first_;  // without spans and keys
   const std::int64_t realtime_minus_monotonic_ns_;
-  std::map<std::uint32_t, Key> keys_;
+  std::map<std::uint32_t, Key> keys_;               // by the numbers of their tracks
+  std::map<std::uint32_t, std::uint32_t> numbers_;  // of keys whose number an earlier key had
+  std::uint32_t numbers_changed_ = 0;
   std::map<std::pair<std::uint32_t, std::uint64_t>, Progress> unfinished_;  // [key, round]
   std::uint64_t iterations_ = 0;
+  // [key, core, chunk]: its rounds. Every round of a pooled key covers the first chunk.
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::uint64_t> pooled_;
+  std::uint64_t pooled_rounds_ = 0;
   std::vector<v1::TracedSpan> spans_;
   std::uint64_t dropped_ = 0;
 };

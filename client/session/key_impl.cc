@@ -112,9 +112,13 @@ Timeline::Record KeyImpl::TraceOf(const Command& command) const {
   const bool encodes = encoder_ != nullptr && command.operation == wire::RoundOperation::kReduce;
   const std::uint64_t bytes =
       encodes ? definition.encoded_bytes() : elements * numeric::ElementBytes(command.payload_type);
-  return {.begin = pushed_at_,
-          .round = iteration.load(std::memory_order_relaxed) + 1,
-          .iteration = job_iteration(),
+  // Collective keys are outside the job's iterations: their rounds are counted.
+  const std::uint64_t rounds = iteration.load(std::memory_order_relaxed);
+  return {.pooled = is_pooled,
+          .pool_operation = command.pool.sequence & wire::kPoolSequenceMask,
+          .begin = pushed_at_,
+          .round = rounds + 1,
+          .iteration = definition.collective ? rounds : job_iteration(),
           .bytes_up = sends ? bytes : 0,
           .bytes_down = is_pooled ? (receives ? pooled_bytes : 0) : definition.parameters_bytes(),
           .operation = last_operation_};

@@ -52,7 +52,10 @@ class Timeline {
     std::uint32_t track = 0;  // for a computation: the index of its name
     std::int32_t thread = 0;  // not 0: this thread waited, or computed, from `begin` to `end`
     bool computation = false;
-    TimeNs begin = 0;  // for a round: the push
+    bool skipped = false;
+    bool pooled = false;               // a round of a pool,
+    std::uint32_t pool_operation = 0;  // of its operation of this number
+    TimeNs begin = 0;                  // for a round: the push
     TimeNs sending = 0;
     TimeNs sent = 0;
     TimeNs end = 0;  // for a round: complete
@@ -61,7 +64,6 @@ class Timeline {
     std::uint64_t bytes_up = 0;
     std::uint64_t bytes_down = 0;
     const char* operation = "";  // static storage
-    bool skipped = false;
   };
   static constexpr std::uint32_t kNoTrack = UINT32_MAX;
 

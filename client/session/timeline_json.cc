@@ -25,8 +25,9 @@ std::uint64_t ArrowId(std::uint32_t rank, const Timeline::Record& record) {
 template <typename Events>
 void WriteRound(Events& events, std::uint32_t rank, const Timeline::Record& round) {
   const std::uint64_t track = kFirstKeyTrack + round.track;
-  const std::string which = fmt::format("\"iteration\":{},\"round\":{},\"operation\":\"{}\"",
-                                        round.iteration, round.round, round.operation);
+  std::string which = fmt::format("\"iteration\":{},\"round\":{},\"operation\":\"{}\"",
+                                  round.iteration, round.round, round.operation);
+  if (round.pooled) which += fmt::format(",\"pool_operation\":{}", round.pool_operation);
   events.Span("push", "push", track, round.begin, round.sent,
               fmt::format("{},\"bytes\":{}", which, round.bytes_up));
   if (round.sending > round.begin)

@@ -178,9 +178,6 @@ struct Chunk {
   std::byte* CopyOf(std::uint32_t member) const {
     return copies + std::size_t{member} * Bytes(key->gradient_type);
   }
-  // A trace puts chunks together by the numbers of their rounds, which differ in pooled keys, and
-  // by the keys of the whole job.
-  bool IsTraced() const { return !is_pooled() && members == nullptr; }
   bool is_pooled() const { return key->pool_bytes != 0; }
   // What the current round consists of.
   std::uint32_t elements() const { return is_pooled() ? pool.elements : element_count; }

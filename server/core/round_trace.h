@@ -14,6 +14,7 @@
 #include "common/base/ids.h"
 #include "common/base/spsc_queue.h"
 #include "common/wire/message.h"
+#include "server/core/pooled_part.h"
 
 namespace phub::server {
 
@@ -30,6 +31,7 @@ struct TracedSpan {
   Work work = Work::kNone;
   wire::RoundOperation operation{};
   bool skipped = false;
+  PooledPart pool{};  // what the whole round is; only if the operation is that of a pooled key
 };
 static_assert(kRanksMax <= UINT16_MAX);
 

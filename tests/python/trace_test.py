@@ -41,6 +41,34 @@ job.leave()
 """
 
 
+# The same with a pool and a group. Operations of the pool differ in length, so that their rounds
+# have one, two or three chunks.
+POOLS = """
+import os, sys
+import numpy as np
+import phub
+rank = int(sys.argv[3])
+job = phub.connect(sys.argv[1]).join(sys.argv[2], rank, 2, chunk_bytes=1 << 16)
+pool = job.add_pool("metrics", capacity=1 << 18, depth=2)
+pair = job.new_group("pair", [0, 1])
+key = pair.add_key("sum", 50_000)
+group_pool = pair.add_pool("pool", capacity=1 << 12, depth=1)
+number, end = 0, False
+while not end:
+    wants_end, count = os.path.exists(sys.argv[4]), 16384 * (number % 3 + 1)
+    stop = pool.all_reduce(np.full(count, wants_end, np.float32))
+    handles = [key.push_pull(), stop, group_pool.broadcast(np.zeros(10, np.int32), root=1)]
+    for handle in handles:
+        handle.wait()
+    end = stop.results[0] != 0
+    number += 1
+    if number == 3:
+        print("trains", flush=True)
+pair.remove()
+job.leave()
+"""
+
+
 class Traces(DaemonTest):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="phub-trace-")
@@ -48,10 +76,10 @@ class Traces(DaemonTest):
         self.folder = pathlib.Path(folder.name)
         self.ranks: list[subprocess.Popen[str]] = []
 
-    def start_ranks(self) -> None:
+    def start_ranks(self, source: str = RANK) -> None:
         for rank in range(2):
             program = start_program(
-                RANK, self.daemon.endpoint, self.id(), str(rank), str(self.folder / "end")
+                source, self.daemon.endpoint, self.id(), str(rank), str(self.folder / "end")
             )
             self.addCleanup(program.kill)
             self.ranks.append(program)
@@ -92,6 +120,72 @@ class Traces(DaemonTest):
         self.check_arrows(events)
         self.check_joined(len(events))
 
+    def test_pools_and_groups_are_traced_like_other_keys(self) -> None:
+        with unittest.mock.patch.dict(os.environ, PHUB_TIMELINE=str(self.folder / "ranks.json")):
+            self.start_ranks(POOLS)
+        done = self.trace(self.id(), "trace.json", "--iterations", "20")
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        self.end_ranks()
+        events = json.loads((self.folder / "trace.json").read_text())
+        names = self.check_names(events)
+        pools = {"metrics/0": (2, 3), "metrics/1": (2, 3), "pool/0 of group pair": (1, 1)}
+        for key, (depth, lengths) in pools.items():
+            operations = self.check_pool(events, names, key, depth, lengths)
+            self.assertGreaterEqual(len(operations), 4, key)
+        self.check_rounds(events, names, "sum of group pair", 20)
+        self.check_arrows(events)
+        self.check_joined(len(events))
+        for rank in range(2):
+            own = json.loads((self.folder / f"ranks.rank{rank}.json").read_text())
+            pushes = [
+                each["args"]
+                for each in own
+                if each["name"] == "push" and each["tid"] in self.tracks(own, "metrics/1")
+            ]
+            self.assertEqual(
+                [(each["pool_operation"], each["iteration"]) for each in pushes],
+                [(2 * number + 1, number) for number in range(len(pushes))],
+            )
+
+    def tracks(self, events: list[dict[str, Any]], key: str) -> list[int]:
+        names = self.check_names(events)
+        return [tid for tid, name in names.items() if name.startswith(f"{key} (job {self.id()}")]
+
+    def check_names(self, events: list[dict[str, Any]]) -> dict[int, str]:
+        return {
+            event["tid"]: event["args"]["name"]
+            for event in events
+            if event["name"] == "thread_name"
+        }
+
+    def check_pool(
+        self,
+        events: list[dict[str, Any]],
+        names: dict[int, str],
+        key: str,
+        depth: int,
+        lengths: int,
+    ) -> list[int]:
+        """The rounds of a pool's key have all chunks of their operations, which it returns."""
+        [track] = self.tracks(events, key)
+        rounds = [
+            each["args"] for each in events if each["tid"] == track and each["name"] == "round"
+        ]
+        rounds.sort(key=lambda each: int(each["round"]))
+        for each in rounds:
+            operation, index = each["pool_operation"], each["round"] - 1
+            self.assertEqual(operation, depth * index + int(key[key.index("/") + 1]))
+            self.assertEqual(each["chunks"], operation % lengths + 1, (key, each))
+            self.assertEqual(each["rounds_left"], 0)
+            if lengths > 1:
+                self.assertEqual((each["elements"], each["type"]), (16384 * each["chunks"], "f32"))
+                self.assertEqual(each["operation"], "pooled")
+            else:
+                self.assertEqual((each["elements"], each["type"]), (10, "i32"))
+                self.assertEqual(each["operation"], "pooled broadcast")
+        self.check_rounds(events, names, key, 4)
+        return [each["pool_operation"] for each in rounds]
+
     def check_joined(self, count: int) -> None:
         """The files of ranks and daemon belong together, on one clock."""
         files = ["ranks.rank0.json", "ranks.rank1.json", "trace.json"]
@@ -131,27 +225,32 @@ class Traces(DaemonTest):
     def check_keys(self, events: list[dict[str, Any]], names: dict[int, str]) -> None:
         """The rounds of each key have their parts, one after the other, and do not overlap."""
         for key in ("large", "ends"):
-            [track] = [tid for tid, name in names.items() if name == f"{key} (job {self.id()})"]
-            spans = {
-                (each["args"]["round"], each["name"]): each
-                for each in events
-                if each["ph"] == "X" and each["tid"] == track
-            }
-            rounds = sorted(number for number, name in spans if name == "round")
-            self.assertEqual(rounds, list(range(rounds[0], rounds[-1] + 1)))
-            self.assertGreaterEqual(len(rounds), 4)
-            previous = 0.0
-            for number in rounds:
-                whole, gradients, update = (
-                    spans[number, name] for name in ("round", "gradients", "update")
-                )
-                end = whole["ts"] + whole["dur"]
-                self.assertGreaterEqual(whole["ts"], previous)
-                self.assertEqual(whole["ts"], gradients["ts"])
-                self.assertAlmostEqual(gradients["ts"] + gradients["dur"], update["ts"], places=2)
-                self.assertAlmostEqual(update["ts"] + update["dur"], end, places=2)
-                self.assertIn(gradients["args"]["last_rank"], (0, 1))
-                previous = end - 0.01
+            self.check_rounds(events, names, key, 4)
+
+    def check_rounds(
+        self, events: list[dict[str, Any]], names: dict[int, str], key: str, least: int
+    ) -> None:
+        [track] = [tid for tid, name in names.items() if name == f"{key} (job {self.id()})"]
+        spans = {
+            (each["args"]["round"], each["name"]): each
+            for each in events
+            if each["ph"] == "X" and each["tid"] == track
+        }
+        rounds = sorted(number for number, name in spans if name == "round")
+        self.assertEqual(rounds, list(range(rounds[0], rounds[-1] + 1)))
+        self.assertGreaterEqual(len(rounds), least)
+        previous = 0.0
+        for number in rounds:
+            whole, gradients, update = (
+                spans[number, name] for name in ("round", "gradients", "update")
+            )
+            end = whole["ts"] + whole["dur"]
+            self.assertGreaterEqual(whole["ts"], previous)
+            self.assertEqual(whole["ts"], gradients["ts"])
+            self.assertAlmostEqual(gradients["ts"] + gradients["dur"], update["ts"], places=2)
+            self.assertAlmostEqual(update["ts"] + update["dur"], end, places=2)
+            self.assertIn(gradients["args"]["last_rank"], (0, 1))
+            previous = end - 0.01
 
     def check_core_loops(self, events: list[dict[str, Any]], names: dict[int, str]) -> None:
         """A core loop does one thing at a time."""

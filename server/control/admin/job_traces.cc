@@ -1,10 +1,9 @@
 #include "server/control/admin/job_traces.h"
 
 #include <algorithm>
-#include <functional>
-#include <iterator>
 #include <utility>
 
+#include "common/base/group_keys.h"
 #include "server/control/daemon_clock.h"
 #include "server/control/on_control.h"
 #include "server/control/racks/rack_run.h"
@@ -13,12 +12,16 @@
 namespace phub::server {
 namespace {
 
-// The key's chunks in this daemon.
-std::uint32_t OwnChunks(const Job& job, std::uint32_t key) {
-  const auto after =
-      std::ranges::upper_bound(job.batches, key, std::less{}, &BatchRecord::first_key);
-  const BatchRecord& batch = *std::prev(after);
-  return batch.own_chunks[key - batch.first_key];
+// What the round of a pooled key is.
+void Describe(const Job& job, const PooledPart& pool, v1::PooledRound& described) {
+  const std::uint64_t bytes = pool.round.elements * numeric::ElementBytes(pool.type);
+  const std::uint32_t chunk_bytes = job.config.chunk_bytes;
+  described.set_elements(pool.round.elements);
+  described.set_chunks(static_cast<std::uint32_t>((bytes + chunk_bytes - 1) / chunk_bytes));
+  described.set_type(static_cast<std::uint32_t>(pool.type));
+  described.set_reduction(static_cast<std::uint32_t>(pool.round.reduction));
+  described.set_sequence(pool.round.sequence & wire::kPoolSequenceMask);
+  described.set_rounds_left(pool.round.sequence >> wire::kPoolSequenceBits);
 }
 
 }  // namespace
@@ -110,7 +113,6 @@ void JobTraces::Fill(Trace& trace, v1::TraceJobResponse& page) {
     page.set_rack(context_.options.rack_index);
     for (const std::string& rack : context_.options.racks) page.add_racks(rack);
   }
-  trace.named.resize(job.keys.size(), false);
   std::size_t count = 0;
   for (std::size_t i = 0; i < trace.cores.size() && count < kSpansPerPage; ++i) {
     const std::size_t core = trace.next_core;
@@ -142,13 +144,17 @@ void JobTraces::AddSpan(Trace& trace, std::size_t core, const TracedSpan& span,
   added.set_operation(static_cast<std::uint32_t>(span.operation));
   added.set_skipped(span.skipped);
   added.set_rank(span.rank);
-  // The key of an old span may have been removed.
-  if (span.key.value >= trace.named.size() || trace.named[span.key.value]) return;
-  trace.named[span.key.value] = true;
+  if (wire::IsPooled(span.operation)) Describe(*trace.job, span.pool, *added.mutable_pooled());
+  const auto known = trace.named.find(span.key.value);
+  const bool of_group = span.key.value >= kGroupKeysFirst;
+  if (known != trace.named.end() && !(of_group && known->second.expired())) return;
+  const BatchRecord* const batch = FindBatchOf(*trace.job, span.key);
+  if (batch == nullptr) return;  // an old span of a key that was removed
+  trace.named[span.key.value] = batch->keys;
   v1::TracedKey& key = *page.add_keys();
   key.set_key(span.key.value);
-  key.set_name(trace.job->keys[span.key.value].name());
-  key.set_chunks(OwnChunks(*trace.job, span.key.value));
+  key.set_name(DescribeKey(*trace.job, span.key));
+  key.set_chunks(batch->own_chunks[span.key.value - batch->first_key]);
 }
 
 void JobTraces::Check(TimeNs now) {
@@ -178,7 +184,10 @@ void JobTraces::OnOver(Job& job, const absl::Status& /*why*/) {
 void JobTraces::OnKeysRemoved(Job& job) {
   PHUB_ON_CONTROL();
   for (Trace& trace : traces_) {
-    if (trace.job == &job) trace.named.resize(std::min(trace.named.size(), job.keys.size()));
+    if (trace.job != &job) continue;
+    std::erase_if(trace.named, [&](const auto& each) {
+      return each.first < kGroupKeysFirst && each.first >= job.keys.size();
+    });
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,7 +27,7 @@ class JobTraces final : public JobObserver {
   static constexpr std::size_t kTracesMax = 4;
   static constexpr std::size_t kPerTenantMax = 2;
   static constexpr DurationNs kUnreadMax = 10 * kSecond;
-  static constexpr std::size_t kSpansMax = 16384;  // shared by all core loops: 768 KiB
+  static constexpr std::size_t kSpansMax = 16384;  // shared by all core loops: 1.25 MiB
   static constexpr std::size_t kSpansPerCoreMin = 1024;
   static constexpr std::size_t kSpansPerPage = 1024;
 
@@ -47,8 +48,10 @@ class JobTraces final : public JobObserver {
     Job* job = nullptr;
     TimeNs read_at = 0;
     std::vector<std::unique_ptr<RoundTrace>> cores;  // [core]
-    std::vector<bool> named;                         // [key]: a page had the key's name
-    std::size_t next_core = 0;                       // the next page begins with its spans
+    // Keys whose names a page had. The list of a group's key ends with its group, so that a later
+    // key of the same number is named, too.
+    std::map<std::uint32_t, std::weak_ptr<const KeyList>> named;
+    std::size_t next_core = 0;  // the next page begins with its spans
     // Set when the core loops were commanded to stop. The memory is theirs until they acknowledge
     // these commands.
     std::vector<Ticket> stops;  // [core]

@@ -1,5 +1,9 @@
 #include "server/control/jobs/job.h"
 
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
 namespace phub::server {
 
 const char* ToString(Member::State state) {
@@ -66,18 +70,30 @@ std::string DescribeRankBriefly(const Job& job, Rank rank) {
 
 namespace {
 
-const v1::KeySpec* FindGroupKey(const Job& job, KeyIndex key) {
+struct GroupPlace {
+  const Group* group = nullptr;  // null: no group has the key
+  const BatchRecord* batch = nullptr;
+};
+
+GroupPlace FindInGroups(const Job& job, KeyIndex key) {
   for (const std::shared_ptr<Group>& group : job.groups) {
     for (const std::shared_ptr<BatchRecord>& batch : group->batches) {
       const std::uint32_t first = batch->first_key;
       if (batch->keys != nullptr && key.value >= first && key.value - first < batch->keys->size())
-        return &(*batch->keys)[key.value - first];
+        return {group.get(), batch.get()};
     }
   }
-  return nullptr;
+  return {};
 }
 
 }  // namespace
+
+const BatchRecord* FindBatchOf(const Job& job, KeyIndex key) {
+  if (key.value >= job.keys.size()) return FindInGroups(job, key).batch;
+  const auto after =
+      std::ranges::upper_bound(job.batches, key.value, std::less{}, &BatchRecord::first_key);
+  return &*std::prev(after);
+}
 
 absl::Status CheckNoGroups(const Job& job) {
   if (job.groups_made == 0) return absl::OkStatus();
@@ -85,14 +101,21 @@ absl::Status CheckNoGroups(const Job& job) {
       "job {} has or had groups, and checkpoints of such jobs are not supported", job.name()));
 }
 
+const Members* MembersOf(const Job& job, KeyIndex key) {
+  if (key.value < job.keys.size()) return nullptr;
+  const Group* const group = FindInGroups(job, key).group;
+  return group != nullptr ? group->members.get() : nullptr;
+}
+
 bool HasKey(const Job& job, KeyIndex key) {
-  return key.value < job.keys.size() || FindGroupKey(job, key) != nullptr;
+  return key.value < job.keys.size() || FindInGroups(job, key).batch != nullptr;
 }
 
 std::string DescribeKey(const Job& job, KeyIndex key) {
   if (key.value < job.keys.size()) return job.keys[key.value].name();
-  const v1::KeySpec* const in_group = FindGroupKey(job, key);
-  return in_group != nullptr ? in_group->name() : fmt::format("number {}", key.value);
+  const BatchRecord* const batch = FindInGroups(job, key).batch;
+  return batch != nullptr ? (*batch->keys)[key.value - batch->first_key].name()
+                          : fmt::format("number {}", key.value);
 }
 
 }  // namespace phub::server

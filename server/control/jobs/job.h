@@ -308,6 +308,10 @@ absl::Status CheckNoGroups(const Job& job);
 
 // Whether the job or one of its groups has the key.
 bool HasKey(const Job& job, KeyIndex key);
+// The members of the group that has the key; null: the key is the whole job's, or does not exist.
+const Members* MembersOf(const Job& job, KeyIndex key);
+// The batch of a key of the job or of one of its groups; null: the key does not exist.
+const BatchRecord* FindBatchOf(const Job& job, KeyIndex key);
 // The name of a key, or "number 7" if the key does not exist.
 std::string DescribeKey(const Job& job, KeyIndex key);
 

@@ -11,7 +11,8 @@ TracedSpan SpanOf(const Chunk& chunk) {
           .iteration = chunk.reductions,
           .key = chunk.key->key,
           .chunk = chunk.index,
-          .operation = chunk.operation};
+          .operation = chunk.operation,
+          .pool = chunk.pool};
 }
 
 Made RoundStages::Optimize(JobShard& shard, Chunk& chunk, const simd::Terms& sum,
@@ -37,7 +38,7 @@ Made RoundStages::Report(JobShard& shard) {
 void RoundStages::CountRound(JobShard& shard, Rank last, const Chunk& chunk, TimeNs gathered_at) {
   loop.counters.Add(CoreCounter::rounds);
   CountGathered(shard, chunk, last, gathered_at);
-  if (shard.trace == nullptr || !chunk.IsTraced()) [[likely]]
+  if (shard.trace == nullptr) [[likely]]
     return;
   TracedSpan span = SpanOf(chunk);
   span.work = TracedSpan::Work::kGather;

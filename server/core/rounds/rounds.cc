@@ -36,7 +36,7 @@ TimeNs Rounds::BeginOfWork(const JobShard& shard) const {
 
 // Publishes the version if there is one, and adds the work to the shard's trace if there is one.
 void Rounds::Complete(JobShard& shard, Chunk& chunk, Made made, TimeNs begin) {
-  if (shard.trace == nullptr || !chunk.IsTraced()) [[likely]] {
+  if (shard.trace == nullptr) [[likely]] {
     if (made != Made::kNothing) Publish(shard, chunk, made);
     return;
   }

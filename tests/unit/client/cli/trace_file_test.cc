@@ -1,7 +1,11 @@
 #include "client/cli/trace_file.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
 
 #include "client/session/trace_events.h"
 #include "common/base/clock.h"
@@ -126,6 +130,76 @@ TEST(TraceFile, NamesTheRackAndTheDaemonIfThereAreOthers) {
   const TraceFile trace("digits", page, 0);
   EXPECT_THAT(TextOf(trace), AllOf(HasSubstr(", rack 3, daemon 1\""), HasSubstr("\"pid\":1003001"),
                                    HasSubstr("\"whole_job\":false")));
+}
+
+// A round of a pool. numbers: the chunks' own.
+void AddPooledRound(v1::TraceJobResponse& page, std::vector<std::uint64_t> numbers,
+                    std::uint32_t operation, std::int64_t at_us) {
+  for (std::uint32_t chunk = 0; chunk < numbers.size(); ++chunk) {
+    // The chunks of a round follow each other: their times do not overlap.
+    const std::int64_t begin = at_us + 10 * chunk;
+    AddSpan(page, v1::TRACED_WORK_GATHER, chunk, numbers[chunk], begin, 2);
+    AddSpan(page, v1::TRACED_WORK_UPDATE, chunk, numbers[chunk], begin + 2, 1);
+    AddSpan(page, v1::TRACED_WORK_REPLY, chunk, numbers[chunk], begin + 3, 1);
+    for (int i = 0; i < 3; ++i) {
+      v1::TracedSpan& span = *page.mutable_spans(page.spans_size() - 1 - i);
+      span.set_operation(4);
+      v1::PooledRound& pooled = *span.mutable_pooled();
+      pooled.set_chunks(static_cast<std::uint32_t>(numbers.size()));
+      pooled.set_elements(1000 * numbers.size());
+      pooled.set_type(1);
+      pooled.set_sequence(operation);
+    }
+  }
+}
+
+TEST(TraceFile, PutsChunksOfPooledRoundsTogether) {
+  TraceFile trace("digits", FirstPage(), 0);
+  v1::TraceJobResponse page = FirstPage();
+  AddKey(page, 3);
+  // The last round before the trace had three chunks, and only the last one is in it.
+  AddPooledRound(page, {9, 7, 3}, 8, 900);
+  page.mutable_spans()->DeleteSubrange(0, 6);
+  AddPooledRound(page, {10}, 9, 1000);
+  AddPooledRound(page, {11, 8, 4}, 10, 2000);
+  AddPooledRound(page, {12, 9}, 11, 3000);
+  AddPooledRound(page, {13, 10}, 12, 4000);
+  trace.Add(page);
+  EXPECT_EQ(trace.iterations(), 4u);
+  const std::string text = TextOf(trace);
+  const auto round = [](int at, int length, int number, int operation, int chunks) {
+    return fmt::format(
+        "\"cat\":\"round\",\"ts\":{}.000,\"dur\":{}.000,\"args\":{{\"iteration\":{},\"round\":{},"
+        "\"operation\":\"pooled\",\"pool_operation\":{},\"rounds_left\":0,\"elements\":{},"
+        "\"type\":\"f32\",\"chunks\":{}}}",
+        at, length, number - 1, number, operation, 1000 * chunks, chunks);
+  };
+  EXPECT_THAT(text,
+              AllOf(HasSubstr(round(1000, 4, 10, 9, 1)), HasSubstr(round(2000, 24, 11, 10, 3)),
+                    HasSubstr(round(3000, 14, 12, 11, 2)), HasSubstr(round(4000, 14, 13, 12, 2))));
+  EXPECT_THAT(text, Not(HasSubstr("\"cat\":\"round\",\"ts\":920")));
+}
+
+TEST(TraceFile, AKeyThatHasTheNumberOfARemovedOneHasItsOwnTrack) {
+  TraceFile trace("digits", FirstPage(), 0);
+  v1::TraceJobResponse page = FirstPage();
+  AddKey(page, 2);
+  AddRound(page, 5, 1000);
+  trace.Add(page);
+  page.clear_spans();
+  page.mutable_keys(0)->set_name("later");
+  AddRound(page, 1, 2000);
+  trace.Add(page);
+  page.clear_keys();
+  page.clear_spans();
+  AddRound(page, 2, 3000);
+  trace.Add(page);
+  const std::string text = TextOf(trace);
+  EXPECT_THAT(text, AllOf(HasSubstr("\"tid\":10000000,\"args\":{\"name\":\"fc1.\\\"w\\\" (job"),
+                          HasSubstr("\"tid\":10131072,\"args\":{\"name\":\"later (job"),
+                          HasSubstr("\"name\":\"round\",\"pid\":1000000,\"tid\":10131072,\"cat\":"
+                                    "\"round\",\"ts\":3000"),
+                          HasSubstr("update later")));
 }
 
 TEST(TraceFile, StopsIfItsFileCannotBeWritten) {

@@ -76,6 +76,21 @@ TEST(TimelineSettings, EachRankHasItsOwnFile) {
   EXPECT_EQ(TimelinePath(".json", 0), ".json.rank0");
 }
 
+TEST(Timeline, ARoundOfAPoolHasTheNumberOfItsOperation) {
+  Timeline timeline({.path = "unused"});
+  timeline.JobBegan(0);
+  Timeline::Record round = Round(timeline.AddKey("digits", 0, "metrics/1"), 4);
+  round.pooled = true;
+  round.pool_operation = 7;
+  timeline.Add(round);
+  const Json events = Json::parse(timeline.Json());
+  for (const char* const name : {"push", "pull"}) {
+    const auto spans = EventsWith(events, "name", name);
+    ASSERT_EQ(spans.size(), 1u);
+    EXPECT_EQ(spans[0]["args"]["pool_operation"], 7);
+  }
+}
+
 TEST(Timeline, ARoundIsAPushAndAPullWithAnArrow) {
   Timeline timeline({.path = "unused"});
   timeline.JobBegan(7);

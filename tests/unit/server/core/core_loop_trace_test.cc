@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "server/core/round_trace.h"
+#include "tests/unit/server/core/core_loop_pool_fixture.h"
 #include "tests/unit/server/core/core_loop_racks_fixture.h"
 
 namespace phub::server {
@@ -107,6 +108,35 @@ TEST_F(TraceTest, DropsAndCountsWhatFindsNoRoom) {
   EXPECT_EQ(spans[3].work, Work::kGather);
   EXPECT_EQ(spans[3].round, 2u);
   EXPECT_EQ(Replies().size(), 6u);
+}
+
+class TracePoolTest : public PoolTest {};
+
+TEST_F(TracePoolTest, SaysWhatARoundOfAPoolIs) {
+  StartPool();
+  RoundTrace trace(64);
+  Order({.kind = Command::Kind::kTraceRounds, .shard = shard_.get(), .trace = &trace});
+  const std::vector<float> values(kElements, 1.0f);
+  const wire::PoolRound two{.elements = 2 * kElements, .sequence = 7};
+  for (std::uint32_t chunk = 0; chunk < 2; ++chunk) {
+    for (std::uint32_t rank = 0; rank < 2; ++rank)
+      PushPooled(rank, Pooled(chunk, 1, chunk, ElementType::kF32, two), values);
+  }
+  const wire::PoolRound one{.elements = kElements, .sequence = 8};
+  for (std::uint32_t rank = 0; rank < 2; ++rank)
+    PushPooled(rank, Pooled(0, 2, 0, ElementType::kF32, one), values);
+  const std::vector<TracedSpan> spans = SpansOf(trace);
+  ASSERT_EQ(spans.size(), 9u);
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    EXPECT_EQ(spans[i].work, i % 3 == 0   ? Work::kGather
+                             : i % 3 == 1 ? Work::kUpdate
+                                          : Work::kReply);
+    EXPECT_EQ(spans[i].operation, wire::RoundOperation::kPool);
+    EXPECT_EQ(spans[i].pool.round, i < 6 ? two : one);
+    EXPECT_EQ(spans[i].pool.type, ElementType::kF32);
+    EXPECT_EQ(spans[i].chunk.value, i / 3 == 1 ? 1u : 0u);
+    EXPECT_EQ(spans[i].round, i < 6 ? 1u : 2u);
+  }
 }
 
 class TraceRacksTest : public CoreLoopRacks {};
