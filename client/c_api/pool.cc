@@ -1,16 +1,20 @@
 // phub_pool_*, phub_job_add_pool and phub_job_remove_pool.
+#include <chrono>
+#include <cstddef>
+
 #include "client/c_api/structs.h"
 
 namespace phub::c_api {
 namespace {
 
-constexpr std::size_t kPoolOptionsFirst = sizeof(phub_pool_options);
+constexpr std::size_t kPoolOptionsFirst = offsetof(phub_pool_options, timeout_ms);
 
 phub_pool_options DefaultPoolOptions() {
   const PoolOptions defaults;
   phub_pool_options options{};
   options.capacity_bytes = defaults.capacity_bytes;
   options.depth = defaults.depth;
+  options.timeout_ms = defaults.timeout.count();
   return options;
 }
 
@@ -21,7 +25,10 @@ Status ReadPoolOptions(const char* function, const phub_pool_options* given, Poo
   if (Status status = Read(given, "phub_pool_options", kPoolOptionsFirst, values); !status.ok())
     return status;
   if (values.name == nullptr) return NullArgument(function, "name");
-  options = {.name = values.name, .capacity_bytes = values.capacity_bytes, .depth = values.depth};
+  options = {.name = values.name,
+             .capacity_bytes = values.capacity_bytes,
+             .depth = values.depth,
+             .timeout = std::chrono::milliseconds(values.timeout_ms)};
   return ReadPriorityClass(values.priority_class, options.priority_class);
 }
 

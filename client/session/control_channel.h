@@ -1,4 +1,4 @@
-// A worker's calls to one daemon's control plane: the calls of rpc::SessionCalls
+// A worker's calls to one daemon's control plane: the calls of rpc::WorkerCalls
 // (common/rpc/rpcs.h) with callbacks. Implemented by gRPC (grpc_control_channel.h) and by the
 // simulation. A joined job has one channel for each daemon of its rack.
 //
@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/rpc/rpcs.h"
+#include "phub/v1/admin.pb.h"
 #include "phub/v1/session.pb.h"
 
 namespace phub::client {
@@ -40,7 +41,7 @@ class Calls<rpc::List<First, Rest...>> : public Calls<rpc::List<Rest...>> {
                      Done<typename First::Response> done) = 0;
 };
 
-class ControlChannel : public Calls<rpc::SessionCalls> {
+class ControlChannel : public Calls<rpc::WorkerCalls> {
  public:
   template <typename Response>
   using Done = client::Done<Response>;
@@ -77,7 +78,7 @@ class ControlChannel : public Calls<rpc::SessionCalls> {
 };
 
 // A channel that passes all calls to one template of Self: void Carry<Rpc>(request, timeout, done).
-template <typename Self, typename List = rpc::SessionCalls>
+template <typename Self, typename List = rpc::WorkerCalls>
 class ChannelOf;
 template <typename Self>
 class ChannelOf<Self, rpc::List<>> : public ControlChannel {

@@ -104,6 +104,10 @@ class JobImpl final : public EngineListener,
   bool ended() const override { return ended_.load(std::memory_order_seq_cst); }
   void Submit(const Command& command) override { engine_->Submit(command); }
   FirstPushWarnings& first_push_warnings() override { return first_push_warnings_; }
+  std::string ExplainWait(const std::string& key) const override {
+    return calls_.ExplainWait(settings_.tenant, key);
+  }
+  void GiveUp(Status verdict) override { Fail(std::move(verdict)); }
 
   std::uint32_t world_size() const { return settings_.options.world_size; }
   bool created() const { return calls_.links().front()->joined.created(); }

@@ -32,6 +32,11 @@ class KeyOwner {
   // takes.
   virtual void Submit(const Command& command) = 0;
   virtual FirstPushWarnings& first_push_warnings() = 0;
+  // Which ranks the key's round waits for, and which ranks wait for each other, as the daemon knows
+  // it: "it waits for rank 1". Empty: the daemon did not answer. Takes a call to the daemon.
+  virtual std::string ExplainWait(const std::string& key) const = 0;
+  // This rank cannot go on: the job ends with this verdict unless it has one.
+  virtual void GiveUp(Status verdict) = 0;
 };
 
 }  // namespace phub::client

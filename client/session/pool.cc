@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <mutex>
 #include <optional>
@@ -16,12 +17,14 @@
 #include "client/session/pool_checks.h"
 #include "client/session/round_access.h"
 #include "common/base/mapped_memory.h"
+#include "common/base/units.h"
 
 namespace phub {
 namespace client {
 namespace {
 
 constexpr std::uint32_t kDepthMax = 64;
+constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
 // An operation after the checks.
 struct PoolOperation {
@@ -46,6 +49,7 @@ class PoolImpl {
         group_(std::move(group)),
         keys_(std::move(keys)),
         tickets_(keys_.size(), 0),
+        operation_of_(keys_.size(), 0),
         values_(std::move(values)),
         results_(std::move(results)) {}
 
@@ -116,7 +120,7 @@ class PoolImpl {
 
   Handle Start(PoolOperation operation) {
     const std::lock_guard lock(calls_);
-    operation.sequence = operations_++ & wire::kPoolSequenceMask;
+    operation.sequence = operations_ & wire::kPoolSequenceMask;
     return StartRounds(operation);
   }
 
@@ -133,17 +137,46 @@ class PoolImpl {
     for (;; --left, offset += count, count = most) {
       const std::size_t index = started_.load(std::memory_order_relaxed) % keys_.size();
       const std::shared_ptr<KeyImpl>& slot = Slot(index);
-      // Fails only after the job has ended: then the engine uses no memory any more.
-      if (Status status = slot->Wait(tickets_[index], std::nullopt); !status.ok())
+      if (Status status = AwaitTurn(index, operation, offset > 0); !status.ok())
         return RoundAccess::Refused(std::move(status));
       const Result<std::uint64_t> ticket = slot->Start(RoundOf(operation, offset, count, left));
       if (!ticket.ok()) return RoundAccess::Refused(ticket.status());
       tickets_[index] = *ticket;
+      operation_of_[index] = operation.sequence;
+      if (offset == 0) ++operations_;
       started_.fetch_add(1, std::memory_order_relaxed);
       if (left == 0)
         return RoundAccess::Started(slot, *ticket, several != nullptr ? several : one_round_);
       several->earlier.push_back({slot, *ticket});
     }
+  }
+
+  // Waits until the last round of this key is complete. After another error than a timeout the job
+  // has ended, and the engine uses no memory any more. has_begun: so does an operation with rounds
+  // in flight, since the other ranks will wait for the rest of it.
+  Status AwaitTurn(std::size_t index, const PoolOperation& operation, bool has_begun) {
+    KeyImpl& slot = *Slot(index);
+    KeyImpl::Deadline deadline;
+    if (options_.timeout.count() > 0)
+      deadline = std::chrono::steady_clock::now() + std::min(options_.timeout, kForever);
+    Status status = slot.Wait(tickets_[index], deadline);
+    if (status.code() != StatusCode::kDeadlineExceeded || !slot.job->status().ok()) return status;
+    Status late(StatusCode::kDeadlineExceeded, DescribeWaitOf(index, operation));
+    if (!has_begun) return late;
+    slot.job->GiveUp(std::move(late));
+    return slot.Wait(tickets_[index], std::nullopt);
+  }
+
+  std::string DescribeWaitOf(std::size_t index, const PoolOperation& operation) const {
+    const KeyImpl& slot = *Slot(index);
+    const std::string why = slot.job->ExplainWait(slot.definition.name);
+    const std::chrono::nanoseconds waited = std::min(options_.timeout, kForever);
+    return fmt::format(
+        "{}, rank {}: operation {} has waited {} (the pool's timeout) for a free round: operation "
+        "{} has not completed, in key {}, and the pool's depth is {}; {}",
+        Describe(), slot.job->rank(), operation.sequence, HumanDuration(waited.count()),
+        operation_of_[index], slot.definition.name, keys_.size(),
+        why.empty() ? "the daemon did not say for which ranks it waits" : why);
   }
 
   // Elements [offset, offset + count) of the operation; `left` rounds follow.
@@ -168,9 +201,10 @@ class PoolImpl {
   const PoolOptions options_;
   const std::string group_;  // its name; empty: the pool belongs to the job
   const std::vector<Key> keys_;
-  std::mutex calls_;                       // that start operations, and of Remove()
-  std::vector<std::uint64_t> tickets_;     // each key's last round
-  std::atomic<std::uint64_t> started_{0};  // rounds
+  std::mutex calls_;                         // that start operations, and of Remove()
+  std::vector<std::uint64_t> tickets_;       // each key's last round
+  std::vector<std::uint32_t> operation_of_;  // and the number of its operation
+  std::atomic<std::uint64_t> started_{0};    // rounds
   std::uint32_t operations_ = 0;
   const std::shared_ptr<const PoolRounds> one_round_ = std::make_shared<const PoolRounds>();
   // The keys' own, which their rounds never use: so it takes no memory.
@@ -185,6 +219,10 @@ Status CheckOptions(const PoolOptions& options) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("pool {}: depth is {}; it must be 1 to {}", options.name,
                               options.depth, kDepthMax));
+  if (options.timeout.count() < 0)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("pool {}: timeout is {} ms; it must be 0 (no limit) or more",
+                              options.name, options.timeout.count()));
   constexpr std::uint64_t kLargest = 8;  // an element of type f64 or i64
   if (options.capacity_bytes < kLargest)
     return Status(StatusCode::kInvalidArgument,

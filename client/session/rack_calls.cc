@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "client/session/wait_graph.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 constexpr DurationNs kOutageLogInterval = 10 * kSecond;
 constexpr DurationNs kVerdictWait = 2 * kSecond;
+constexpr DurationNs kStallsPatience = 2 * kSecond;
 
 // Whether the daemon may have answered this because the job has ended.
 bool MayMeanTheEnd(const absl::Status& status) {
@@ -43,6 +45,21 @@ DurationNs RackCalls::timeout() const {
 
 DurationNs RackCalls::leave_timeout() const {
   return std::min<DurationNs>(timeout(), links_.front()->joined.liveness_timeout_ns());
+}
+
+std::string RackCalls::ExplainWait(const std::string& tenant, const std::string& key) const {
+  v1::ListStallsRequest request;
+  request.set_tenant(tenant);
+  request.set_job(options_.job);
+  v1::ListStallsResponse all;
+  for (auto& answer :
+       waiter_.AwaitAll<v1::ListStallsResponse>(links_.size(), [&](std::size_t i, auto done) {
+         links_[i]->channel->Call<rpc::ListStalls>(request, kStallsPatience, std::move(done));
+       })) {
+    if (!answer.ok()) continue;
+    for (v1::Stall& stall : *answer->mutable_stalls()) *all.add_stalls() = std::move(stall);
+  }
+  return DescribeWait(all, key, options_.rank);
 }
 
 Status RackCalls::StatusOf(const KeyOwner& job, const char* call, const DaemonLink& link,

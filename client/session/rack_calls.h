@@ -8,6 +8,7 @@
 #include <functional>
 #include <numeric>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,8 @@ class RackCalls {
   CallWaiter& waiter() { return waiter_; }
   const WaitingCalls& waiting() const { return waiting_; }
   std::vector<DaemonLink*> All() const;
+  // KeyOwner::ExplainWait().
+  std::string ExplainWait(const std::string& tenant, const std::string& key) const;
 
   DurationNs timeout() const;
   // After Leave no thread monitors the daemons, so the call needs a short timeout of its own.

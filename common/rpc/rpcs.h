@@ -122,7 +122,7 @@ struct GetLoadedState
 struct ReportDump
     : Rpc<"/phub.v1.Session/ReportDump", v1::ReportDumpRequest, v1::ReportDumpResponse, kTenant> {};
 
-// The unary and client-streaming RPCs that a worker's channel calls: one response each.
+// The unary and client-streaming RPCs of this service: one response each.
 using SessionCalls = List<GetRack, Join, Commit, AddKeys, RemoveKeys, OpenLanes, Barrier, Leave,
                           GetVersions, LoadState, GetLoadedState, ReportDump>;
 using Session = Joined<SessionCalls, List<Attend>>::Type;
@@ -179,6 +179,8 @@ struct ReportSavedState
 using Admin =
     List<GetServer, ListJobs, GetJob, ListStalls, DumpJob, TraceJob, GetStats, DrainServer,
          UndrainServer, EvictJob, GetJobVersions, BeginSnapshot, ReadSnapshot, ReportSavedState>;
+// What a worker's channel calls: it also asks which ranks its rounds wait for.
+using WorkerCalls = Joined<SessionCalls, List<ListStalls>>::Type;
 
 // ---- phub.v1.Tenants ----------------------------------------------------------------------------
 struct WhoAmI : Rpc<"/phub.v1.Tenants/WhoAmI", v1::WhoAmIRequest, v1::Identity, kEveryone> {};

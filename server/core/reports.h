@@ -25,6 +25,8 @@ struct StallReport {
     Iteration iteration{};
     TimeNs since = 0;  // when the round's first gradient arrived
     std::uint32_t chunks_waiting = 0;
+    bool pooled = false;                 // if it is a round of a pooled key:
+    std::uint32_t pool_operation = 0;    // what its ranks state
     std::vector<std::uint64_t> missing;  // bit per rank; sized by control
   };
   // A version of a key's hyper-parameters.

@@ -33,6 +33,7 @@ class CApiPool : public CApi {
     phub_pool_options options;
     phub_pool_options_init(&options, sizeof(options));
     EXPECT_EQ(options.capacity_bytes, std::uint64_t{4} << 20);
+    EXPECT_EQ(options.timeout_ms, 30 * 60 * 1000);
     options.name = "pool";
     options.capacity_bytes = 4000;
     options.depth = 3;

@@ -1,4 +1,5 @@
 // Groups whose members start and await operations in crossed order, with one slot on each lane.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +19,7 @@ namespace phub::process {
 namespace {
 
 using ::testing::Each;
+using ::testing::HasSubstr;
 
 constexpr std::uint32_t kChunk = 4096;
 constexpr std::uint32_t kMembers = 2;
@@ -118,6 +120,83 @@ TEST_F(CrossedGroups, APartDoesNotBlockAnotherGroup) {
   const std::span<const float> all = gathers[0].parameters<float>();
   EXPECT_THAT(all.first(kManyChunks / 2), Each(10.0f));
   EXPECT_THAT(all.last(kManyChunks / 2), Each(11.0f));
+}
+
+class CrossedPools : public CrossedGroups {
+ protected:
+  static constexpr std::uint64_t kBytes = 4 * kChunk;
+
+  void AddPools(std::chrono::milliseconds timeout) {
+    for (Group& group : groups_) {
+      Result<Pool> pool = Pool::Add(
+          group, {.name = "pool", .capacity_bytes = kBytes, .depth = 1, .timeout = timeout});
+      ASSERT_TRUE(pool.ok()) << ToString(pool.status());
+      pools_.push_back(*std::move(pool));
+    }
+  }
+  Pool& PoolOf(std::uint32_t rank, std::size_t group) { return pools_[2 * rank + group]; }
+  Handle Start(std::uint32_t rank, std::size_t group, std::vector<float>& values) {
+    return PoolOf(rank, group).AllReduce(std::span<const float>(values), std::span(values));
+  }
+
+  std::vector<Pool> pools_;
+};
+
+// Rank 0 wants a second round of the first group before it starts one of the second; rank 1 does
+// the reverse.
+TEST_F(CrossedPools, RanksThatWaitForEachOtherAreNamedAtTheTimeout) {
+  AddPools(std::chrono::milliseconds(500));
+  std::vector<float> values[kMembers], more[kMembers];
+  std::vector<Handle> begun;
+  for (std::uint32_t rank = 0; rank < kMembers; ++rank) {
+    values[rank].assign(100, 1.0f);
+    more[rank].assign(100, 2.0f);
+    begun.push_back(Start(rank, rank, values[rank]));
+  }
+  for (std::uint32_t rank = 0; rank < kMembers; ++rank) {
+    const Status late = Start(rank, rank, more[rank]).Wait();
+    EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded);
+    const char* const own = rank == 0 ? "first" : "second";
+    const char* const other = rank == 0 ? "second" : "first";
+    EXPECT_EQ(late.message(),
+              fmt::format("pool pool of group {} of job crossed, rank {}: operation 1 has waited "
+                          "500 ms (the pool's timeout) for a free round: operation 0 has not "
+                          "completed, in key pool/0 of group {}, and the pool's depth is 1; it "
+                          "waits for rank {}; ranks wait for each other: rank {} has pushed key "
+                          "pool/0 of group {} (operation 0), which waits for rank {}; rank {} has "
+                          "pushed key pool/0 of group {} (operation 0), which waits for rank {}",
+                          own, rank, own, 1 - rank, rank, own, 1 - rank, 1 - rank, other, rank));
+  }
+  // Nothing was started, so the job goes on.
+  std::vector<float> theirs[kMembers];
+  for (std::uint32_t rank = 0; rank < kMembers; ++rank) {
+    theirs[rank].assign(100, 3.0f);
+    begun.push_back(Start(rank, 1 - rank, theirs[rank]));
+  }
+  for (const Handle& handle : begun) ExpectComplete(handle);
+  begun.clear();
+  for (std::uint32_t rank = 0; rank < kMembers; ++rank) begun.push_back(Start(rank, 0, more[rank]));
+  for (const Handle& handle : begun) ExpectComplete(handle);
+  EXPECT_THAT(more[0], Each(4.0f));
+}
+
+// The first round is in flight: the other rank will wait for the rest.
+TEST_F(CrossedPools, AnOperationThatIsStartedInPartEndsTheJobAtTheTimeout) {
+  AddPools(std::chrono::milliseconds(300));
+  std::vector<float> values(2 * kBytes / sizeof(float), 1.0f);
+  const Status late = Start(0, 0, values).Wait();
+  EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << ToString(late);
+  EXPECT_THAT(late.message(), HasSubstr("it waits for rank 1"));
+  EXPECT_FALSE(jobs_[0].Barrier().ok());
+  EXPECT_FALSE(jobs_[1].Barrier().ok());
+}
+
+TEST_F(CrossedPools, ATimeoutMustNotBeNegative) {
+  const Result<Pool> refused =
+      Pool::Add(GroupOf(0, 0), {.name = "pool", .timeout = std::chrono::milliseconds(-1)});
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.status().message(),
+            "pool pool: timeout is -1 ms; it must be 0 (no limit) or more");
 }
 
 }  // namespace

@@ -50,6 +50,39 @@ class Pools(DaemonTest):
 
         on_ranks(2, rank)
 
+    def test_ranks_that_wait_in_crossed_order_are_named_at_the_timeout(self) -> None:
+        both_waited = threading.Barrier(2)
+
+        def rank(number: int) -> str:
+            with self.join(number, 2) as job:
+                pools = [
+                    job.new_group(name, [0, 1]).add_pool("pool", depth=1, timeout=0.3)
+                    for name in ("x", "y")
+                ]
+                own, other = pools[number], pools[1 - number]
+                handles = [own.all_reduce([1.0])]
+                with self.assertRaises(phub.DeadlineExceeded) as caught:
+                    own.all_reduce([2.0])
+                both_waited.wait(PATIENCE_S)
+                handles.append(other.all_reduce([1.0]))
+                for handle in handles:
+                    handle.wait(PATIENCE_S)
+                again = own.all_reduce([2.0]) if number == 0 else other.all_reduce([2.0])
+                again.wait(PATIENCE_S)
+                self.assertEqual(again.results.tolist(), [4.0])
+                return str(caught.exception)
+
+        for number, text in enumerate(on_ranks(2, rank)):
+            own, other = ("x", "y") if number == 0 else ("y", "x")
+            for words in (
+                f"pool pool of group {own} of job {self.id()}, rank {number}: operation 1 has "
+                "waited 300",
+                f"it waits for rank {1 - number}; ranks wait for each other: rank {number} has "
+                f"pushed key pool/0 of group {own} (operation 0), which waits for rank "
+                f"{1 - number}; rank {1 - number} has pushed key pool/0 of group {other}",
+            ):
+                self.assertIn(words, text)
+
     def test_arrays_of_operations_in_flight_are_kept(self) -> None:
         first, second = (self.join(number, 2) for number in range(2))
         pools = [job.add_pool("pool", 8000, 4) for job in (first, second)]

@@ -19,6 +19,8 @@ typedef struct phub_pool_options {
   uint64_t capacity_bytes; /* of one round; default: 4 MiB */
   uint32_t depth;          /* rounds in flight; default: 4 */
   int32_t priority_class;  /* PHUB_PRIORITY_* */
+  int64_t timeout_ms;      /* how long an operation may wait for a free round; 0: no limit;
+                              default: 30 min; see phub::Pool::AllReduce() in phub/pool.h */
 } phub_pool_options;
 PHUB_API void phub_pool_options_init(phub_pool_options* options, size_t struct_size);
 /* Every rank makes the same calls of this and of phub_job_add_keys() in the same order. */
@@ -28,7 +30,8 @@ PHUB_API phub_result phub_job_add_pool(phub_job* job, const phub_pool_options* o
 PHUB_API phub_result phub_job_remove_pool(phub_job* job, phub_pool* pool, phub_error** error);
 PHUB_API void phub_pool_free(phub_pool* pool);
 /* Starts an operation and sets *handle, which cannot be cancelled. operation: PHUB_SUM, ...; 0: the
- * sum. Blocks while the round whose turn it is waits for an earlier one. */
+ * sum. Blocks while the round whose turn it is waits for an earlier one, at most timeout_ms: then
+ * PHUB_DEADLINE_EXCEEDED. */
 PHUB_API phub_result phub_pool_all_reduce(phub_pool* pool, const phub_const_elements* values,
                                           const phub_elements* results, int32_t operation,
                                           phub_handle** handle, phub_error** error);

@@ -13,6 +13,7 @@
 // sum=kFixed, and in jobs of several racks only in groups inside one rack (group.h).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -32,8 +33,11 @@ struct PoolOptions {
   std::string name = {};  // the pool has the keys name/0 to name/<depth - 1>
   // Most bytes of one round. Longer operations take several rounds.
   std::uint64_t capacity_bytes = 4 << 20;
-  std::uint32_t depth = 4;  // rounds that may be in flight: 1 to 64
+  std::uint32_t depth = 4;                           // rounds that may be in flight: 1 to 64
   std::optional<PriorityClass> priority_class = {};  // see KeyOptions
+  // How long an operation may wait for a free round. Zero: without limit. Each rank may have its
+  // own.
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};
 };
 
 // A cheap reference: copies refer to the same pool. Any thread may call any function, but ranks
@@ -66,6 +70,12 @@ class PHUB_API Pool {
   // complete: so at most `depth` rounds are in flight, and an operation of more than `depth` rounds
   // waits for its own first ones. The handle completes with the last round, and cannot be
   // cancelled.
+  //
+  // If it has waited for PoolOptions::timeout, as ranks do that wait for each other in crossed
+  // order, Handle::Wait() returns kDeadlineExceeded. The error names the operation in flight, the
+  // ranks that it waits for, and a cycle of ranks, as the daemon knows them. Nothing was started,
+  // so the same operation can be started again. If only some of its rounds were, the job ends with
+  // this error.
   [[nodiscard]] Handle AllReduce(ConstElements values, Elements results,
                                  Operation operation = Operation::kSum);
   // Starts an operation that copies rank root's `values` to those of all other ranks, byte by byte.

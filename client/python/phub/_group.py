@@ -89,11 +89,20 @@ class Group:
         capacity: int = 1 << 22,
         depth: int = 4,
         priority_class: Optional[str] = None,
+        timeout: float = 1800.0,
     ) -> Pool:
         """Like :meth:`phub.Job.add_pool`, for the members. It is removed with the group."""
         shown = f"{name} of group {self.name}"
         pool = Pool(
-            lib.phub_group_add_pool, self, self._job, name, shown, capacity, depth, priority_class
+            lib.phub_group_add_pool,
+            self,
+            self._job,
+            name,
+            shown,
+            capacity,
+            depth,
+            priority_class,
+            timeout,
         )
         self._names.append(f"pool {pool.name}")
         return pool

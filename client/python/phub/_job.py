@@ -197,9 +197,23 @@ class Job:
         capacity: int = 1 << 22,
         depth: int = 4,
         priority_class: Optional[str] = None,
+        timeout: float = 1800.0,
     ) -> Pool:
-        """Adds a :class:`phub.Pool`: `depth` rounds of up to `capacity` bytes may be in flight."""
-        return Pool(lib.phub_job_add_pool, self, self, name, name, capacity, depth, priority_class)
+        """Adds a :class:`phub.Pool`: `depth` rounds of up to `capacity` bytes may be in flight.
+
+        timeout: seconds that an operation may wait for a free round; 0: without limit.
+        """
+        return Pool(
+            lib.phub_job_add_pool,
+            self,
+            self,
+            name,
+            name,
+            capacity,
+            depth,
+            priority_class,
+            timeout,
+        )
 
     def new_group(
         self, name: str, ranks: Iterable[int], priority_class: Optional[str] = None

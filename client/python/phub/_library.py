@@ -130,6 +130,7 @@ class PoolOptions(ctypes.Structure):
         ("capacity_bytes", ctypes.c_uint64),
         ("depth", ctypes.c_uint32),
         ("priority_class", ctypes.c_int32),
+        ("timeout_ms", ctypes.c_int64),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import math
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -54,6 +55,7 @@ class Pool:
         capacity: int,
         depth: int,
         priority_class: Optional[str],
+        timeout: float,
     ) -> None:
         """add: the C function that adds it to `owner`, the job or a group. shown: its name in
         errors."""
@@ -61,6 +63,7 @@ class Pool:
         lib.phub_pool_options_init(ctypes.byref(options), ctypes.sizeof(options))
         options.name = name.encode()
         options.capacity_bytes, options.depth = capacity, depth
+        options.timeout_ms = math.ceil(timeout * 1000)
         options.priority_class = priority_number(priority_class, f"pool {shown}")
         pointer = ctypes.c_void_p()
         self._pointer: Optional[int] = None
@@ -103,7 +106,10 @@ class Pool:
         dtype: the arrays' type; needed for phub.bfloat16 in arrays of uint16.
 
         An operation of up to `capacity` bytes is one round, a longer one several. At most `depth`
-        rounds are in flight: this waits while the next one would exceed that.
+        rounds are in flight: this waits while the next one would exceed that. After the pool's
+        timeout it raises phub.DeadlineExceeded, which names the ranks that have not started the
+        operation in flight. If nothing of this operation was started, it can be started again;
+        otherwise the job ends.
         """
         if not isinstance(values, np.ndarray):
             values = np.asarray(values)

@@ -19,12 +19,16 @@ constexpr std::size_t kQueriesPerJobMax = 16;  // concurrent queries from admini
 // rounds until they have about this many ranks. Rounds that wait for all ranks of a large job would
 // need more bytes than an answer may have.
 constexpr std::size_t kRanksDescribedMax = 1024;
+// How many ranks that have pushed a round are listed, and among how many they are searched.
+constexpr int kPushedDescribedMax = 64;
+constexpr std::uint32_t kMembersExamined = 1024;
 
 // One iteration of one key, merged over all cores.
 struct Merged {
   std::pair<KeyIndex, Iteration> round;
   std::uint32_t chunks_waiting = 0;
   TimeNs since = 0;
+  std::optional<std::uint32_t> pool_operation;
   std::vector<std::pair<CoreIndex, const StallReport::Entry*>> entries;
 };
 
@@ -39,6 +43,7 @@ std::vector<Merged> Merge(const std::vector<std::unique_ptr<StallReport>>& repor
       stall.round = {entry.key, entry.iteration};
       stall.since = stall.chunks_waiting == 0 ? entry.since : std::min(stall.since, entry.since);
       stall.chunks_waiting += entry.chunks_waiting;
+      if (entry.pooled) stall.pool_operation = entry.pool_operation;
       stall.entries.emplace_back(CoreAt(core), &entry);
     }
   }
@@ -67,19 +72,20 @@ std::size_t UnitsOf(const std::vector<std::unique_ptr<StallReport>>& reports) {
 
 }  // namespace
 
-struct StallReports::Description {
+struct StallReports::Round {
   struct Rank {
     std::uint32_t rank = 0;
     CoreIndex core{};  // the first one that waits for it
   };
-  struct Round {
-    KeyIndex key{};
-    Iteration iteration{};
-    std::uint32_t chunks_waiting = 0;
-    TimeNs since = 0;
-    std::vector<Rank> ranks;  // that the round waits for
-  };
+  KeyIndex key{};
+  Iteration iteration{};
+  std::uint32_t chunks_waiting = 0;
+  TimeNs since = 0;
+  std::optional<std::uint32_t> pool_operation;
+  std::vector<Rank> ranks;  // that the round waits for, ascending
+};
 
+struct StallReports::Description {
   // Without the lock. Chooses the rounds to describe.
   void Choose();
 
@@ -108,6 +114,7 @@ void StallReports::Description::Choose() {
     chosen.iteration = stall.round.second;
     chosen.chunks_waiting = stall.chunks_waiting;
     chosen.since = stall.since;
+    chosen.pool_operation = stall.pool_operation;
     for (std::uint32_t each = 0; each < rank_count; ++each) {
       if (const std::optional<CoreIndex> core = WaitsFor(stall, each))
         chosen.ranks.push_back({each, *core});
@@ -138,6 +145,21 @@ void StallReports::DescribeRank(const Job& job, std::uint32_t rank, CoreIndex co
     described.set_awaited_for_ns(std::max<DurationNs>(0, member.awaited_until - now));
 }
 
+// The first ranks that have pushed the round: members that it does not wait for.
+void StallReports::DescribePushed(const Job& job, const Round& round, v1::Stall& described) {
+  const Members* const members = MembersOf(job, round.key);
+  const auto count =
+      members != nullptr ? members->count() : static_cast<std::uint32_t>(job.members.size());
+  auto waited_for = round.ranks.begin();
+  for (std::uint32_t i = 0; i < std::min(count, kMembersExamined); ++i) {
+    const std::uint32_t rank = members != nullptr ? members->RankOf(i).value : i;
+    while (waited_for != round.ranks.end() && waited_for->rank < rank) ++waited_for;
+    if (waited_for != round.ranks.end() && waited_for->rank == rank) continue;
+    described.add_pushed_by(rank + job.config.rank_base);
+    if (described.pushed_by_size() == kPushedDescribedMax) return;
+  }
+}
+
 bool StallReports::DescribeMore(const Job& job, Description& description) const {
   const TimeNs now = context_.clock.Now();
   const bool in_turns = context_.turns.has_later();
@@ -151,13 +173,16 @@ bool StallReports::DescribeMore(const Job& job, Description& description) const 
   };
   while (description.round < description.rounds.size()) {
     if (!take()) return false;
-    const Description::Round& round = description.rounds[description.round];
+    const Round& round = description.rounds[description.round];
     if (description.rank == 0) {
       v1::Stall& described = *description.response.add_stalls();
       described.set_key(DescribeKey(job, round.key));
       described.set_iteration(round.iteration.value);
       described.set_chunks_waiting(round.chunks_waiting);
       described.set_since_ns(description.asked_at - round.since);
+      described.set_pooled(round.pool_operation.has_value());
+      described.set_pool_operation(round.pool_operation.value_or(0));
+      DescribePushed(job, round, described);
     }
     if (description.rank < round.ranks.size()) {
       const auto& [rank, core] = round.ranks[description.rank];

@@ -23,10 +23,12 @@ class StallReports {
   std::string DescribeLane(const Member& member, CoreIndex core) const;
 
  private:
+  struct Round;        // one of an answer
   struct Description;  // an answer in the making
 
   void DescribeRank(const Job& job, std::uint32_t rank, CoreIndex core, TimeNs now,
                     v1::StalledRank& described) const;
+  static void DescribePushed(const Job& job, const Round& round, v1::Stall& described);
   // False: the turn's work is done.
   bool DescribeMore(const Job& job, Description& description) const;
   void Continue(const std::shared_ptr<Description>& description);

@@ -76,6 +76,8 @@ void Reports::ReportStalls(JobShard& shard, StallReport& report) {
       entry->iteration = iteration;
       entry->since = Since(shard, chunk);
       entry->chunks_waiting = 0;
+      entry->pooled = chunk.is_pooled() && HasBegun(shard, chunk);
+      entry->pool_operation = chunk.pool.round.sequence & wire::kPoolSequenceMask;
       std::fill(entry->missing.begin(), entry->missing.end(), std::uint64_t{0});
     }
     ++entry->chunks_waiting;

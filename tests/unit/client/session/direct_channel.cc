@@ -68,6 +68,11 @@ absl::Status Ask(rpc::ReportDump, FakeDaemon& daemon, const v1::ReportDumpReques
                  v1::ReportDumpResponse&, const Cancelled&) {
   return daemon.HandleReportDump(request);
 }
+// No round waits.
+absl::Status Ask(rpc::ListStalls, FakeDaemon&, const v1::ListStallsRequest&,
+                 v1::ListStallsResponse&, const Cancelled&) {
+  return absl::OkStatus();
+}
 
 }  // namespace
 

@@ -263,7 +263,9 @@ TEST_F(AdminTest, StallsAreMergedOverCoresAndNameWhoIsMissing) {
   EXPECT_EQ(stall.waiting_for(1).rank(), 2u);
   EXPECT_EQ(stall.waiting_for(1).state(), "awaited");
   EXPECT_THAT(stall.waiting_for(1).lane(), HasSubstr("has not joined"));
+  EXPECT_THAT(stall.pushed_by(), ElementsAre(0u));
   EXPECT_EQ(call->response.stalls(1).key(), "fc");
+  EXPECT_THAT(call->response.stalls(1).pushed_by(), ElementsAre(0u, 2u));
   // Recent rounds can be left out.
   const auto old = StallsOf("digits", kSecond * 3 / 4);
   Settle();
@@ -281,6 +283,7 @@ TEST_F(AdminTest, StallsOfLargeJobsAreThoseThatWaitLongest) {
   EXPECT_EQ(call->response.stalls(0).key(), "number 255");
   EXPECT_EQ(call->response.stalls(5).key(), "number 250");
   EXPECT_EQ(call->response.stalls(5).waiting_for_size(), static_cast<int>(kRanks - 1));
+  EXPECT_THAT(call->response.stalls(5).pushed_by(), ElementsAre(0u));
 }
 
 TEST_F(AdminTest, StallsOfLargeJobsAreDescribedInTurns) {

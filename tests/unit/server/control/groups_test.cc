@@ -1,4 +1,5 @@
 // Keys of groups: who agrees with whom, what core loops get, what a removal returns, and refusals.
+#include "server/core/round_trace.h"
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {
@@ -82,6 +83,75 @@ TEST_F(GroupsTest, MembersAgreeWithoutOtherRanks) {
     EXPECT_EQ(call->response.placements(0).key_index(), 0u);
   }
   control().CheckInvariants();
+}
+
+TEST_F(GroupsTest, StallsHaveTheMembersThatHavePushedAndThePoolsOperation) {
+  Start(5);
+  AddAll({1, 3, 4}, {Collective("a")});
+  cores[1]->fill_stalls = [&](StallReport& report) {
+    StallReport::Entry& entry = report.entries[report.count++];
+    entry.key = KeyIndex{kGroupKeysFirst};
+    entry.iteration = Iteration{2};
+    entry.pooled = true;
+    entry.pool_operation = 9;
+    entry.missing[0] = 1 << 3;
+    entry.chunks_waiting = 1;
+    entry.since = clock.now;
+  };
+  v1::ListStallsRequest request;
+  request.set_job("digits");
+  const auto call = ListStalls(request);
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  ASSERT_EQ(call->response.stalls_size(), 1);
+  const v1::Stall& stall = call->response.stalls(0);
+  EXPECT_EQ(stall.key(), "a");
+  EXPECT_THAT(stall.pushed_by(), ElementsAre(1u, 4u));
+  EXPECT_EQ(stall.waiting_for(0).rank(), 3u);
+  EXPECT_TRUE(stall.pooled());
+  EXPECT_EQ(stall.pool_operation(), 9u);
+}
+
+TEST_F(GroupsTest, TracesNameTheirKeysAndSayWhatARoundOfAPoolIs) {
+  Start(2);
+  std::uint64_t id = AddAll({0, 1}, {Collective("a")});
+  const auto ask = [&](std::uint64_t trace) {
+    v1::TraceJobRequest request;
+    request.set_job("digits");
+    request.set_trace(trace);
+    auto [call, answer] = Expect<v1::TraceJobResponse>();
+    control().job_traces().TraceJob(request, answer);
+    Settle();
+    EXPECT_TRUE(call->ok()) << call->message();
+    return call->response;
+  };
+  ask(0);
+  RoundTrace* const trace = cores[0]->Executed(Command::Kind::kTraceRounds).back().trace;
+  ASSERT_NE(trace, nullptr);
+  TracedSpan span{.key = KeyIndex{kGroupKeysFirst}, .work = TracedSpan::Work::kGather};
+  trace->Add(span);
+  const v1::TraceJobResponse ordinary = ask(1);
+  ASSERT_EQ(ordinary.keys_size(), 1);
+  EXPECT_EQ(ordinary.keys(0).name(), "a");
+  EXPECT_FALSE(ordinary.spans(0).has_pooled());
+  // Another group has its number.
+  RemoveAll({0, 1}, id);
+  AddAll({0, 1}, {Collective("b", 100'000)}, 0, "other");
+  span.operation = wire::RoundOperation::kPool;
+  span.pool = {.type = numeric::ElementType::kF64,
+               .round = {.elements = 20'000, .sequence = 5 | 2u << wire::kPoolSequenceBits}};
+  trace->Add(span);
+  trace->Add(span);
+  const v1::TraceJobResponse pooled = ask(1);
+  ASSERT_EQ(pooled.keys_size(), 1);
+  EXPECT_EQ(pooled.keys(0).name(), "b");
+  ASSERT_EQ(pooled.spans_size(), 2);
+  const v1::PooledRound& round = pooled.spans(0).pooled();
+  EXPECT_EQ(round.elements(), 20'000u);
+  EXPECT_EQ(round.chunks(), 157u);  // of 1 KiB
+  EXPECT_EQ(round.type(), static_cast<std::uint32_t>(numeric::ElementType::kF64));
+  EXPECT_EQ(round.sequence(), 5u);
+  EXPECT_EQ(round.rounds_left(), 2u);
 }
 
 // Expect: a bound on the groups that a job may take in answers and in metrics. The others are

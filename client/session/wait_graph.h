@@ -1,0 +1,19 @@
+// Why a round waits, from a daemon's list of the rounds that wait for ranks: for whom, and whether
+// ranks wait for each other in a cycle. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "phub/v1/admin.pb.h"
+
+namespace phub::client {
+
+// "it waits for rank 1; ranks wait for each other: rank 0 has pushed key x/0 of group x (operation
+// 4), which waits for rank 1; rank 1 has pushed key y/0 of group y (operation 7), which waits for
+// rank 0". Empty: no round of the key waits for a rank.
+std::string DescribeWait(const v1::ListStallsResponse& stalls, std::string_view key,
+                         std::uint32_t rank);
+
+}  // namespace phub::client
