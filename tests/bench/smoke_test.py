@@ -74,7 +74,8 @@ class SmokeTest(unittest.TestCase):
             return
         # Over shared memory, gradients are read in place, and parameters are written once for two
         # workers. Over tcp the kernel copies both, and a network card or the other end moves them.
-        self.assertEqual(touched["shm"]["sockets"], 0)
+        # A heartbeat may fall into the steps that are counted.
+        self.assertAlmostEqual(touched["shm"]["sockets"], 0, delta=0.001)
         self.assertAlmostEqual(touched["shm"]["link"], 1.5, delta=0.1)
         self.assertAlmostEqual(touched["tcp"]["sockets"], 4, delta=0.2)
         self.assertAlmostEqual(touched["tcp"]["link"], 2, delta=0.1)
