@@ -142,9 +142,9 @@ void RackGroups::GoOnRemoving(Job& job, const v1::PeerGroupRemoval& step) {
   });
   if (!Accept(context_, RackIndex{0}, found != job.groups.end())) return;
   const std::shared_ptr<Group> group = *found;
-  // No member calls an aggregator.
+  // No member calls an aggregator. Rack 0 has decided about all batches before.
   if (step.step() == v1::PEER_GROUP_STEP_CALLED && context_.options.is_aggregator() &&
-      group->removal == nullptr) {
+      group->removal == nullptr && !job.rack_run->group_reservations.contains(step.number())) {
     group->removal = std::make_unique<GroupRemoval>();
     group->removal->state = GroupRemoval::State::kCalled;
   }

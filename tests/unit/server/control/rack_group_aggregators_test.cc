@@ -138,6 +138,23 @@ TEST_F(GroupAggregatorsTest, ARemovalWaitsForARefusedBatch) {
   ExpectNoFault();
 }
 
+// Rack 0 never sends it: the aggregator has a batch about which rack 0 has not decided.
+TEST_F(GroupAggregatorsTest, ARemovalIsNotDueBeforeTheDecision) {
+  Begin("in-switch");
+  node(0).network.Keep(RackIndex{kAggregator}, v1::PeerMessage::kGroupDecided);
+  std::vector<CallPtr<v1::AddKeysResponse>> calls;
+  for (const std::uint32_t rank : kMembers) calls.push_back(Add(rank, kMembers, {Collective("a")}));
+  v1::PeerMessage step;
+  step.mutable_group_removal()->set_number(1);
+  step.mutable_group_removal()->set_step(v1::PEER_GROUP_STEP_CALLED);
+  const v1::PeerMessage decided = node(0).network.kept.front();
+  node(0).network.Keep(RackIndex{kAggregator}, std::nullopt);
+  ExpectRefused("undecided", 0, kAggregator, step);
+  Say(0, kAggregator, incarnation, decided);
+  Settle();
+  for (const auto& call : calls) EXPECT_TRUE(call->ok()) << call->message();
+}
+
 // Only rack 0 decides what an aggregator has, and a plan must use it.
 TEST_F(GroupAggregatorsTest, MessagesThatDoNotFitAreCounted) {
   Begin("in-switch");
