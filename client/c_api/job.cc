@@ -13,6 +13,25 @@ Status Deliver(const phub::Result<std::uint64_t>& iteration, std::uint64_t* resu
   return iteration.status();
 }
 
+phub_result Save(const char* function, phub_job* job, const char* directory,
+                 phub::CheckpointOptions options, std::uint64_t* iteration, phub_error** error) {
+  return Run(job, error, [&] {
+    if (job == nullptr) return NullArgument(function, "job");
+    if (directory == nullptr) return NullArgument(function, "directory");
+    return Deliver(job->job.SaveCheckpoint(directory, options), iteration);
+  });
+}
+
+phub_result Load(const char* function, phub_job* job, const char* directory,
+                 phub::CheckpointOptions options, std::uint64_t* iteration, phub_error** error) {
+  return Run(job, error, [&] {
+    if (job == nullptr) return NullArgument(function, "job");
+    // Other ranks than 0 need no directory.
+    return Deliver(job->job.LoadCheckpoint(directory == nullptr ? "" : directory, options),
+                   iteration);
+  });
+}
+
 }  // namespace
 
 phub_result phub_job_leave(phub_job* job, phub_error** error) {
@@ -73,18 +92,20 @@ phub_result phub_job_barrier(phub_job* job, phub_error** error) {
 
 phub_result phub_job_save_checkpoint(phub_job* job, const char* directory, uint64_t* iteration,
                                      phub_error** error) {
-  return Run(job, error, [&] {
-    if (job == nullptr) return NullArgument("phub_job_save_checkpoint", "job");
-    if (directory == nullptr) return NullArgument("phub_job_save_checkpoint", "directory");
-    return Deliver(job->job.SaveCheckpoint(directory), iteration);
-  });
+  return Save("phub_job_save_checkpoint", job, directory, {}, iteration, error);
 }
 
 phub_result phub_job_load_checkpoint(phub_job* job, const char* directory, uint64_t* iteration,
                                      phub_error** error) {
-  return Run(job, error, [&] {
-    if (job == nullptr) return NullArgument("phub_job_load_checkpoint", "job");
-    // Other ranks than 0 need no directory.
-    return Deliver(job->job.LoadCheckpoint(directory == nullptr ? "" : directory), iteration);
-  });
+  return Load("phub_job_load_checkpoint", job, directory, {}, iteration, error);
+}
+
+phub_result phub_job_save_copy(phub_job* job, const char* directory, uint64_t* iteration,
+                               phub_error** error) {
+  return Save("phub_job_save_copy", job, directory, {.lasts = false}, iteration, error);
+}
+
+phub_result phub_job_load_copy(phub_job* job, const char* directory, uint64_t* iteration,
+                               phub_error** error) {
+  return Load("phub_job_load_copy", job, directory, {.lasts = false}, iteration, error);
 }

@@ -56,6 +56,7 @@ struct TransferOptions {
   DurationNs outage_timeout = 60 * kSecond;
   // Called often, on the calling thread. Returns false to cancel (kCancelled).
   std::function<bool(const TransferProgress&)> progress;
+  bool lasts = true;  // the directory; false: daemons are not told of it
   // Optional. Called when an outage begins and every ten seconds of it, on the calling thread,
   // with the error and how long the outage has lasted.
   std::function<void(const absl::Status& error, DurationNs waited)> waiting;

@@ -163,7 +163,7 @@ absl::Status SendOnce(std::span<const CheckpointDaemon> daemons, std::span<const
     v1::LoadStateRequest first;
     first.set_session_id(daemons[daemon].session_id);
     first.set_iteration(loaded.iteration);
-    *first.mutable_source() = WhereSaved(loaded.iteration, directory);
+    if (options.lasts) *first.mutable_source() = WhereSaved(loaded.iteration, directory);
     bool open = SendKeys(*writer, std::move(first), loaded.state);
     Sending sending(reader, *writer, transfer);
     for (std::uint32_t key = 0; key < keys.size(); ++key) {

@@ -208,7 +208,7 @@ absl::StatusOr<SavedCheckpoint> Fetch(Daemons daemons, const SaveRequest& reques
   }
   saved.key_count = static_cast<std::uint32_t>(saving.writer().description().keys.size());
   if (status = saving.writer().Commit(); !status.ok()) return status;
-  saved.told = ReportSave(daemons, request, saved.iteration, ids, options);
+  if (options.lasts) saved.told = ReportSave(daemons, request, saved.iteration, ids, options);
   return saved;
 }
 

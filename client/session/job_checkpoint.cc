@@ -49,8 +49,9 @@ struct JobImpl::CheckpointAccess {
   TransferOptions options;
 };
 
-JobImpl::CheckpointAccess JobImpl::AccessCheckpoint(const char* call) const {
+JobImpl::CheckpointAccess JobImpl::AccessCheckpoint(const char* call, bool lasts) const {
   CheckpointAccess access;
+  access.options.lasts = lasts;
   for (const std::unique_ptr<DaemonLink>& link : calls_.links()) {
     access.stubs.push_back(settings_.connector->MakeCheckpointStubs(link->endpoint));
     access.daemons.push_back({.endpoint = link->endpoint.ToString(),
@@ -68,9 +69,10 @@ JobImpl::CheckpointAccess JobImpl::AccessCheckpoint(const char* call) const {
   return access;
 }
 
-Result<std::uint64_t> JobImpl::SaveCheckpoint(const std::string& directory) {
+Result<std::uint64_t> JobImpl::SaveCheckpoint(const std::string& directory,
+                                              CheckpointOptions options) {
   if (Status verdict = status(); !verdict.ok()) return verdict;
-  const CheckpointAccess access = AccessCheckpoint("SaveCheckpoint");
+  const CheckpointAccess access = AccessCheckpoint("SaveCheckpoint", options.lasts);
   const TimeNs begun_at = clock_.Now();
   const absl::StatusOr<SavedCheckpoint> saved =
       client::SaveCheckpoint(access.daemons,
@@ -83,7 +85,7 @@ Result<std::uint64_t> JobImpl::SaveCheckpoint(const std::string& directory) {
     if (!saved->told.ok())
       LogWarning("event=saved_state_not_told job={} rank={} iteration={} error=\"{}\"", name(),
                  rank(), saved->iteration, std::string(saved->told.message()));
-    NoteSavedState(WhereSaved(saved->iteration, directory), begun_at);
+    if (options.lasts) NoteSavedState(WhereSaved(saved->iteration, directory), begun_at);
     return saved->iteration;
   }
   if (Status verdict = status(); !verdict.ok()) return verdict;
@@ -114,7 +116,8 @@ Status JobImpl::WithCheckpoint(Status verdict) const {
 
 // ---- Loading -----------------------------------------------------------------------------------
 
-Result<std::uint64_t> JobImpl::LoadCheckpoint(const std::string& directory) {
+Result<std::uint64_t> JobImpl::LoadCheckpoint(const std::string& directory,
+                                              CheckpointOptions options) {
   const std::lock_guard calls(calls_mutex_);
   if (Status verdict = status(); !verdict.ok()) return verdict;
   // A process that took over a rank already has the current values of its keys.
@@ -126,7 +129,7 @@ Result<std::uint64_t> JobImpl::LoadCheckpoint(const std::string& directory) {
                                 "{}; wait for its handle first",
                                 key->definition.name, name(), rank()));
   if (rank() == 0) {
-    const Status brought = SendCheckpoint(directory);
+    const Status brought = SendCheckpoint(directory, options.lasts);
     if (!brought.ok())
       if (Status told = RefuseLoad(brought); !told.ok()) return told;
   }
@@ -139,13 +142,14 @@ Result<std::uint64_t> JobImpl::LoadCheckpoint(const std::string& directory) {
     return fetched;
   }
   if (Status placed = PutInPlace(*loaded); !placed.ok()) return placed;
+  if (!options.lasts) return loaded->iteration();
   v1::SavedState source = loaded->source();
   source.set_iteration(loaded->iteration());  // older daemons report nothing else
   NoteSavedState(rank() == 0 ? WhereSaved(loaded->iteration(), directory) : source, clock_.Now());
   return loaded->iteration();
 }
 
-Status JobImpl::SendCheckpoint(const std::string& directory) {
+Status JobImpl::SendCheckpoint(const std::string& directory, bool lasts) {
   std::vector<LoadKey> keys;
   for (const std::unique_ptr<KeyBatch>& batch : batches_)
     for (const KeyPlan& plan : batch->keys) {
@@ -156,7 +160,7 @@ Status JobImpl::SendCheckpoint(const std::string& directory) {
                               .element_offset = chunk.element_offset,
                               .element_count = chunk.element_count});
     }
-  const CheckpointAccess access = AccessCheckpoint("LoadCheckpoint");
+  const CheckpointAccess access = AccessCheckpoint("LoadCheckpoint", lasts);
   return ToStatus(client::LoadCheckpoint(access.daemons, keys, directory, access.options).status());
 }
 
@@ -245,13 +249,13 @@ Status JobImpl::PutInPlace(const v1::LoadedState& loaded) {
 
 namespace phub {
 
-Result<std::uint64_t> Job::SaveCheckpoint(std::string_view directory) {
+Result<std::uint64_t> Job::SaveCheckpoint(std::string_view directory, CheckpointOptions options) {
   if (client::InForkedChild()) return client::ForkedStatus();
-  return impl_->SaveCheckpoint(std::string(directory));
+  return impl_->SaveCheckpoint(std::string(directory), options);
 }
-Result<std::uint64_t> Job::LoadCheckpoint(std::string_view directory) {
+Result<std::uint64_t> Job::LoadCheckpoint(std::string_view directory, CheckpointOptions options) {
   if (client::InForkedChild()) return client::ForkedStatus();
-  return impl_->LoadCheckpoint(std::string(directory));
+  return impl_->LoadCheckpoint(std::string(directory), options);
 }
 
 }  // namespace phub

@@ -120,8 +120,8 @@ class JobImpl final : public EngineListener,
   Status RemoveKeys(std::span<const std::shared_ptr<KeyImpl>> keys);  // job_removal.cc
   JobGroups& groups() { return groups_; }
   Status Barrier();
-  Result<std::uint64_t> SaveCheckpoint(const std::string& directory);
-  Result<std::uint64_t> LoadCheckpoint(const std::string& directory);
+  Result<std::uint64_t> SaveCheckpoint(const std::string& directory, CheckpointOptions options);
+  Result<std::uint64_t> LoadCheckpoint(const std::string& directory, CheckpointOptions options);
   Status Leave();
   Status SetRecorder(Recorder recorder) { return dump_answers_.SetRecorder(std::move(recorder)); }
 
@@ -176,8 +176,9 @@ class JobImpl final : public EngineListener,
 
   // job_checkpoint.cc
   struct CheckpointAccess;
-  CheckpointAccess AccessCheckpoint(const char* call) const;  // `call`: its name in the log
-  Status SendCheckpoint(const std::string& directory);
+  // call: its name in the log.
+  CheckpointAccess AccessCheckpoint(const char* call, bool lasts) const;
+  Status SendCheckpoint(const std::string& directory, bool lasts);
   Status RefuseLoad(const Status& why);
   Status FetchLoaded(std::optional<v1::LoadedState>& loaded);
   Status PutInPlace(const v1::LoadedState& loaded);

@@ -112,6 +112,14 @@ TEST_F(CApi, BundlesBroadcastsTheCallersMemoryAndCheckpoints) {
                                      error_.Out()),
             PHUB_OK)
       << error_.message();
+  const std::string copy = folder.path() + "/copy";
+  ASSERT_EQ(phub_job_save_copy(job.get(), copy.c_str(), &iteration, error_.Out()), PHUB_OK)
+      << error_.message();
+  ASSERT_EQ(phub_job_load_copy(job.get(), copy.c_str(), &iteration, error_.Out()), PHUB_OK)
+      << error_.message();
+  EXPECT_EQ(iteration, 1u);
+  EXPECT_EQ(phub_job_save_copy(job.get(), nullptr, &iteration, error_.Out()),
+            PHUB_INVALID_ARGUMENT);
   EXPECT_EQ(phub_job_barrier(job.get(), error_.Out()), PHUB_OK) << error_.message();
 }
 

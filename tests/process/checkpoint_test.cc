@@ -338,6 +338,9 @@ TEST_P(Checkpoint, TheErrorOfARestartedDaemonsJobNamesTheSavedState) {
       if (status.ok()) status = trainer.job().Barrier();
       if (status.ok() && trainer.job().rank() == 1)
         status = trainer.job().SaveCheckpoint(directory).status();
+      // A copy that will be deleted is not named instead of it.
+      if (status.ok() && trainer.job().rank() == 1)
+        status = trainer.job().SaveCheckpoint(directory + "-copy", {.lasts = false}).status();
       ++ready;
       while (status.ok()) status = trainer.Iterate();
       return ToString(status);

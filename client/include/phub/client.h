@@ -323,12 +323,12 @@ class PHUB_API Job {
   // continues: parameters, masters, optimizer state and hyper-parameters of all keys. A checkpoint
   // already there is replaced after the new one is safe on disk. One rank calls it. Returns the
   // saved iteration, which is this rank's last completed one if it has no round in flight.
-  Result<std::uint64_t> SaveCheckpoint(std::string_view directory);
+  Result<std::uint64_t> SaveCheckpoint(std::string_view directory, CheckpointOptions options = {});
   // Loads a checkpoint from a directory of rank 0's host (`directory` is ignored on other ranks).
   // Blocks. Every rank calls it, after adding the same keys and with no round in flight. Afterwards
   // every rank has the saved parameters and hyper-parameters. Returns the saved iteration. If the
-  // checkpoint is damaged or has other keys, the call fails with the reason on every rank.
-  Result<std::uint64_t> LoadCheckpoint(std::string_view directory);
+  // checkpoint is damaged or has other keys, every rank gets the reason. Equal options everywhere.
+  Result<std::uint64_t> LoadCheckpoint(std::string_view directory, CheckpointOptions options = {});
   // Names of earlier versions for the same calls; a later version will not have them.
   Result<std::uint64_t> SaveState(std::string_view directory) { return SaveCheckpoint(directory); }
   Result<std::uint64_t> LoadState(std::string_view directory) { return LoadCheckpoint(directory); }

@@ -236,6 +236,11 @@ PHUB_API phub_result phub_job_save_checkpoint(phub_job* job, const char* directo
                                               uint64_t* iteration, phub_error** error);
 PHUB_API phub_result phub_job_load_checkpoint(phub_job* job, const char* directory,
                                               uint64_t* iteration, phub_error** error);
+/* The same for a directory that will be deleted soon (CheckpointOptions::lasts is false). */
+PHUB_API phub_result phub_job_save_copy(phub_job* job, const char* directory, uint64_t* iteration,
+                                        phub_error** error);
+PHUB_API phub_result phub_job_load_copy(phub_job* job, const char* directory, uint64_t* iteration,
+                                        phub_error** error);
 
 /* ---- Keys ---------------------------------------------------------------------------------- */
 

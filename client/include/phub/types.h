@@ -221,4 +221,10 @@ struct RmsPropCentered {
 using Optimizer = std::variant<None, Sgd, Momentum, Nesterov, Adam, AdamW, Adagrad, RmsProp,
                                RmsPropMomentum, RmsPropCentered>;
 
+struct CheckpointOptions {
+  // False: the directory will be deleted soon. Then errors, other ranks and `phubctl job get` do
+  // not name it as a checkpoint from which the job can start again.
+  bool lasts = true;
+};
+
 }  // namespace phub

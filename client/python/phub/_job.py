@@ -279,13 +279,26 @@ class Job:
         check(lib.phub_job_set_recorder, self._pointer, function, None)
         self._recorder = function
 
-    def save_checkpoint(self, directory: Union[str, "os.PathLike[str]"]) -> int:
-        """Saves a checkpoint while training continues; one rank calls it. Returns the iteration."""
-        return self._checkpoint(lib.phub_job_save_checkpoint, directory)
+    def save_checkpoint(
+        self, directory: Union[str, "os.PathLike[str]"], lasts: bool = True
+    ) -> int:
+        """Saves a checkpoint while training continues; one rank calls it. Returns the iteration.
 
-    def load_checkpoint(self, directory: Union[str, "os.PathLike[str]"] = "") -> int:
-        """Loads a checkpoint from a directory of rank 0's host; every rank calls it."""
-        return self._checkpoint(lib.phub_job_load_checkpoint, directory)
+        lasts: False if the directory will be deleted soon: then errors, other ranks and
+        `phubctl job get` do not name it as a checkpoint from which the job can start again.
+        """
+        save = lib.phub_job_save_checkpoint if lasts else lib.phub_job_save_copy
+        return self._checkpoint(save, directory)
+
+    def load_checkpoint(
+        self, directory: Union[str, "os.PathLike[str]"] = "", lasts: bool = True
+    ) -> int:
+        """Loads a checkpoint from a directory of rank 0's host; every rank calls it.
+
+        lasts: as in :meth:`save_checkpoint`; the same on every rank.
+        """
+        load = lib.phub_job_load_checkpoint if lasts else lib.phub_job_load_copy
+        return self._checkpoint(load, directory)
 
     def leave(self) -> None:
         """Waits for rounds in flight (at most leave_timeout), and leaves the job."""

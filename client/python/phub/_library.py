@@ -205,6 +205,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "phub_job_set_recorder": (_RESULT, [_OBJECT, RECORDER, ctypes.c_void_p, _ERROR]),
     "phub_job_save_checkpoint": (_RESULT, [_OBJECT, _TEXT, _COUNT_OUT, _ERROR]),
     "phub_job_load_checkpoint": (_RESULT, [_OBJECT, _TEXT, _COUNT_OUT, _ERROR]),
+    "phub_job_save_copy": (_RESULT, [_OBJECT, _TEXT, _COUNT_OUT, _ERROR]),
+    "phub_job_load_copy": (_RESULT, [_OBJECT, _TEXT, _COUNT_OUT, _ERROR]),
     "phub_optimizer_init": (
         None,
         [ctypes.POINTER(Optimizer), ctypes.c_size_t, ctypes.c_int32],

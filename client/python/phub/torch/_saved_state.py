@@ -152,7 +152,7 @@ def _save(job: Job, folder: str) -> None:
     end = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            job.save_checkpoint(folder)
+            job.save_checkpoint(folder, lasts=False)
             return
         except FailedPrecondition as error:
             if "already in progress" not in str(error) or time.monotonic() > end:
@@ -215,7 +215,7 @@ def store(
             for bundle in bundles:
                 _fill(files, bundle, states, fail)
             files.write()
-        job.load_checkpoint(folder)
+        job.load_checkpoint(folder, lasts=False)
 
 
 def _steps(

@@ -19,8 +19,12 @@ static_assert(std::is_copy_constructible_v<Key>);
 static_assert(!std::is_copy_constructible_v<Job> && std::is_nothrow_move_constructible_v<Job>);
 static_assert(!std::is_copy_constructible_v<Session>);
 // The names of earlier versions.
-static_assert(std::is_same_v<decltype(&Job::SaveState), decltype(&Job::SaveCheckpoint)>);
-static_assert(std::is_same_v<decltype(&Job::LoadState), decltype(&Job::LoadCheckpoint)>);
+template <typename Named>
+concept HasEarlierNames = requires(Named& job) {
+  requires std::is_same_v<decltype(job.SaveState("")), decltype(job.SaveCheckpoint(""))>;
+  requires std::is_same_v<decltype(job.LoadState("")), decltype(job.LoadCheckpoint(""))>;
+};
+static_assert(HasEarlierNames<Job>);
 
 TEST(Result, HoldsAValueOrWhyThereIsNone) {
   Result<int> value = 3;
