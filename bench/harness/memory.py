@@ -1,5 +1,6 @@
 """Memory of training with PyTorch and Adam, in several forms, each in processes of its own.
 
+  alone          no exchange: each rank trains a model of its own
   ddp            DistributedDataParallel on gloo
   ddp-views      the same with gradient_as_bucket_view=True
   zero1          DistributedDataParallel on gloo with ZeroRedundancyOptimizer
@@ -18,6 +19,7 @@ Needs an interpreter with torch: --python, or PHUB_TORCH_PYTHON, or /usr/bin/pyt
 
 import argparse
 import json
+from dataclasses import dataclass
 
 from .context import Context, listed
 from .daemon import Daemon
@@ -26,7 +28,7 @@ from .interpreter import add_python_option, require_torch, run_ranks
 from .results import Result
 
 SUMMARY = "memory of ranks and daemon while PyTorch trains, in several forms"
-FORMS = ("ddp", "ddp-views", "zero1", "fsdp2", "ddp-phub", "daemon", "daemon-shared")
+FORMS = ("alone", "ddp", "ddp-views", "zero1", "fsdp2", "ddp-phub", "daemon", "daemon-shared")
 BATCHES = {"mlp": 32, "gpt": 4, "gpt350": 1}
 
 
@@ -43,18 +45,49 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_python_option(parser)
 
 
-def measure(context: Context, daemon: Daemon, form: str, model: str,
-            steps: int) -> list[dict[str, float]]:
-    """What each rank wrote."""
-    options = context.options
-    outputs = [context.scratch / f"{model}-{form}-{rank}.json" for rank in range(options.workers)]
-    arguments = ["--form", form, "--model", model, "--batch", str(BATCHES[model]),
-                 "--steps", str(steps), "--endpoint", daemon.endpoint,
-                 "--daemon-pid", str(daemon.pid)]
-    run_ranks(context, "torch_memory.py",
-              [[*arguments, "--output", str(output)] for output in outputs], f"{model}-{form}", 900)
+@dataclass(frozen=True)
+class Peaks:
+    """The peak memory of one form. unit_bytes: the size of the parameters in float32."""
+
+    rank_bytes: int  # the largest of the ranks
+    daemon_bytes: int
+    all_bytes: int
+    unit_bytes: int
+    step_s: float
+    workers: int
+
+    @staticmethod
+    def of(ranks: list[dict[str, float]]) -> "Peaks":
+        """From what each rank wrote."""
+        daemon_bytes = int(max(each["daemon_bytes"] for each in ranks))
+        return Peaks(int(max(each["rank_bytes"] for each in ranks)), daemon_bytes,
+                     int(sum(each["rank_bytes"] for each in ranks)) + daemon_bytes,
+                     4 * int(ranks[0]["parameters"]), max(each["step_s"] for each in ranks),
+                     len(ranks))
+
+    def text(self, size: int) -> str:
+        return f"{size / (1 << 20):5.0f} MiB ({size / self.unit_bytes:.2f} D)"
+
+    def more(self) -> dict[str, object]:
+        """For Result.more."""
+        return {"rank_bytes": self.rank_bytes, "daemon_bytes": self.daemon_bytes,
+                "all_bytes": self.all_bytes}
+
+
+def measured(context: Context, form: str, model: str, workers: int, batch: int, steps: int,
+             optimizer: str = "adam", transport: str = "shm") -> Peaks:
+    """Trains in processes of its own, with a daemon of its own."""
+    name = f"{model}-{form}-{optimizer}-w{workers}-{transport}"
+    outputs = [context.scratch / f"{name}-{rank}.json" for rank in range(workers)]
+    with Daemon(context.build, context.scratch, name=f"phubd-{name}") as daemon:
+        arguments = ["--form", form, "--model", model, "--batch", str(batch),
+                     "--steps", str(steps), "--endpoint", daemon.endpoint,
+                     "--daemon-pid", str(daemon.pid), "--optimizer", optimizer,
+                     "--transport", transport]
+        run_ranks(context, "torch_memory.py",
+                  [[*arguments, "--output", str(output)] for output in outputs], name, 900)
     try:
-        return [json.loads(output.read_text()) for output in outputs]
+        return Peaks.of([json.loads(output.read_text()) for output in outputs])
     except (OSError, ValueError) as error:
         raise BenchFailure(f"a rank of {form} wrote no results: {error}") from error
 
@@ -67,23 +100,20 @@ def run(context: Context) -> list[Result]:
     for model in options.model:
         for form in ("ddp", "daemon-shared") if context.smoke else options.form:
             context.progress(f"{model}, {form}")
-            with Daemon(context.build, context.scratch, name=f"phubd-{model}-{form}") as daemon:
-                ranks = measure(context, daemon, form, model, 1 if context.smoke else options.steps)
+            peaks = measured(context, form, model, options.workers, BATCHES[model],
+                             1 if context.smoke else options.steps)
             context.progress_done()
-            results.append(row(context, model, form, ranks))
+            results.append(row(context, model, form, peaks))
     return results
 
 
-def row(context: Context, model: str, form: str, ranks: list[dict[str, float]]) -> Result:
-    unit = 4 * ranks[0]["parameters"]
-    rank_bytes = max(each["rank_bytes"] for each in ranks)
-    daemon_bytes = max(each["daemon_bytes"] for each in ranks)
-    all_bytes = sum(each["rank_bytes"] for each in ranks) + daemon_bytes
-    step_s = max(each["step_s"] for each in ranks)
-    texts = [f"{name} {size / (1 << 20):5.0f} MiB ({size / unit:.2f} D)"
-             for name, size in (("rank", rank_bytes), ("daemon", daemon_bytes), ("all", all_bytes))]
-    context.say(f"{model}, {len(ranks)} workers, {form:13} {', '.join(texts)}; "
-                f"a step takes {step_s:.2f} s")
-    result = Result(f"memory/{model}/w{len(ranks)}", form, step_s, step_s, 0.0, 0.0, None, 1)
-    result.more |= {"rank_bytes": rank_bytes, "daemon_bytes": daemon_bytes, "all_bytes": all_bytes}
+def row(context: Context, model: str, form: str, peaks: Peaks) -> Result:
+    texts = [f"{name} {peaks.text(size)}"
+             for name, size in (("rank", peaks.rank_bytes), ("daemon", peaks.daemon_bytes),
+                                ("all", peaks.all_bytes))]
+    context.say(f"{model}, {peaks.workers} workers, {form:13} {', '.join(texts)}; "
+                f"a step takes {peaks.step_s:.2f} s")
+    result = Result(f"memory/{model}/w{peaks.workers}", form, peaks.step_s, peaks.step_s, 0.0, 0.0,
+                    None, 1)
+    result.more |= peaks.more()
     return result

@@ -11,9 +11,14 @@ step of gloo. With --optimizer adam, "gloo-fused" is gloo with fused=True of tor
 "daemon" is compared with it, too. All systems train the same examples for the same number of steps
 from the same parameters; each row has the loss of the last step.
 
-A worker has a model and the optimizer's state for each system. With Adam, mlp took 1.9 GiB in each
-worker with --systems alone,gloo,gloo-fused,daemon, so 8 workers need 15 GiB, and more with all
-systems. resnet50 has as many parameters.
+Then each system trains alone in new processes, with a new daemon, for its peak memory, as
+"bench/run memory" measures it: PSS of the largest worker above that of a process with torch loaded,
+and PSS of the daemon above that of an idle one. The limit is a worker without any exchange. D is
+the size of the parameters. Not with --device cuda.
+
+In the processes that take turns, a worker has a model and the optimizer's state for each system.
+With Adam, mlp took 1.9 GiB in each worker with --systems alone,gloo,gloo-fused,daemon, so 8 workers
+need 15 GiB, and more with all systems. resnet50 has as many parameters.
 
 Needs an interpreter with torch: --python, or PHUB_TORCH_PYTHON, or /usr/bin/python3.
 """
@@ -24,19 +29,23 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .block import Block
 from .context import Context, counts, listed
 from .daemon import Daemon
 from .failure import BenchFailure
 from .interpreter import add_python_option, require_torch, run_ranks
+from .memory import Peaks, measured
 from .results import Result, seconds_text, summarized
 
 SUMMARY = "train with PyTorch: with gloo, with phub, and with the optimizer in the daemon"
 BATCHES = {"mlp": 32, "gpt": 4, "resnet18": 8, "resnet50": 4}
 SYSTEMS = ("gloo", "gloo-fused", "phub", "daemon")
 LIMITS = ("alone", "copies")  # what every backend needs
+FORMS = {"alone": "alone", "gloo": "ddp", "gloo-fused": "ddp", "phub": "ddp-phub",
+         "daemon": "daemon"}  # of memory.py
+MEMORY_STEPS = 4  # phub's buckets move in the third
 OPTIMIZERS = ("sgd", "adam", "adam-fused")
 WORKERS_WITH_COPIES_MAX = 4
 RESAMPLES = 2000
@@ -66,6 +75,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="blocks of each backend (default 8)")
     parser.add_argument("--steps", type=int, default=4, metavar="N",
                         help="steps of a block (default 4)")
+    parser.add_argument("--no-memory", action="store_true",
+                        help="do not measure memory, for which each system trains once more")
     add_python_option(parser)
 
 
@@ -91,6 +102,7 @@ class Trained:
 
     blocks: dict[str, list[Block]]
     losses: dict[str, tuple[float, float]]  # of the first step and the last
+    memory: dict[str, Peaks] = field(default_factory=dict)
 
 
 def train(context: Context, daemon: Daemon, name: str, workers: int, transport: str,
@@ -113,6 +125,22 @@ def train(context: Context, daemon: Daemon, name: str, workers: int, transport: 
     for block in written["blocks"]:
         found.blocks.setdefault(block["system"], []).append(
             Block([block["step_s"]], block["cpu_s"], block["cpu_s"]))
+    return found
+
+
+def memory_of(context: Context, name: str, workers: int, transport: str, batch: int,
+              systems: Sequence[str]) -> dict[str, Peaks]:
+    """The peak memory of these systems. For a smoke test, of the last one only."""
+    options = context.options
+    if options.no_memory or options.device != "cpu":
+        return {}
+    chosen = [system for system in systems if system in FORMS]
+    found = {}
+    for system in chosen[-1:] if context.smoke else chosen:
+        context.progress(f"memory of {name}, {workers} workers, {transport}, {system}")
+        optimizer = "adam-fused" if system == "gloo-fused" else options.optimizer
+        found[system] = measured(context, FORMS[system], name, workers, batch,
+                                 1 if context.smoke else MEMORY_STEPS, optimizer, transport)
     return found
 
 
@@ -191,6 +219,8 @@ def run(context: Context) -> list[Result]:
                 context.progress(case)
                 with Daemon(context.build, context.scratch) as daemon:
                     trained = train(context, daemon, name, workers, transport, batch)
+                trained.memory = memory_of(context, name, workers, transport, batch,
+                                           list(trained.losses))
                 context.progress_done()
                 measured += report(context, case, trained)
     return measured
@@ -199,7 +229,9 @@ def run(context: Context) -> list[Result]:
 def report(context: Context, case: str, trained: Trained) -> list[Result]:
     blocks = trained.blocks
     alone_s = statistics.median(block.times_s[0] for block in blocks["alone"])
-    context.say(f"{case}: a step without exchange {seconds_text(alone_s)}")
+    limit = trained.memory.get("alone")
+    memory = "" if limit is None else f", memory of a worker {limit.text(limit.rank_bytes).strip()}"
+    context.say(f"{case}: a step without exchange {seconds_text(alone_s)}{memory}")
     if "copies" in blocks:
         copies_s = statistics.median(block.times_s[0] for block in blocks["copies"])
         context.say(f"  copies {seconds_text(copies_s):>8} a step, with DistributedDataParallel's "
@@ -232,8 +264,15 @@ def row(context: Context, case: str, name: str, trained: Trained, alone_s: float
         share = f"{100 * (1 - alone_s / result.median_s):3.0f} % communication, "
     first, last = trained.losses[name]
     result.more |= {"first_loss": first, "last_loss": last}
+    memory = ""
+    if name in trained.memory:
+        peaks = trained.memory[name]
+        result.more |= peaks.more()
+        memory = f"memory of a worker {peaks.text(peaks.rank_bytes)}, "
+        if name in ("phub", "daemon"):
+            memory += f"of phubd {peaks.text(peaks.daemon_bytes)}, "
     context.say(f"  {name:10} {seconds_text(result.median_s):>8} a step, {share}"
-                f"CPU {seconds_text(result.cpu_s)}, loss {first:.5f} in the first step, "
+                f"CPU {seconds_text(result.cpu_s)}, {memory}loss {first:.5f} in the first step, "
                 f"{last:.5f} in the last")
     return result
 

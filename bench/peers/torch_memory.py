@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from torch_training import Gpt, workload
+from torch_training import OPTIMIZERS, Gpt, workload
 
 
 def pss_bytes(pid: str) -> int:
@@ -29,7 +29,7 @@ def pss_bytes(pid: str) -> int:
 
 def model_of(name: str, batch: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     if name != "gpt350":
-        return workload(name, batch)
+        return workload(name, batch, dist.get_rank())
     torch.manual_seed(1)  # 350 million parameters
     x = torch.randint(24000, (batch, 32))
     return Gpt(24000, 1024, 24, 32), x, x.roll(-1, 1).flatten()
@@ -47,8 +47,9 @@ def sharded(model: nn.Module) -> nn.Module:
     return fully_shard(model, mesh=mesh)
 
 
-def trained(form: str, model: nn.Module, given: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """The model and the optimizer of a form."""
+def trained(form: str, model: nn.Module, kind: str,
+            given: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The model and the optimizer of a form. kind: of OPTIMIZERS; zero1 has Adam."""
     import phub.torch
 
     if form == "fsdp2":
@@ -61,7 +62,7 @@ def trained(form: str, model: nn.Module, given: Any) -> tuple[nn.Module, torch.o
     if form == "zero1":
         from torch.distributed.optim import ZeroRedundancyOptimizer
         return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=1e-5)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
+    optimizer = OPTIMIZERS[kind](model.parameters())
     if form.startswith("daemon"):
         phub.torch.DistributedOptimizer(optimizer, options=given,
                                         share_parameters=model if form == "daemon-shared" else None)
@@ -80,8 +81,9 @@ def warm_up() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("--form", "--model", "--endpoint", "--daemon-pid"):
+    for name in ("--form", "--model", "--endpoint", "--daemon-pid", "--transport"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--optimizer", choices=list(OPTIMIZERS), required=True)
     for name in ("--batch", "--steps"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
@@ -96,8 +98,8 @@ def main() -> None:
     dist.barrier()
     model, x, y = model_of(options.model, options.batch)
     count = sum(each.numel() for each in model.parameters())
-    model, optimizer = trained(options.form, model,
-                               phub.torch.Options(endpoint=options.endpoint, transport="shm"))
+    given = phub.torch.Options(endpoint=options.endpoint, transport=options.transport)
+    model, optimizer = trained(options.form, model, options.optimizer, given)
     peaks, times_s = [0, 0], []
 
     def look() -> None:
