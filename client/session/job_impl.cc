@@ -66,13 +66,18 @@ Status JobImpl::BarrierAtAnchor() {
     request.set_sequence(next_barrier_++);
   }
   DaemonLink* const anchor = calls_.links().front().get();
-  const auto answers =
-      calls_.Each<v1::BarrierResponse>("Barrier", {&anchor, 1}, [&](DaemonLink& link, auto done) {
+  const auto answers = calls_.Each<v1::BarrierResponse>(
+      "Barrier", {&anchor, 1},
+      [&](DaemonLink& link, auto done) {
         link.channel->Call<rpc::Barrier>(request, /*timeout=*/0, std::move(done));
-      });
-  if (!answers.front().ok())
-    return calls_.StatusOf(*this, "Barrier", *anchor, answers.front().status());
-  return Status();
+      },
+      /*patient=*/nullptr, /*waits_for_ranks=*/true);
+  if (answers.front().ok()) return Status();
+  if (calls_.waiter().leaves() && status().ok())
+    return Status(StatusCode::kCancelled,
+                  fmt::format("rank {} leaves job {} while it waits for other ranks in a barrier",
+                              rank(), name()));
+  return calls_.StatusOf(*this, "Barrier", *anchor, answers.front().status());
 }
 
 // ---- Ending ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import tempfile
+import threading
 import unittest
 from typing import Any
 
@@ -53,6 +54,29 @@ class CheckpointTest(DaemonTest):
             with self.assertRaisesRegex(phub.Error, f"iteration 1 in {kept}"):
                 while True:
                     key.push_pull().wait()
+
+    def test_a_rank_may_leave_while_it_waits_for_others_to_load(self) -> None:
+        session = phub.connect(self.daemon.endpoint)
+        first = session.join("left", 0, 2)
+        job = session.join("left", 1, 2)
+        errors: list[BaseException] = []
+
+        def load() -> None:
+            try:
+                job.load_checkpoint()
+            except phub.Error as error:
+                errors.append(error)
+
+        loads = threading.Thread(target=load, daemon=True)
+        loads.start()
+        loads.join(0.5)
+        leaves = threading.Thread(target=job._leave_quietly, daemon=True)
+        leaves.start()
+        for thread in (leaves, loads):
+            thread.join(60)
+            self.assertFalse(thread.is_alive())
+        self.assertIn("rank 1 leaves job left while it waits for other ranks", str(errors[0]))
+        del first
 
 
 if __name__ == "__main__":
