@@ -111,3 +111,30 @@ def wrong_uses(rank: int, size: int) -> list[str]:
     )
     optimizer.leave()
     return []
+
+
+def load_on_one_rank(rank: int, size: int) -> str:
+    """Rank 1 steps instead. Returns the errors of the ranks."""
+    from optimizer_reference import adam, backward
+    from phub.torch import DistributedOptimizer, OptimizerError, Options
+    from training_cases import network
+
+    model = network()
+    optimizer = DistributedOptimizer(
+        adam(model.parameters()),
+        model.named_parameters(),
+        restart=True,
+        timeout=30.0,
+        options=Options(job="one-loads"),
+    )
+    state = optimizer.state_dict()
+    optimizer._phub.timeout = 1.0 if rank == 0 else 30.0
+    try:
+        if rank == 0:
+            optimizer.load_state_dict(state)
+        else:
+            backward(model, 0, rank, size)
+            optimizer.step()
+    except OptimizerError as error:
+        return str(error)
+    return "no error"

@@ -110,6 +110,9 @@ class Optimizer(TorchTest):
     def test_bad_input(self) -> None:
         self.check(2, "optimizer_bad_input_cases")
 
+    def test_calls_of_some_ranks_only(self) -> None:
+        self.check(2, "optimizer_meeting_cases")
+
     def test_models_with_shared_and_scalar_parameters(self) -> None:
         self.check(2, "optimizer_model_cases")
 
@@ -168,6 +171,16 @@ class Optimizer(TorchTest):
         import optimizer_restart_cases as restart
 
         self.assertEqual(self.run_ranks(1, restart.wrong_uses), [[]])
+
+    def test_a_state_that_one_rank_loads_under_restart(self) -> None:
+        import optimizer_restart_cases as restart
+
+        loaded, other = self.run_ranks(2, restart.load_on_one_rank)
+        for word in ("rank 0 of job one-loads.optimizer0", "in load_state_dict(), which every rank",
+                     "not all ranks have called it within 1 s"):
+            self.assertIn(word, loaded)
+        self.assertIn("rank 0 (", other)
+        self.assertIn("has left the job", other)
 
     def test_a_killed_rank_is_named(self) -> None:
         started = CONTEXT.Semaphore(0)

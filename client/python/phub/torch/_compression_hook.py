@@ -88,7 +88,8 @@ def compression_hook(
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     work = gather(everyone, sent, group=state.group, async_op=True)
 
-    def combine(_: Any) -> Any:
+    def combine(done: Any) -> Any:
+        done.value()  # raises the error of the exchange, which has left no payloads
         total = decode(everyone[: sent.numel()])
         for part in everyone.split(sent.numel())[1:]:
             total.add_(decode(part))
@@ -161,4 +162,9 @@ def _random(
         _leave(residual, values, decode(chosen), finite)
     size = dist.get_world_size(state.group)
     work = dist.all_reduce(chosen, group=state.group, async_op=True)
-    return work.get_future().then(lambda done: decode(chosen).div_(size))
+
+    def average(done: Any) -> Any:
+        done.value()  # as in compression_hook()
+        return decode(chosen).div_(size)
+
+    return work.get_future().then(average)

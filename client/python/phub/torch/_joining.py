@@ -4,6 +4,7 @@ restart=True, only in a job whose name a restarted process knows."""
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import os
 from typing import Any, Optional
@@ -18,6 +19,8 @@ from ._notes import Notes
 from ._options import Options, place
 from ._rules import has_stepped
 from ._settings import Settings
+
+_LISTED = 8  # ranks in a message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +60,8 @@ def join(group: Any, options: Optional[Options], settings: Settings) -> Joined:
         options = group._membership._options if isinstance(group, ProcessGroup) else Options()
     number = process().generation(f"optimizers of {dist.distributed_c10d._world.pg_names[group]}")
     store = dist.PrefixStore(f"phub/optimizer/{number}", store)
+    _compare_settings(store, rank, size, settings, number)
     name, _ = agreed(options, store, rank, size, f"optimizer{number}", "0")
-    _compare_settings(store, rank, size, settings)
     job = _join_job(name, rank, size, options, settings)
     return Joined(job, Notes(store, rank, size), store)
 
@@ -102,11 +105,13 @@ def _join_job(name: str, rank: int, size: int, options: Options, settings: Setti
         )
 
 
-def _compare_settings(store: Any, rank: int, size: int, settings: Settings) -> None:
-    """Raises on all ranks if they differ: a rank that is refused would be waited for."""
+def _compare_settings(store: Any, rank: int, size: int, settings: Settings, number: int) -> None:
+    """Raises on all ranks if they differ: a rank that is refused would be waited for. number: how
+    many optimizers the group had before."""
     own = dataclasses.asdict(settings)
     own["compression"] = repr(settings.compression)
     store.set(f"settings/{rank}", json.dumps(own))
+    _await_settings(store, rank, size, settings.timeout, number)
     for other in range(size):
         theirs = json.loads(bytes(store.get(f"settings/{other}")))
         for name, value in own.items():
@@ -117,3 +122,24 @@ def _compare_settings(store: Any, rank: int, size: int, settings: Settings) -> N
                     rank=other,
                     own_rank=rank,
                 )
+
+
+def _await_settings(store: Any, rank: int, size: int, timeout: float, number: int) -> None:
+    """Waits until every rank wraps this optimizer, too."""
+    names = [f"settings/{other}" for other in range(size)]
+    try:
+        store.wait(names, datetime.timedelta(seconds=timeout))
+    except RuntimeError as error:
+        absent = [other for other, name in enumerate(names) if not store.check([name])]
+        if not absent:
+            raise
+        ranks = ", ".join(f"rank {other}" for other in absent[:_LISTED])
+        more = f" and {len(absent) - _LISTED} more" if len(absent) > _LISTED else ""
+        raise OptimizerError(
+            f"rank {rank} wraps optimizer {number + 1} of this process group, but {ranks}{more} "
+            f"{'has' if len(absent) == 1 else 'have'} not called DistributedOptimizer() or "
+            f"DiLoCo() for it within {timeout:g} s, the timeout of the optimizer. Every rank must "
+            "wrap the same optimizers, in the same order",
+            rank=absent[0],
+            own_rank=rank,
+        ) from error

@@ -6,6 +6,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ._meetings import Meetings
+
 _PATIENCE_S = 1.0
 
 
@@ -16,6 +18,7 @@ class Notes:
         self._store = store
         self._rank = rank
         self._size = size
+        self.meetings = Meetings(store, rank, size)
 
     def write(self, step: int, text: str) -> None:
         """step: number of steps before the one that failed."""

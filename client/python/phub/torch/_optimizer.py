@@ -107,7 +107,7 @@ class _Distributed:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Gives the daemon the state of this optimizer, or of torch.optim's. Every rank calls it
         with the same state, between steps. The parameters become rank 0's: load the model first."""
-        with self._phub.loading_state():
+        with self._phub.values.loading_state():
             self._load_state_dict(state_dict)
 
     def _load_state_dict(self, state_dict: dict[str, Any]) -> None:

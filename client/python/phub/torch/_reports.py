@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, NoReturn, Optional
+import threading
+from typing import Any, Iterator, NoReturn, Optional
 
 from .. import _errors
 from .._job import Job
 from ._bundles import Bundle, Slot
 from ._checks import not_finite
 from ._errors import NotServed, OptimizerError
+from ._meetings import Absent
 from ._notes import Notes
 
 _LISTED = 8
@@ -58,13 +60,17 @@ class Reports:
     @contextlib.contextmanager
     def calling(self, call: str) -> Iterator[None]:
         """Every rank must make this call. Other ranks learn that this one is in it, or failed."""
+        self.check_usable()
         self._call = call
         self._notes.write(self.steps, f"it is in {call}, which every rank must call")
+        self._notes.meetings.begin(call)
         try:
             yield
-        except OptimizerError:
+        except OptimizerError as error:
+            self._notes.meetings.refuse(str(error))
             raise
         except _errors.Error as error:
+            self._notes.meetings.refuse(str(error))
             if isinstance(error, NotServed):
                 self._notes.write(self.steps, f"{call}: {error}")
                 raise
@@ -76,11 +82,56 @@ class Reports:
                 own_rank=self._job.rank,
             ) from error
         except Exception as error:
+            self._notes.meetings.refuse(f"{call}: {error}")
             self._notes.write(self.steps, f"{call}: {error}")
             raise
         finally:
             self._call = ""
         self._notes.clear()
+
+    def meet(self, timeout: float) -> None:
+        """Waits until all ranks are in the call that runs; then this rank may wait for them in it.
+        Otherwise raises OptimizerError; if the ranks cannot agree any more, the job ends."""
+        if not self._call:  # the optimizer is being wrapped, which has met already
+            return
+        try:
+            self._notes.meetings.meet(timeout, self._job.check)
+        except Absent as absent:
+            text = f"in {self._call}, which every rank must call: {absent}"
+            self._notes.write(self.steps, text)
+            if absent.final:
+                self.failed = text
+                self._job._leave_quietly()
+            raise OptimizerError(
+                f"{self.place()}, {text}", job=self._job.name, own_rank=self._job.rank
+            ) from None
+
+    def load_alone(self, folder: Any, lasts: bool, timeout: float) -> int:
+        """Loads a checkpoint. For ranks that cannot meet before (restart=True): if others do not
+        load it, too, this rank leaves the job after `timeout` seconds, which ends the wait."""
+        outcomes: list[Any] = []
+
+        def load() -> None:
+            try:
+                outcomes.append(self._job.load_checkpoint(folder, lasts))
+            except BaseException as error:  # raised again on the caller's thread
+                outcomes.append(error)
+
+        thread = threading.Thread(target=load, name="phub-load", daemon=True)
+        thread.start()
+        thread.join(timeout)
+        if not outcomes:
+            self.failed = f"not all ranks have called it within {timeout:g} s, the timeout of the "
+            self.failed += "optimizer"
+            self._job._leave_quietly()
+            raise OptimizerError(
+                f"{self.place()}, in {self._call}, which every rank must call: {self.failed}",
+                job=self._job.name,
+                own_rank=self._job.rank,
+            )
+        if isinstance(outcomes[0], BaseException):
+            raise outcomes[0]
+        return int(outcomes[0])
 
     def report(
         self,
@@ -136,6 +187,6 @@ class Reports:
         more = f" and {len(late) - _LISTED} more" if len(late) > _LISTED else ""
         return (
             f". Rank {self._job.rank} waits in step {number}, and {names}{more} does not: it has "
-            "probably called backward() or step() less often, waits for another optimizer (all "
-            "ranks must call them in the same order), or is slow"
+            "probably called backward(), step() or exchange() less often, waits for another "
+            "optimizer (all ranks must call them in the same order), or is slow"
         )

@@ -203,9 +203,11 @@ def store(
     bundles: list[Bundle],
     states: dict[Any, dict[str, Any]],
     fail: Callable[[str], NoReturn],
+    load: Callable[[str, bool], int],
 ) -> None:
     """Gives the daemon these states, and rank 0's parameters. Every rank calls it with the same
-    states. `fail` raises."""
+    states. `fail` raises. load: loads a copy on all ranks, or raises on all; until then the others
+    learn of errors of rank 0."""
     for bundle in bundles:
         _steps(bundle, states, fail)
     with tempfile.TemporaryDirectory(prefix="phub-state-") as folder:
@@ -215,7 +217,7 @@ def store(
             for bundle in bundles:
                 _fill(files, bundle, states, fail)
             files.write()
-        job.load_checkpoint(folder, lasts=False)
+        load(folder, False)
 
 
 def _steps(

@@ -17,7 +17,7 @@ import dataclasses
 import threading
 import time
 import warnings
-from typing import Any, Callable, ContextManager, Iterable, Optional
+from typing import Any, Callable, Iterable, Optional
 
 import torch
 
@@ -93,9 +93,8 @@ class Updates:
         self._factor = 1.0
         self._passes = 0  # gradients that hooks have seen
         self._trace = Trace()
-        self.values = Values(
-            job, self._bundles, self._reports, settings, self._refuse_in_flight, self._wait_for
-        )
+        waits = (self._refuse_in_flight, self._wait_for, lambda: self.timeout)
+        self.values = Values(job, self._bundles, self._reports, settings, *waits)
         self._late_lock = threading.Lock()
         self._shared = shared
         self._forward: Optional[ForwardWaits] = None
@@ -133,6 +132,7 @@ class Updates:
                     slots.append(Slot(self.names.of(parameter), parameter, index))
                 else:
                     self._frozen.append(parameter)
+        self._reports.meet(self.timeout)
         if self._shared is not None:
             self._shared.add(slots)
         rules = [self._rule(index) for index in range(len(self.groups))]
@@ -171,9 +171,6 @@ class Updates:
         if self._shared is not None:
             self._shared.remove()
         self.job._leave_quietly()  # if the job has failed, the step's error said so
-
-    def loading_state(self) -> ContextManager[None]:
-        return self._reports.calling("load_state_dict()")
 
     def store_state(self, states: dict[Any, dict[str, Any]]) -> None:
         """Replaces the daemon's state, and the parameters by rank 0's. Every rank calls it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, ContextManager, Iterable
 
 from .._job import Job
 from ._bundles import Bundle
@@ -19,6 +19,7 @@ class Values:
 
     idle: called with the reason before anything is read or written; raises if a step has begun.
     wait_for: waits for the rounds of bundles, and calls a function after each.
+    timeout: how long a call waits for the other ranks, in seconds.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Values:
         settings: Settings,
         idle: Callable[[str], None],
         wait_for: WaitFor,
+        timeout: Callable[[], float],
     ) -> None:
         self._job = job
         self._bundles = bundles
@@ -36,6 +38,7 @@ class Values:
         self._restart = settings.restart
         self._idle = idle
         self._wait_for = wait_for
+        self._timeout = timeout
 
     def add(self, bundles: list[Bundle]) -> None:
         """Gives every rank, and the daemon, rank 0's parameters of new keys. If this process
@@ -51,13 +54,15 @@ class Values:
 
     def replicate(self, bundles: Iterable[Bundle], root: int) -> None:
         """Sends every rank, and the daemon, the parameters of rank `root`."""
-        self._idle("parameters cannot be replaced between backward() and step()")
-        if self._restart:
-            self._reports.fail(
-                "broadcast_parameters() is not served with restart=True: parameters became rank "
-                "0's when the optimizer was wrapped. Change them before that"
-            )
-        self._broadcast(list(bundles), root)
+        with self._reports.calling(f"broadcast_parameters(root_rank={root})"):
+            self._idle("parameters cannot be replaced between backward() and step()")
+            if self._restart:
+                self._reports.fail(
+                    "broadcast_parameters() is not served with restart=True: parameters became "
+                    "rank 0's when the optimizer was wrapped. Change them before that"
+                )
+            self._reports.meet(self._timeout())
+            self._broadcast(list(bundles), root)
 
     def _broadcast(self, bundles: list[Bundle], root: int) -> None:
         for bundle in bundles:
@@ -72,11 +77,14 @@ class Values:
         self._idle("the state cannot be read between backward() and step()")
         return fetch(self._job, self._bundles)
 
+    def loading_state(self) -> ContextManager[None]:
+        return self._reports.calling("load_state_dict()")
+
     def store_state(self, states: dict[Any, dict[str, Any]]) -> None:
         """Replaces the daemon's state, and the parameters by rank 0's. Every rank calls it."""
         self._idle("the state cannot be replaced between backward() and step()")
         if not self._has_later("load_state_dict()"):
-            store(self._job, self._bundles, states, self._reports.fail)
+            store(self._job, self._bundles, states, self._reports.fail, self._load)
             self._replaced()
 
     def save(self, folder: Any) -> int:
@@ -84,12 +92,20 @@ class Values:
         return self._job.save_checkpoint(folder)
 
     def load(self, folder: Any) -> int:
-        self._idle("a checkpoint cannot be loaded between backward() and step()")
-        if self._has_later("load_checkpoint()"):
-            return self._job.iteration
-        iteration = self._job.load_checkpoint(folder)
+        with self._reports.calling("load_checkpoint()"):
+            self._idle("a checkpoint cannot be loaded between backward() and step()")
+            if self._has_later("load_checkpoint()"):
+                return self._job.iteration
+            iteration = self._load(folder, True)
         self._replaced()
         return iteration
+
+    def _load(self, folder: Any, lasts: bool) -> int:
+        """Every rank calls it."""
+        self._reports.meet(self._timeout())
+        if not self._restart:
+            return self._job.load_checkpoint(folder, lasts)
+        return self._reports.load_alone(folder, lasts, self._timeout())
 
     def _has_later(self, call: str) -> bool:
         """With restart=True: whether this process got values that are newer than those that the
