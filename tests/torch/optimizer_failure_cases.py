@@ -167,24 +167,6 @@ def case_no_gradient_on_one_rank(rank: int, size: int) -> None:
         fails(OptimizerError, ["rank 1: ", "1.weight, 1.bias have no gradient"], optimizer.step)
 
 
-def case_hyper_parameters_that_differ(rank: int, size: int) -> None:
-    if size == 1:
-        return
-    model = layers()
-    optimizer = wrapped(model, adam)
-    backward(model)
-    optimizer.step()
-    optimizer.param_groups[0]["lr"] = 0.1 * (1 + rank)
-    optimizer.zero_grad()
-    words = ["parameter group 0", "learning_rate=0.1", "learning_rate=0.2", "rank 0", "rank 1"]
-
-    def step() -> None:
-        backward(model)
-        optimizer.step()
-
-    fails(OptimizerError, words, step)
-
-
 def case_changes_after_a_push(rank: int, size: int) -> None:
     model = layers()
     optimizer = wrapped(model, adam)
@@ -275,38 +257,6 @@ def case_frozen_parameters(rank: int, size: int) -> None:
     optimizer.zero_grad()
     backward(model)
     fails(OptimizerError, ["0.weight", "Wrap the optimizer after unfreezing"], optimizer.step)
-
-
-def case_ranks_that_wrap_different_optimizers(rank: int, size: int) -> None:
-    if size == 1:
-        return
-    first = rank == 0
-    model = layers()
-
-    def shapes() -> None:
-        wrapped(torch.nn.Linear(4, 9000 + rank), adam)
-
-    def kinds() -> None:
-        wrapped(model, adam if first else sgd)
-
-    def rates() -> None:
-        wrapped(model, lambda p: sgd(p, lr=0.1 if first else 0.2))
-
-    def options() -> None:
-        wrapped(model, adam, clip_norm=1.0 if first else 2.0)
-
-    def sums() -> None:
-        wrapped(model, adam, sum="float" if first else "fixed")
-
-    for words, make in (
-        (["sum", "float", "fixed"], sums),
-        (["weight", "36000", "36004"], shapes),
-        (["adam", "sgd"], kinds),
-        (["learning_rate", "0.1", "0.2"], rates),
-        (["clip_norm", "1", "2"], options),
-    ):
-        fails(OptimizerError, ["rank 0", "rank 1", *words], make)
-        dist.barrier()
 
 
 def case_sparse_gradients(rank: int, size: int) -> None:

@@ -107,6 +107,9 @@ class Optimizer(TorchTest):
     def test_wrong_uses(self) -> None:
         self.check(2, "optimizer_failure_cases")
 
+    def test_ranks_that_differ(self) -> None:
+        self.check(2, "optimizer_difference_cases")
+
     def test_bad_input(self) -> None:
         self.check(2, "optimizer_bad_input_cases")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, NoReturn, Optional
 
 from .._job import Job
-from ._bundles import Slot
-from ._checks import listed
+from ._bundles import Slot, listed
 
 _NAME = "parameters with gradients"
 

@@ -22,6 +22,7 @@ SMALL_BYTES = 32 << 10
 # A bundle is closed when it has this size. A chunk of the daemon has 128 KiB.
 BUNDLE_BYTES = 128 << 10
 _NAME_BYTES = 200
+_LISTED = 5  # parameters in a message
 
 
 class Slot:
@@ -97,6 +98,13 @@ class Slot:
         self.pushed = False
 
 
+def listed(slots: list[Slot]) -> str:
+    """"parameters a, b and 3 more"."""
+    names = ", ".join(slot.name for slot in slots[:_LISTED])
+    more = f" and {len(slots) - _LISTED} more" if len(slots) > _LISTED else ""
+    return f"parameter{'s' if len(slots) > 1 else ''} {names}{more}"
+
+
 class Bundle:
     """A key of one group, with one or more parameters."""
 
@@ -118,10 +126,7 @@ class Bundle:
         return self.kind is not server.Sgd
 
     def names(self) -> str:
-        names = [slot.name for slot in self.slots]
-        if len(names) == 1:
-            return f"parameter {names[0]}"
-        return "parameters " + ", ".join(names)
+        return listed(self.slots)
 
     def spec(self, index: int, settings: Settings) -> KeySpec:
         first = self.slots[0]

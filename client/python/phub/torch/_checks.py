@@ -6,21 +6,13 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from ._bundles import Bundle, Slot
+from ._bundles import Bundle, Slot, listed
 
-_LISTED = 5
 SCALER = (
     'GradScaler needs DistributedOptimizer(..., push="step", skip_nonfinite=True): gradients are '
     "divided by the scale before they are pushed, and a step with infinity on any rank is skipped "
     "on all"
 )
-
-
-def listed(slots: list[Slot]) -> str:
-    """"parameters a, b and 3 more"."""
-    names = ", ".join(slot.name for slot in slots[:_LISTED])
-    more = f" and {len(slots) - _LISTED} more" if len(slots) > _LISTED else ""
-    return f"parameter{'s' if len(slots) > 1 else ''} {names}{more}"
 
 
 def _described(shape: Any, dtype: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Optional
 import torch.distributed as dist
 
 from .._job import Job
+from ._descriptions import Description
 from ._errors import OptimizerError, as_optimizer_error
 from ._group import ProcessGroup
 from ._membership import agreed, process
@@ -21,6 +22,7 @@ from ._rules import has_stepped
 from ._settings import Settings
 
 _LISTED = 8  # ranks in a message
+_PATIENCE_S = 10.0  # for what another rank is about to write
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Joined:
         return bytes(self.store.get("state")) == b"1"
 
 
-def join(group: Any, options: Optional[Options], settings: Settings) -> Joined:
+def join(
+    group: Any, options: Optional[Options], settings: Settings, description: Description
+) -> Joined:
     """Joins the job of the next optimizer of the group, or of this process with restart=True."""
     if settings.restart:
         return _join_alone(group, options or Options(), settings)
@@ -60,7 +64,7 @@ def join(group: Any, options: Optional[Options], settings: Settings) -> Joined:
         options = group._membership._options if isinstance(group, ProcessGroup) else Options()
     number = process().generation(f"optimizers of {dist.distributed_c10d._world.pg_names[group]}")
     store = dist.PrefixStore(f"phub/optimizer/{number}", store)
-    _compare_settings(store, rank, size, settings, number)
+    _compare(store, rank, size, settings, description, number)
     name, _ = agreed(options, store, rank, size, f"optimizer{number}", "0")
     job = _join_job(name, rank, size, options, settings)
     return Joined(job, Notes(store, rank, size), store)
@@ -105,23 +109,51 @@ def _join_job(name: str, rank: int, size: int, options: Options, settings: Setti
         )
 
 
-def _compare_settings(store: Any, rank: int, size: int, settings: Settings, number: int) -> None:
+def _compare(
+    store: Any, rank: int, size: int, settings: Settings, description: Description, number: int
+) -> None:
     """Raises on all ranks if they differ: a rank that is refused would be waited for. number: how
     many optimizers the group had before."""
-    own = dataclasses.asdict(settings)
+    own = {"call": description.call, **dataclasses.asdict(settings)}
     own["compression"] = repr(settings.compression)
+    own["wrapped"] = description.digest()
     store.set(f"settings/{rank}", json.dumps(own))
     _await_settings(store, rank, size, settings.timeout, number)
     for other in range(size):
         theirs = json.loads(bytes(store.get(f"settings/{other}")))
         for name, value in own.items():
-            if theirs.get(name) != value:
-                raise OptimizerError(
-                    f"DistributedOptimizer needs the same settings on all ranks, but rank {rank} "
-                    f"has {name}={value} and rank {other} has {name}={theirs.get(name)}",
-                    rank=other,
-                    own_rank=rank,
+            if theirs.get(name) == value:
+                continue
+            if name == "call":
+                text = f"rank {rank} calls {value}(), but rank {other} calls {theirs.get(name)}()"
+            elif name == "wrapped":
+                found = _difference(store, rank, other, description, settings.timeout)
+                text = f"{description.call} needs the same optimizer on all ranks, but {found}"
+            else:
+                text = (
+                    f"{description.call} needs the same settings on all ranks, but rank {rank} has "
+                    f"{name}={value} and rank {other} has {name}={theirs.get(name)}"
                 )
+            raise OptimizerError(text, rank=other, own_rank=rank)
+
+
+def _difference(
+    store: Any, rank: int, other: int, description: Description, timeout: float
+) -> str:
+    """Between this rank and another one, which also finds that they differ."""
+    try:
+        store.set(f"wrapped/{rank}", description.text())
+        theirs = f"wrapped/{other}"
+        store.wait([theirs], datetime.timedelta(seconds=min(timeout, _PATIENCE_S)))
+        text = bytes(store.get(theirs)).decode()
+        found = description.difference(Description.parsed(text), rank, other)
+        store.set(f"has read/{rank}/{other}", "")
+        if rank == 0:  # usually the store's process, which may end now
+            read = f"has read/{other}/0"
+            store.wait([read], datetime.timedelta(seconds=min(timeout, _PATIENCE_S)))
+    except RuntimeError:  # the other rank has ended, or the store's process
+        found = None
+    return found or f"those of rank {rank} and rank {other} differ"
 
 
 def _await_settings(store: Any, rank: int, size: int, timeout: float, number: int) -> None:

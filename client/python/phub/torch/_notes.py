@@ -19,11 +19,13 @@ class Notes:
         self._rank = rank
         self._size = size
         self.meetings = Meetings(store, rank, size)
+        self._written = False
 
     def write(self, step: int, text: str) -> None:
         """step: number of steps before the one that failed."""
         if self._store is None:
             return
+        self._written = bool(text)
         try:
             self._store.set(f"note/{self._rank}", f"{step} {text}")
         except Exception:  # torch raises several classes; rank 0, which has the store, may be gone
@@ -31,10 +33,12 @@ class Notes:
 
     def clear(self) -> None:
         """This rank's text does not hold any more."""
-        self.write(-1, "")
+        if self._written:
+            self.write(-2, "")
 
     def read(self, step: int) -> list[str]:
-        """Notes of other ranks about this step. Waits a moment for the first one."""
+        """Notes of other ranks about this step or the one before, which a rank has not completed
+        if it failed after it pushed. Waits a moment for the first one."""
         end = time.monotonic() + _PATIENCE_S
         found: list[str] = []
         while self._store is not None and not found and time.monotonic() < end:
@@ -80,4 +84,4 @@ class Notes:
         if rank == self._rank or not self._store.check([key]):
             return []
         about, _, text = bytes(self._store.get(key)).decode().partition(" ")
-        return [f"rank {rank}: {text}"] if int(about) >= step else []
+        return [f"rank {rank}: {text}"] if int(about) >= step - 1 else []

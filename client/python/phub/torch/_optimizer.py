@@ -10,6 +10,7 @@ import torch
 
 from .._compression import Compression
 from .._job import IterationOutcome
+from ._descriptions import Description
 from ._errors import NotServed
 from ._joining import join
 from ._names import Names
@@ -295,7 +296,8 @@ def wrap(
             f"DistributedOptimizer needs torch 2.1 or newer; this is {torch.__version__}"
         )
     names = Names(optimizer, named_parameters)
-    joined = join(group, options, settings)
+    call = "DistributedOptimizer" if methods is _Distributed else "DiLoCo"
+    joined = join(group, options, settings, Description.of(call, optimizer, names))
     job = joined.job
     try:
         groups = optimizer.param_groups

@@ -34,6 +34,10 @@ class Reports:
         number = self.steps + 1 if step is None else step
         return f"rank {self._job.rank} of job {self._job.name}, step {number}"
 
+    def step_is_complete(self) -> None:
+        self.steps += 1
+        self._notes.clear()
+
     def check_usable(self) -> None:
         if self.failed:
             raise OptimizerError(
@@ -151,6 +155,12 @@ class Reports:
             )
             if self._call:
                 text += f". Every rank must call {self._call}"
+        bundle = self._bundle_of(error.key) or bundle
+        what = "parameters without gradients"
+        if bundle is not None:
+            what = f"{bundle.names()} of parameter group {bundle.slots[0].group}"
+        if isinstance(error, _errors.InvalidArgument):  # of this rank only
+            self._notes.write(index, f"{what}: {text}")
         own = not_finite(self._slots)
         if own is not None:
             text += f". rank {self._job.rank}: {own}"
@@ -161,9 +171,6 @@ class Reports:
                 'skip_nonfinite=True such a step is skipped, with screening="report" it is applied'
             )
         notes = "".join(f". {note}" for note in self._notes.read(index))
-        what = "parameters without gradients"
-        if bundle is not None:
-            what = f"{bundle.names()} of parameter group {bundle.slots[0].group}"
         raise OptimizerError(
             f"{self.place(step)}, {what}: {text}{notes}",
             job=self._job.name,
@@ -171,6 +178,14 @@ class Reports:
             rank=self._job.rank if error.rank is None else error.rank,
             own_rank=self._job.rank,
         ) from error
+
+    def _bundle_of(self, key: Optional[str]) -> Optional[Bundle]:
+        """The one that an error of the job is about, which may not be the one that waits."""
+        for slot in self._slots:
+            if slot.bundle is not None and slot.bundle.key.name == key:
+                bundle: Bundle = slot.bundle
+                return bundle
+        return None
 
     def note_wait(self, step: Optional[int]) -> None:
         """This rank has waited for a while."""

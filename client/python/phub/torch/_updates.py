@@ -25,7 +25,7 @@ from .. import _errors
 from .._job import Job
 from .._rounds import Handle
 from ._agreement import Agreement
-from ._bundles import Bundle, Slot, add_keys, bundles_of, in_forward_order
+from ._bundles import Bundle, Slot, add_keys, bundles_of, in_forward_order, listed
 from ._checks import (
     SCALER,
     absent_gradients,
@@ -34,7 +34,6 @@ from ._checks import (
     changed_kind,
     discarded_after_push,
     discarded_passes,
-    listed,
     used_again,
     used_before_arrival,
     written_before_arrival,
@@ -266,7 +265,7 @@ class Updates:
     def _next_step(self) -> None:
         for bundle in self._bundles:
             bundle.finish()
-        self._reports.steps += 1
+        self._reports.step_is_complete()
         self._synchronized = False
         self._trace.resume(next_step=True)
 
