@@ -88,7 +88,8 @@ CoreLoop::CoreLoop(CoreIndex core, const Clock& clock,
 CoreLoop::~CoreLoop() = default;
 void CoreLoop::CountBlock() { impl_->loop.counters.Add(CoreCounter::loop_blocks); }
 TimeNs CoreLoop::NextTimer() const {
-  return std::min({impl_->turns.next_refill(), impl_->keep_alives.next(), impl_->sums.next()});
+  return std::min({impl_->turns.next_refill(), impl_->keep_alives.next(), impl_->sums.next(),
+                   impl_->exchanges.next()});
 }
 CoreIndex CoreLoop::core() const { return impl_->loop.core; }
 CoreQueues& CoreLoop::queues() { return impl_->queues; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "common/base/check.h"
@@ -20,17 +21,18 @@ namespace {
 
 // The invariants of a loop are checked once in so many runs.
 constexpr std::uint64_t kRunsPerCheck = 256;
+constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 
-plan::Topology TopologyOf(std::uint32_t racks) {
-  auto topology = plan::Generate("switch:" + std::to_string(racks));
-  PHUB_CHECK(topology.ok());
+plan::Topology TopologyOf(std::uint32_t racks, const std::string& name) {
+  auto topology = plan::Generate(name.empty() ? "switch:" + std::to_string(racks) : name);
+  PHUB_CHECK(topology.ok() && topology->members().size() == racks, "topology={}", name);
   return *std::move(topology);
 }
 
 std::shared_ptr<const server::exchange::RackPlan> PlanOf(std::uint32_t racks,
                                                          const RackGroupOptions& group,
                                                          std::uint32_t self) {
-  const plan::Topology topology = TopologyOf(racks);
+  const plan::Topology topology = TopologyOf(racks, group.topology);
   std::vector<plan::NodeIndex> members;
   for (const std::uint32_t rack : group.racks) members.push_back(topology.members()[rack]);
   const auto forest = plan::PlanForMembers(topology, members, [&](const plan::Topology& part) {
@@ -206,7 +208,8 @@ void RackCluster::OnReply(std::uint32_t index, const wire::MessageHeader& header
       return;
     }
     RackGroup& next = *group;
-    links_.Schedule(links_.clock().Now() + next.options_.pause,
+    const DurationNs late = index == next.options_.racks.back() ? next.options_.late : 0;
+    links_.Schedule(links_.clock().Now() + next.options_.pause + late,
                     [this, &next, index] { BeginRound(next, index); });
     return;
   }
@@ -216,10 +219,13 @@ void RackCluster::OnReply(std::uint32_t index, const wire::MessageHeader& header
 void RackCluster::RunLoops() {
   for (std::uint32_t index = 0; index < racks_.size(); ++index) {
     server::CoreLoop& loop = *racks_[index].loop;
-    while (links_.transport(index).HasWork()) {
+    while (links_.transport(index).HasWork() || loop.NextTimer() <= links_.clock().Now()) {
       loop.RunOnce();
       if (++runs_ % kRunsPerCheck == 0) loop.CheckInvariants();
     }
+    const TimeNs timer = loop.NextTimer();
+    if (timer != racks_[index].wakes_at && timer != kNever) links_.Schedule(timer, [] {});
+    racks_[index].wakes_at = timer;
     server::Event event;
     while (loop.queues().events.TryPop(event))
       PHUB_CHECK(event.kind != server::Event::Kind::kFault, "rack={} fault={}", index,

@@ -23,7 +23,11 @@ struct RackGroupOptions {
   std::uint32_t chunks = 16;
   std::uint32_t rounds = UINT32_MAX;
   DurationNs pause = 0;  // between a rank's rounds
+  DurationNs late = 0;   // the last rack's rank begins each round so much later
   std::string planner = "sharded-star";
+  // For which the plan is made (common/plan/generators.h); empty: one switch. The racks' links are
+  // always those of one switch.
+  std::string topology = {};
 };
 
 struct RackClusterOptions {
@@ -97,6 +101,7 @@ class RackCluster {
     std::vector<std::byte> staging;
     std::vector<RackTransport::Endpoint> endpoints;
     std::uint32_t chunk_count = 0;
+    TimeNs wakes_at = 0;  // the newest timer that is scheduled
   };
   void StartRack(std::uint32_t rack);
   void AddGroup(RackGroup& group, std::uint32_t first_number);

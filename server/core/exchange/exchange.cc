@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/simd/kernels.h"
 #include "server/core/exchange/landing_entry.h"
+#include "server/core/exchange/peer_window.h"
 #include "server/core/kernels_in_parts.h"
 #include "server/core/on_core_loop.h"
 
@@ -123,6 +124,7 @@ Verdict ExchangeStage::OnLocalSum(JobShard& shard, Chunk& chunk, bool has_payloa
   PHUB_ON_CORE_LOOP();
   ChunkExchange& state = *chunk.exchange;
   PHUB_CHECK(!state.local && !state.awaits_result, "chunk={}", chunk.index.value);
+  if (!state.has_terms) NoteRound(shard, state, Part::kBegins);
   if (!TakeTerms(state, OwnTerms(chunk), shard.exchange->plan.self)) {
     return Mismatch(shard, chunk, OwnTerms(chunk), state);
   }
@@ -145,6 +147,19 @@ void ExchangeStage::Measure(JobShard& shard, const ChunkExchange& state, Exchang
     SpanMeter& meter = metrics.trees[place][span];
     part == Part::kBegins ? meter.Begin(now_) : meter.End(now_, state.partial_bytes);
   }
+}
+
+// The first part of a chunk's sum is here, or its result goes on.
+void ExchangeStage::NoteRound(JobShard& shard, const ChunkExchange& state, Part part) {
+  ClassActivity& activity = shard.exchange->activity;
+  const std::size_t level = state.chunk->key->level;
+  part == Part::kBegins ? activity.BeginRound(level, state.partial_bytes, now_)
+                        : activity.EndRound(level, state.partial_bytes);
+}
+
+void ExchangeStage::NoteArrived(JobShard& shard, const Chunk& chunk, std::uint32_t bytes) {
+  shard.exchange->activity.NoteMoved(chunk.key->level, now_);
+  NoteReceived(*shard.exchange, chunk.key->level, UnitsOf(bytes));
 }
 
 // A part of the sum has arrived, from the own ranks or a child. The sum waited for the last part.
@@ -203,9 +218,11 @@ Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
   const std::uint32_t bytes =
       PartialBytesExpected(shard, state.tree->reduce_children[child], chunk, header);
   if (header.payload_bytes != bytes) return Fault(FaultCode::kPayloadSize, &chunk);
+  if (!state.has_terms) NoteRound(shard, state, Part::kBegins);
   if (!TakeTerms(state, TermsOf(header), from)) {
     return Mismatch(shard, chunk, TermsOf(header), state);
   }
+  NoteArrived(shard, chunk, bytes);
   counters_.Add(CoreCounter::partials);
   counters_.Add(CoreCounter::partial_bytes, bytes);
   LinkMetrics& link = shard.exchange->metrics.links[from.value];
@@ -243,6 +260,7 @@ Verdict ExchangeStage::OnParameters(JobShard& shard, RackIndex from,
   }
   if (header.type != chunk.key->parameter_type) return Fault(FaultCode::kType, &chunk);
   if (header.payload_bytes != chunk.reply_bytes()) return Fault(FaultCode::kPayloadSize, &chunk);
+  NoteArrived(shard, chunk, header.payload_bytes);
   counters_.Add(CoreCounter::results);
   counters_.Add(CoreCounter::result_bytes, header.payload_bytes);
   LinkMetrics& link = shard.exchange->metrics.links[from.value];
@@ -309,6 +327,7 @@ Verdict ExchangeStage::SendUp(JobShard& shard, Chunk& chunk, ChunkExchange& stat
   state.partial_ready_at = now_;
   if (shard.exchange->plan.aggregates) {
     ++state.summed.value;
+    NoteRound(shard, state, Part::kEnds);
   } else {
     state.awaits_result = true;
     if (IsMeasured(state, state.partial_terms)) {
@@ -331,8 +350,11 @@ void ExchangeStage::PassOn(JobShard& shard, Chunk& chunk) {
     PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
     above.landing[EntryOf(state.number, EntryKind::kParameters)] = {chunk.NextParameters(),
                                                                     chunk.reply_bytes()};
-  } else if (IsMeasured(state, state.partial_terms)) {
-    Measure(shard, state, ExchangeSpan::kWhole, Part::kEnds);
+  } else {
+    NoteRound(shard, state, Part::kEnds);
+    if (IsMeasured(state, state.partial_terms)) {
+      Measure(shard, state, ExchangeSpan::kWhole, Part::kEnds);
+    }
   }
   for (const RackIndex child : state.tree->gather_children) {
     Send(shard, child, EntryOf(state.number, EntryKind::kParameters));

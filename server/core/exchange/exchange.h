@@ -22,6 +22,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <span>
 
 #include "server/core/exchange/shard_exchange.h"
@@ -48,7 +49,12 @@ class ExchangeStage {
   ExchangeStage(std::span<transport::Transport* const> transports, CoreCounters& counters)
       : transports_(transports), counters_(counters) {}
 
-  void BeginRun(TimeNs now) { now_ = now; }
+  void BeginRun(TimeNs now) {
+    now_ = now;
+    next_ = kNever;
+  }
+  // When Flush() may post more although nothing happens until then; the maximum: never.
+  TimeNs next() const { return next_; }
   // Call when every own rank's gradient is folded into the chunk's accumulator. has_payload: false
   // for kLoad, and for kAssign if the root is in another rack.
   Verdict OnLocalSum(JobShard& shard, Chunk& chunk, bool has_payload);
@@ -61,6 +67,7 @@ class ExchangeStage {
   bool Flush(JobShard& shard);
 
  private:
+  static constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
   enum class Part : std::uint8_t { kBegins, kEnds };
   void Measure(JobShard& shard, const ChunkExchange& state, ExchangeSpan span, Part part);
   void NotePart(JobShard& shard, ChunkExchange& state, RackIndex from);
@@ -73,11 +80,14 @@ class ExchangeStage {
   bool Post(JobShard& shard, RackIndex to, std::uint32_t entry);
   bool PostWaiting(JobShard& shard, RackIndex to, std::size_t level);
   bool PostDue(JobShard& shard);
+  void NoteRound(JobShard& shard, const ChunkExchange& state, Part part);
+  void NoteArrived(JobShard& shard, const Chunk& chunk, std::uint32_t bytes);
   static void NoteWaits(JobShard& shard, RackIndex to, std::uint32_t entry, bool waits);
 
   const std::span<transport::Transport* const> transports_;
   CoreCounters& counters_;
-  TimeNs now_ = 0;                                    // when the loop's run began
+  TimeNs now_ = 0;  // when the loop's run began
+  TimeNs next_ = kNever;
   std::array<const std::byte*, kRacksMax> inputs_{};  // scratch of FoldPartials
 };
 

@@ -1,5 +1,6 @@
 #include "server/core/exchange/exchange_invariants.h"
 
+#include <array>
 #include <bit>
 
 #include "common/base/check.h"
@@ -39,6 +40,11 @@ void CheckWaiting(const ShardExchange& exchange, RackIndex rack, std::size_t lev
     PHUB_CHECK(noted && state.chunk->key->level == level, "E8 rack={} entry={} level={}",
                rack.value, entry, level);
   }
+}
+
+// E10: the rounds in progress of each level are counted. A chunk may have two, see collecting().
+std::uint64_t BytesInProgress(const ChunkExchange& state) {
+  return (std::uint64_t{state.has_terms} + state.awaits_result) * state.partial_bytes;
 }
 
 // E7: the counts of messages of a level match, and are bounded.
@@ -90,10 +96,17 @@ void CheckExchange(const JobShard& shard, const Chunk& chunk) {
 
 void CheckExchanges(const JobShard& shard) {
   const ShardExchange& exchange = *shard.exchange;
-  for (std::uint32_t i = 0; i < exchange.chunk_count; ++i)
-    CheckExchange(shard, *exchange.chunks()[i]->chunk);
+  std::array<std::uint64_t, kPriorityLevels> bytes{};
+  const auto check = [&](const ChunkExchange& state) {
+    CheckExchange(shard, *state.chunk);
+    bytes[state.chunk->key->level] += BytesInProgress(state);
+  };
+  for (std::uint32_t i = 0; i < exchange.chunk_count; ++i) check(*exchange.chunks()[i]);
   for (std::uint32_t i = kGroupNumbersFirst; i < kGroupNumbersFirst + exchange.group_end; ++i)
-    if (const ChunkExchange* const state = exchange.Find(i)) CheckExchange(shard, *state->chunk);
+    if (const ChunkExchange* const state = exchange.Find(i)) check(*state);
+  for (std::size_t level = 0; level < kPriorityLevels && shard.live(); ++level)
+    PHUB_CHECK(bytes[level] == exchange.activity.bytes(level), "E10 level={} bytes={} counted={}",
+               level, bytes[level], exchange.activity.bytes(level));
   for (std::size_t level = 0; level < kPriorityLevels; ++level) CheckMessages(exchange, level);
   std::uint32_t waiting = 0;
   for (const std::uint32_t at_level : exchange.waiting_at) waiting += at_level;

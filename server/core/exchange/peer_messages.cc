@@ -1,5 +1,7 @@
 // Sends messages to peer racks, those of higher priority classes first, and queues those that find
 // no room. Part of ExchangeStage.
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "server/core/exchange/exchange.h"
 #include "server/core/exchange/landing_entry.h"
@@ -26,7 +28,7 @@ void ExchangeStage::Send(JobShard& shard, RackIndex to, std::uint32_t entry) {
   if (!peer.open) return;  // the loss of the lane is a fault, so the shard only drains
   const std::size_t level = LevelOf(*shard.exchange, entry);
   WaitingMessages& waiting = peer.waiting[level];
-  if (waiting.begin == waiting.end && HasWindow(*shard.exchange, peer, level) &&
+  if (waiting.begin == waiting.end && HasWindow(*shard.exchange, peer, level, now_) &&
       Post(shard, to, entry)) {
     PostDue(shard);
     return;
@@ -86,6 +88,7 @@ bool ExchangeStage::Post(JobShard& shard, RackIndex to, std::uint32_t entry) {
   if (transports_[peer.transport_index]->Post({&request, 1}) == 0) return false;
   if (LowerWaits(*shard.exchange, chunk.key->level)) counters_.Add(CoreCounter::peer_overtakes);
   NotePosted(*shard.exchange, peer, chunk.key->level, units);
+  shard.exchange->activity.NoteMoved(chunk.key->level, now_);
   counters_.Add(is_partial ? CoreCounter::partials_sent : CoreCounter::results_sent);
   counters_.Add(CoreCounter::peer_bytes_sent, header.payload_bytes);
   LinkMetrics& link = shard.exchange->metrics.links[to.value];
@@ -103,6 +106,7 @@ void ExchangeStage::OnSent(JobShard& shard, RackIndex to, std::uint64_t cookie) 
       peer.posted > 0 && sent.level < kPriorityLevels && peer.posted_at[sent.level] >= sent.units,
       "rack={} level={} units={}", to.value, sent.level, sent.units);
   NoteSent(*shard.exchange, peer, sent.level, sent.units);
+  shard.exchange->activity.NoteMoved(sent.level, now_);
   LinkMetrics& link = shard.exchange->metrics.links[to.value];
   link.messages_taken.Add();
   link.message_wait_ns.Add(static_cast<std::uint64_t>(sent.waited));
@@ -154,7 +158,7 @@ bool ExchangeStage::Flush(JobShard& shard) {
       const std::uint32_t rack = (first + i) % exchange.plan.rack_count;
       PeerLane& peer = exchange.peers[rack];
       const WaitingMessages& waiting = peer.waiting[level];
-      while (waiting.begin < waiting.end && HasWindow(exchange, peer, level) &&
+      while (waiting.begin < waiting.end && HasWindow(exchange, peer, level, now_) &&
              PostWaiting(shard, RackIndex{rack}, level)) {
         posted = true;
         exchange.next_flushed = rack + 1;
@@ -162,6 +166,7 @@ bool ExchangeStage::Flush(JobShard& shard) {
       }
     }
   }
+  next_ = std::min(next_, NextWindow(exchange, now_, kNever));
   return posted;
 }
 

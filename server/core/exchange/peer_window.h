@@ -5,15 +5,16 @@
 // While the chunks that a job exchanges have several priority classes:
 //   - The highest class may have kPeerBytesMax posted and not sent on a lane.
 //   - A message of a lower class is posted only if no message of a higher class waits or is unsent
-//     on any lane, and if little is posted on its lane (kYieldingBytes) and of lower classes on all
-//     lanes (YieldingBytesMax).
-//   - A lower class that waits is due once higher classes have posted kOvertakesMax times the bytes
-//     of its message. Then one message is posted although higher classes are unsent.
+//     on any lane, if no higher class is busy (class_activity.h), and if little is posted on its
+//     lane (kYieldingBytes) and of lower classes on all lanes (YieldingBytesMax).
+//   - A lower class that waits is due once higher classes have posted, or received, kOvertakesMax
+//     times the bytes of its message. Then one message is posted although a higher class is unsent
+//     or busy.
 // Messages that may not be posted wait in a ring for each lane and class. Lanes take turns.
 //
 // No deadlock. A message that is posted is always sent: its peer reads lanes to racks at any time,
 // and has landing memory of its own for it. So "unsent" ends for every class, and no class holds
-// anything that another one needs.
+// anything that another one needs. "Busy" ends if nothing moves.
 //
 // While all chunks have one class, messages are posted until the lane's queue is full. Core loop's
 // thread.
@@ -78,20 +79,26 @@ inline std::uint64_t PostedBelowTop(const ShardExchange& exchange) {
   return posted;
 }
 
-inline bool HasWindow(const ShardExchange& exchange, const PeerLane& lane, std::size_t level) {
+inline bool HasWindow(const ShardExchange& exchange, const PeerLane& lane, std::size_t level,
+                      TimeNs now) {
   if (!exchange.has_classes) return true;
   const std::uint64_t bytes = PostedOn(lane) * kUnitBytes;
   if (level == exchange.top_level) return bytes < kPeerBytesMax;
   return bytes < kYieldingBytes && !HigherIsUnsent(exchange, level) &&
+         !exchange.activity.IsHigherBusy(level, now) &&
          PostedBelowTop(exchange) * kUnitBytes < YieldingBytesMax(exchange.lanes_open);
 }
 
 // Whether a message of that size and level, which waits, must be posted although higher levels are
-// unsent.
+// unsent or busy.
 inline bool IsDue(const ShardExchange& exchange, const PeerLane& lane, std::size_t level,
                   std::uint64_t units) {
-  return exchange.overtaken[level] >= kOvertakesMax * units &&
-         lane.posted_at[level] * kUnitBytes < kYieldingBytes;
+  const std::uint64_t passed = std::max(exchange.overtaken[level], exchange.received_above[level]);
+  return passed >= kOvertakesMax * units && lane.posted_at[level] * kUnitBytes < kYieldingBytes;
+}
+
+inline void ForgetPassed(ShardExchange& exchange, std::size_t level) {
+  exchange.overtaken[level] = exchange.received_above[level] = 0;
 }
 
 inline void NotePosted(ShardExchange& exchange, PeerLane& lane, std::size_t level,
@@ -99,9 +106,14 @@ inline void NotePosted(ShardExchange& exchange, PeerLane& lane, std::size_t leve
   ++lane.posted;
   lane.posted_at[level] += units;
   exchange.posted_at[level] += units;
-  exchange.overtaken[level] = 0;
+  ForgetPassed(exchange, level);
   for (std::size_t lower = 0; lower < level; ++lower)
     exchange.overtaken[lower] += exchange.waiting_at[lower] > 0 ? units : 0;
+}
+
+inline void NoteReceived(ShardExchange& exchange, std::size_t level, std::uint64_t units) {
+  for (std::size_t lower = 0; lower < level; ++lower)
+    exchange.received_above[lower] += exchange.waiting_at[lower] > 0 ? units : 0;
 }
 
 inline void ForgetPosted(ShardExchange& exchange, PeerLane& lane, std::size_t level,
@@ -125,7 +137,7 @@ inline void NoteWaiting(ShardExchange& exchange, std::size_t level) {
 }
 inline void NoteNotWaiting(ShardExchange& exchange, std::size_t level) {
   --exchange.waiting_count;
-  if (--exchange.waiting_at[level] == 0) exchange.overtaken[level] = 0;
+  if (--exchange.waiting_at[level] == 0) ForgetPassed(exchange, level);
 }
 
 // The lane was lost, and with it what was posted or waited.
@@ -136,6 +148,17 @@ inline void ForgetMessages(ShardExchange& exchange, PeerLane& lane) {
     ForgetPosted(exchange, lane, level, lane.posted_at[level]);
   }
   lane.posted = lane.draining = 0;
+}
+
+// When a message that waits because a higher class is busy may be posted, if nothing moves until
+// then; `never`: none waits for that.
+inline TimeNs NextWindow(const ShardExchange& exchange, TimeNs now, TimeNs never) {
+  TimeNs next = never;
+  if (!exchange.has_classes) return next;
+  for (std::size_t level = 1; level < kPriorityLevels; ++level)
+    if (LowerWaits(exchange, level) && exchange.activity.IsBusy(level, now))
+      next = std::min(next, exchange.activity.BusyUntil(level));
+  return next;
 }
 
 // The exchange has got or lost a chunk of that level.

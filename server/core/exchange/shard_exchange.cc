@@ -208,7 +208,9 @@ void UnlinkChunk(const JobShard& shard, const ChunkExchange& chunk) {
     peer.landing[EntryOf(chunk.number, EntryKind::kParameters)] = {};
   }
   exchange.chunks()[chunk.number] = nullptr;
-  NoteChunkRemoved(exchange, chunk.chunk->key->level);
+  const std::size_t level = chunk.chunk->key->level;
+  if (chunk.has_terms) exchange.activity.EndRound(level, chunk.partial_bytes);
+  NoteChunkRemoved(exchange, level);
 }
 
 }  // namespace phub::server::exchange

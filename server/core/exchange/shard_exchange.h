@@ -62,6 +62,7 @@
 #include "common/base/mapped_memory.h"
 #include "common/base/priority_levels.h"
 #include "common/transport/transport.h"
+#include "server/core/exchange/class_activity.h"
 #include "server/core/exchange/rack_plan.h"
 #include "server/core/job_shard.h"
 #include "server/metrics/exchange_metrics.h"
@@ -164,6 +165,9 @@ struct ShardExchange {
   // [level]: the size of what higher levels have posted since a message of this level was posted or
   // began to wait.
   std::array<std::uint64_t, kPriorityLevels> overtaken{};
+  // Likewise of what higher levels have received.
+  std::array<std::uint64_t, kPriorityLevels> received_above{};
+  ClassActivity activity;
   // The racks where the next search for a message that may be posted, or is due, begins.
   std::uint32_t next_flushed = 0;
   std::uint32_t next_due = 0;

@@ -1,4 +1,6 @@
 // Messages to other racks in a job whose keys have several priority classes.
+#include <limits>
+
 #include "server/core/exchange/peer_window.h"
 #include "tests/unit/server/core/core_loop_racks_fixture.h"
 
@@ -110,6 +112,90 @@ TEST_F(RackPriority, LowerClassesWaitWhileAHigherOneIsUnsentOnAnyLane) {
   EXPECT_EQ(Sent(), Part(data_[0], 0, 1));
 }
 
+// The next sum of the round may be ready at any moment, and would wait behind them.
+TEST_F(RackPriority, LowerClassesWaitWhileRoundsOfAHigherOneMove) {
+  StartRacks();
+  AddKeyOf(2);
+  SumAll(tensor_[2], 2);
+  loop_.RunOnce();
+  EXPECT_EQ(Sent(), Part(tensor_[2], 0, 2));
+  EXPECT_EQ(exchange_->posted_at[2], 0u);
+  Sum(data_[0][0]);
+  EXPECT_EQ(Sent(), Chunks{});
+  const TimeNs until = exchange_->activity.BusyUntil(2);
+  EXPECT_EQ(loop_.NextTimer(), until);
+  clock_.now = until - 1;
+  loop_.RunOnce();
+  EXPECT_EQ(Sent(), Chunks{});
+  clock_.now = until;
+  loop_.RunOnce();
+  EXPECT_EQ(Sent(), Part(data_[0], 0, 1));
+  EXPECT_EQ(loop_.NextTimer(), std::numeric_limits<TimeNs>::max());
+}
+
+TEST_F(RackPriority, LowerClassesDoNotWaitForASmallRound) {
+  StartRacks();
+  AddKeyOf(2);
+  Sum(tensor_[2][0]);
+  loop_.RunOnce();
+  Sum(data_[0][0]);
+  EXPECT_EQ(Sent(), (Chunks{tensor_[2][0], data_[0][0]}));
+}
+
+// A rack may receive more of a higher class than it sends.
+TEST_F(RackPriority, OneOfTwentyIsOfTheLowestClassNextToWhatIsReceived) {
+  StartRacks();
+  AddKeyOf(2);
+  const Chunks own = WithHome(1, 3 * kDataChunks, exchange_->chunk_count);
+  const auto receive = [&](std::size_t chunk) {
+    transport_.Deliver(peers_[0], FromPeer(own[chunk], 1, 0),
+                       std::vector<float>(chunk_elements_, 1.0f));
+    loop_.RunOnce();
+  };
+  receive(0);
+  receive(1);
+  SumAll(data_[0], 3);
+  EXPECT_EQ(Sent(), Chunks{});
+  for (std::size_t i = 2; i < 1 + kOvertakesMax; ++i) receive(i);
+  EXPECT_EQ(Sent(), Chunks{});
+  receive(1 + kOvertakesMax);
+  EXPECT_EQ(Sent(), Part(data_[0], 0, 1));
+  receive(2 + kOvertakesMax);
+  EXPECT_EQ(Sent(), Chunks{});
+}
+
+TEST(ClassActivity, ABusyTimeFollowsTheGapsBetweenMessages) {
+  exchange::ClassActivity activity;
+  const auto busy_time = [&](TimeNs now) { return activity.BusyUntil(1) - now; };
+  TimeNs now = kSecond;
+  activity.BeginRound(1, 2 * exchange::ClassActivity::kBusyBytes, now);
+  EXPECT_EQ(busy_time(now), exchange::ClassActivity::kBusyTimeMin);
+  activity.NoteMoved(1, now += kMillisecond);
+  EXPECT_EQ(busy_time(now), 8 * kMillisecond);
+  activity.NoteMoved(1, now += kMicrosecond);
+  EXPECT_EQ(busy_time(now), 7 * kMillisecond);
+  activity.NoteMoved(1, now += kSecond);
+  EXPECT_EQ(busy_time(now), exchange::ClassActivity::kBusyTimeMax);
+  for (int i = 0; i < 100; ++i) activity.NoteMoved(1, now += kMicrosecond);
+  EXPECT_EQ(busy_time(now), exchange::ClassActivity::kBusyTimeMin);
+}
+
+TEST(ClassActivity, AClassIsBusyFromALargeRoundToTheEndOfAllRounds) {
+  exchange::ClassActivity activity;
+  constexpr std::uint64_t kHalf = exchange::ClassActivity::kBusyBytes / 2;
+  activity.BeginRound(1, kHalf, 1);
+  EXPECT_FALSE(activity.IsBusy(1, 1));
+  activity.BeginRound(1, kHalf, 1);
+  EXPECT_TRUE(activity.IsBusy(1, 1));
+  EXPECT_TRUE(activity.IsHigherBusy(0, 1));
+  EXPECT_FALSE(activity.IsHigherBusy(1, 1));
+  activity.EndRound(1, kHalf);
+  EXPECT_TRUE(activity.IsBusy(1, 1));
+  activity.EndRound(1, kHalf);
+  activity.BeginRound(1, kHalf, 1);
+  EXPECT_FALSE(activity.IsBusy(1, 1));
+}
+
 TEST_F(RackPriority, OneOfTwentyIsOfTheLowestClassOnWhicheverLanesTheyAre) {
   StartRacks();
   AddKeyOf(1);
@@ -150,13 +236,13 @@ TEST_F(RackPriority, LanesShareAWindowOfLowerClasses) {
   lanes.peers.resize(7);
   std::size_t posted = 0;
   for (exchange::PeerLane& lane : lanes.peers) {
-    if (!exchange::HasWindow(lanes, lane, 0)) continue;
+    if (!exchange::HasWindow(lanes, lane, 0, 1)) continue;
     exchange::NotePosted(lanes, lane, 0, exchange::UnitsOf(128 * 1024));
-    EXPECT_FALSE(exchange::HasWindow(lanes, lane, 0));
+    EXPECT_FALSE(exchange::HasWindow(lanes, lane, 0, 1));
     ++posted;
   }
   EXPECT_EQ(posted, 3u);
-  EXPECT_TRUE(exchange::HasWindow(lanes, lanes.peers[6], 2));
+  EXPECT_TRUE(exchange::HasWindow(lanes, lanes.peers[6], 2, 1));
 }
 
 TEST_F(RackPriority, ACookieHasTheTimeTheSizeAndTheLevel) {
@@ -191,7 +277,10 @@ TEST_F(RackPriority, WhatWaitsForAFullQueueIsSentInTheOrderOfClasses) {
   EXPECT_EQ(Sent(), Chunks{tensor_[2][0]});
   transport_.set_post_limit(SIZE_MAX);
   transport_.set_report_sent(true);
-  for (int i = 0; i < 4; ++i) loop_.RunOnce();
+  for (int i = 0; i < 5; ++i) {
+    loop_.RunOnce();
+    clock_.now += exchange::ClassActivity::kBusyTimeMax;
+  }
   EXPECT_EQ(Sent(), (Chunks{tensor_[2][1], tensor_[2][2], data_[0][1], data_[0][2]}));
 }
 
