@@ -19,6 +19,18 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+def wait_until_passes(check: Callable[[], None]) -> None:
+    """Repeats `check` until it raises no AssertionError. In the end its last one is raised."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.05)
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of 127.0.0.1 that nobody uses now. They are below Linux's ephemeral range, so that no
     connection of another test gets one of them before it is used, or between two uses."""
