@@ -29,10 +29,11 @@ add_compile_options(-pthread)
 add_library(phub_warnings INTERFACE)
 target_compile_options(phub_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-cast
-  -Wimplicit-fallthrough -Wno-restrict $<$<BOOL:${PHUB_WERROR}>:-Werror>)
+  -Wimplicit-fallthrough $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+  $<$<BOOL:${PHUB_WERROR}>:-Werror>)
 
 if(PHUB_SANITIZE)
-  target_compile_options(phub_warnings INTERFACE -Wno-maybe-uninitialized)
+  target_compile_options(phub_warnings INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_compile_options(-fsanitize=${PHUB_SANITIZE} -fno-omit-frame-pointer -g1)
   if(PHUB_SANITIZE MATCHES "undefined")
     # Without null: the address sanitizer reports accesses through null pointers anyway, and GCC 12
@@ -43,7 +44,7 @@ if(PHUB_SANITIZE)
   add_link_options(-fsanitize=${PHUB_SANITIZE})
   # 150 programs are linked. GNU gold takes a third of the time of GNU ld.
   find_program(PHUB_GOLD ld.gold)
-  if(PHUB_GOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(PHUB_GOLD)
     add_link_options(-fuse-ld=gold)
   endif()
 endif()

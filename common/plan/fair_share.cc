@@ -218,8 +218,9 @@ void FairShare::Narrow(std::uint32_t link, double share) {
 bool FairShare::CollectAboveBottlenecks(bool all) {
   const std::size_t flows_before = touched_flows_.size();
   for (const auto& [link, share] : bottlenecks_) {
+    const double limit = share * (1 + kRounding);
     const bool is_above = std::any_of(uses_[link].begin(), uses_[link].end(), [&](const Use& use) {
-      return flow_round_[use.flow] != round_ && rate_[use.flow] > share * (1 + kRounding);
+      return flow_round_[use.flow] != round_ && rate_[use.flow] > limit;
     });
     if (is_above) Collect(link, all ? 0 : share);
   }

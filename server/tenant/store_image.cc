@@ -115,7 +115,8 @@ class Planner {
   };
 
   void Add(const StoreImage& source, const Tenant& tenant) {
-    const auto [known, is_new] = tenants_.try_emplace(tenant.name, source.name, &tenant);
+    const auto [known, is_new] =
+        tenants_.try_emplace(tenant.name, Known<Tenant>{source.name, &tenant});
     if (is_new) {
       plan_.tenants.push_back(tenant);
     } else if (IsEqual(*known->second.record, tenant)) {
@@ -128,7 +129,7 @@ class Planner {
   }
 
   void Add(const StoreImage& source, const Token& token) {
-    const auto [known, is_new] = tokens_.try_emplace(token.id, source.name, &token);
+    const auto [known, is_new] = tokens_.try_emplace(token.id, Known<Token>{source.name, &token});
     if (is_new) {
       Token copied = token;
       NeedKey(source, token.key_id);

@@ -121,8 +121,9 @@ class Expander {
     std::set<std::uint32_t> carried;
     for (const auto& [sender, homes] : carries) {
       carried.insert(homes.begin(), homes.end());
-      const bool sends = std::any_of(across_.begin(), across_.end(),
-                                     [&](const auto& pair) { return pair.first == sender; });
+      const bool sends =
+          std::any_of(across_.begin(), across_.end(),
+                      [&, sender = sender](const auto& pair) { return pair.first == sender; });
       if (!sends)
         return In(kField,
                   fmt::format("GPU {} does not send to other nodes (internode_conn)", sender));

@@ -170,7 +170,7 @@ class SketchReader {
       return JsonError(
           "internode_sketch.strategy",
           fmt::format("'{}' is not supported (known: relay)", Printable(*strategy, 64)));
-    TacclSketch::Relay& relay = sketch_.relay.emplace();
+    TacclSketch::Relay& relay = sketch_.relay.emplace(TacclSketch::Relay{});
     if (absl::Status status = ReadConnections(**object, relay); !status.ok()) return status;
     return ReadSenders(**object, relay);
   }

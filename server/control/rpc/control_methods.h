@@ -34,6 +34,11 @@ struct PartMethod {
   }
 };
 
+// clang 14 does not deduce the parameters of aggregates.
+template <typename Part, typename Request, typename Response>
+PartMethod(Part& (Control::*)(), void (Part::*)(const Request&, Answer<Response>))
+    -> PartMethod<Part, Request, Response>;
+
 // Null: a service has its own handler.
 template <typename Rpc>
 inline constexpr auto kControlMethod = nullptr;
