@@ -13,6 +13,13 @@ phub_result phub_handle_wait(const phub_handle* handle, int64_t timeout_ns, phub
   });
 }
 
+phub_result phub_handle_explain(const phub_handle* handle, phub_error** error) {
+  return Run(handle, error, [&] {
+    return handle == nullptr ? NullArgument("phub_handle_explain", "handle")
+                             : handle->handle.Explain();
+  });
+}
+
 int32_t phub_handle_test(const phub_handle* handle) {
   return handle == nullptr || handle->handle.Test();
 }

@@ -1,4 +1,4 @@
-// phub::Key and phub::Handle, implemented with client/session/key_impl.h.
+// phub::Key, implemented with client/session/key_impl.h.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 #include "client/session/key_impl.h"
 #include "client/session/optimizers.h"
 #include "client/session/pool_checks.h"
-#include "client/session/pool_rounds.h"
 #include "common/base/check.h"
 #include "phub/client.h"
 
@@ -188,52 +187,6 @@ Status Key::SetHyperParameters(const Optimizer& values) {
                       .key = impl_->index,
                       .hyper_parameters = record});
   return Status();
-}
-
-// ---- Handle ------------------------------------------------------------------------------------
-
-Handle::Handle()
-    : refused_(StatusCode::kFailedPrecondition, "this handle does not belong to a push") {}
-Handle::Handle(Status refused) : refused_(std::move(refused)) {}
-Handle::Handle(std::shared_ptr<client::KeyImpl> key, std::uint64_t ticket)
-    : key_(std::move(key)), ticket_(ticket) {}
-Handle::~Handle() = default;
-Handle::Handle(Handle&& other) noexcept = default;
-Handle& Handle::operator=(Handle&& other) noexcept = default;
-Handle::Handle(const Handle& other) = default;
-Handle& Handle::operator=(const Handle& other) = default;
-
-Status Handle::Wait() const {
-  if (client::InForkedChild()) return client::ForkedStatus();
-  if (key_ == nullptr) return refused_;
-  return client::WaitForAll(pool_rounds_.get(), *key_, ticket_, std::nullopt);
-}
-
-Status Handle::Wait(std::chrono::nanoseconds timeout) const {
-  if (client::InForkedChild()) return client::ForkedStatus();
-  if (key_ == nullptr) return refused_;
-  const auto now = std::chrono::steady_clock::now();
-  // Such a deadline would overflow, so wait without one.
-  if (timeout > std::chrono::steady_clock::time_point::max() - now) return Wait();
-  return client::WaitForAll(pool_rounds_.get(), *key_, ticket_, now + timeout);
-}
-
-bool Handle::Test() const {
-  if (key_ == nullptr || client::InForkedChild()) return true;
-  if (!key_->Test(ticket_)) return false;
-  if (pool_rounds_ == nullptr) return true;
-  return std::ranges::all_of(pool_rounds_->earlier,
-                             [](const auto& round) { return round.key->Test(round.ticket); });
-}
-
-Status Handle::Cancel() const {
-  if (client::InForkedChild()) return client::ForkedStatus();
-  if (pool_rounds_ != nullptr)
-    return Status(StatusCode::kFailedPrecondition,
-                  fmt::format("{}: operations of a pool cannot be cancelled, since all ranks start "
-                              "the same ones",
-                              PlaceOf(*key_)));
-  return key_ == nullptr ? refused_ : key_->Cancel(ticket_);
 }
 
 }  // namespace phub

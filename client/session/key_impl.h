@@ -107,6 +107,7 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   void OnCancelAnswered(std::uint64_t ticket, bool withdrawn) override;
   void OnRemoved() override;
 
+  std::string Place() const;            // "key fc1.weight of job digits, rank 2"
   const std::shared_ptr<KeyOwner> job;  // owns this key, too, until the rank leaves
   const KeyIndex index;
 
@@ -139,7 +140,6 @@ struct KeyImpl final : RoundListener, std::enable_shared_from_this<KeyImpl> {
   Status Outcome(std::uint64_t ticket);           // after the round is done or the job has ended
   Status Verdict(const char* what_it_did) const;  // after the job has ended
   void ReportWatched();                           // REQUIRES: mutex_ is held
-  std::string Place() const;                      // "key fc1.weight of job digits, rank 2"
   template <typename Predicate>
   bool Block(std::unique_lock<std::mutex>& lock, const Deadline& deadline, Predicate predicate);
 

@@ -79,6 +79,8 @@ TEST_F(CApiPool, AnOperationOfSeveralRoundsIsOneItemOfAQueue) {
   ASSERT_EQ(phub_queue_add(queue.get(), first.get(), 7, error_.Out()), PHUB_OK);
   EXPECT_NE(phub_pool_would_wait(pools_[0].get(), nullptr), 0);
   EXPECT_EQ(wait(0, tag), PHUB_DEADLINE_EXCEEDED);
+  EXPECT_EQ(phub_handle_explain(first.get(), error_.Out()), PHUB_DEADLINE_EXCEEDED);
+  EXPECT_THAT(error_.message(), HasSubstr("it waits for rank 1"));
   EXPECT_EQ(phub_handle_cancel(first.get(), error_.Out()), PHUB_FAILED_PRECONDITION);
   const HandlePointer second = StartLong(1);
   EXPECT_EQ(wait(kPatience, tag), PHUB_OK) << error_.message();
@@ -86,6 +88,7 @@ TEST_F(CApiPool, AnOperationOfSeveralRoundsIsOneItemOfAQueue) {
   EXPECT_THAT(results_[0], Each(3.0f));
   EXPECT_EQ(wait(0, tag), PHUB_DEADLINE_EXCEEDED);  // no second item
   EXPECT_EQ(phub_handle_wait(second.get(), kPatience, error_.Out()), PHUB_OK);
+  EXPECT_EQ(phub_handle_explain(second.get(), error_.Out()), PHUB_OK);
   // A handle that is complete is reported at once.
   ASSERT_EQ(phub_queue_add(queue.get(), second.get(), 8, error_.Out()), PHUB_OK);
   EXPECT_EQ(wait(0, tag), PHUB_OK);

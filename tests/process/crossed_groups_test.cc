@@ -122,6 +122,34 @@ TEST_F(CrossedGroups, APartDoesNotBlockAnotherGroup) {
   EXPECT_THAT(all.last(kManyChunks / 2), Each(11.0f));
 }
 
+// Each rank waits for its own group first. Shorter waits only say that the round is in flight.
+TEST_F(CrossedGroups, WaitsInCrossedOrderNameTheCycleAtTheTimeout) {
+  std::vector<Key> keys;  // of rank 0, then of rank 1
+  for (std::uint32_t rank = 0; rank < kMembers; ++rank)
+    for (const std::size_t group : {0u, 1u}) keys.push_back(AddKey(rank, group, {}));
+  std::vector<Handle> handles;
+  for (const std::size_t index : {0u, 3u}) handles.push_back(keys[index].PushPull());
+  for (std::uint32_t rank = 0; rank < kMembers; ++rank) {
+    const std::string own = rank == 0 ? "first" : "second";
+    const std::string other = rank == 0 ? "second" : "first";
+    const std::string in_flight = fmt::format(
+        "key key of group {} of job crossed, rank {}: iteration 1 is still in flight", own, rank);
+    EXPECT_EQ(handles[rank].Wait(std::chrono::milliseconds(999)).message(), in_flight);
+    const std::string cycle = fmt::format(
+        "{}; it waits for rank {}; ranks wait for each other: rank {} has pushed key key of group "
+        "{}, which waits for rank {}; rank {} has pushed key key of group {}, which waits for rank "
+        "{}",
+        in_flight, 1 - rank, rank, own, 1 - rank, 1 - rank, other, rank);
+    const Status late = handles[rank].Wait(std::chrono::seconds(1));
+    EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(late.message(), cycle);
+    EXPECT_EQ(handles[rank].Explain().message(), cycle);
+  }
+  for (const std::size_t index : {1u, 2u}) handles.push_back(keys[index].PushPull());
+  for (const Handle& handle : handles) ExpectComplete(handle);
+  EXPECT_TRUE(handles[0].Explain().ok());
+}
+
 class CrossedPools : public CrossedGroups {
  protected:
   static constexpr std::uint64_t kBytes = 4 * kChunk;

@@ -83,6 +83,36 @@ class Pools(DaemonTest):
             ):
                 self.assertIn(words, text)
 
+    def test_waits_in_crossed_order_name_the_cycle_at_the_timeout(self) -> None:
+        both_waited = threading.Barrier(2)
+
+        def rank(number: int) -> list[str]:
+            with self.join(number, 2) as job:
+                pools = [job.new_group(name, [0, 1]).add_pool("pool") for name in ("x", "y")]
+                own, other = pools[number], pools[1 - number]
+                handle = own.all_reduce([1.0])
+                texts = []
+                for wait in (handle.wait, lambda seconds: phub.wait_all([handle], seconds)):
+                    with self.assertRaises(phub.DeadlineExceeded) as caught:
+                        wait(1)
+                    texts.append(str(caught.exception))
+                with self.assertRaises(phub.DeadlineExceeded) as caught:
+                    handle.wait(0.1)
+                self.assertNotIn("waits for", str(caught.exception))
+                both_waited.wait(PATIENCE_S)
+                phub.wait_all([handle, other.all_reduce([1.0])], PATIENCE_S)
+                return texts
+
+        for number, texts in enumerate(on_ranks(2, rank)):
+            own, other = ("x", "y") if number == 0 else ("y", "x")
+            for text in texts:
+                self.assertIn(
+                    f"it waits for rank {1 - number}; ranks wait for each other: rank {number} "
+                    f"has pushed key pool/0 of group {own} (operation 0), which waits for rank "
+                    f"{1 - number}; rank {1 - number} has pushed key pool/0 of group {other}",
+                    text,
+                )
+
     def test_arrays_of_operations_in_flight_are_kept(self) -> None:
         first, second = (self.join(number, 2) for number in range(2))
         pools = [job.add_pool("pool", 8000, 4) for job in (first, second)]

@@ -337,9 +337,13 @@ PHUB_API phub_result phub_job_broadcast(phub_job* job, phub_key* key, uint32_t r
                                         phub_error** error);
 
 /* Blocks until the round is complete. timeout_ns: negative for no limit; after it the result is
- * PHUB_DEADLINE_EXCEEDED, and the round continues. */
+ * PHUB_DEADLINE_EXCEEDED, and the round continues. After a second or more the error is that of
+ * phub_handle_explain(). */
 PHUB_API phub_result phub_handle_wait(const phub_handle* handle, int64_t timeout_ns,
                                       phub_error** error);
+/* The same with no time to wait. If the round is in flight, the error says for which ranks it
+ * waits, and which ranks wait for each other in a cycle. Asks the daemon, for at most 2 s. */
+PHUB_API phub_result phub_handle_explain(const phub_handle* handle, phub_error** error);
 PHUB_API int32_t phub_handle_test(const phub_handle* handle); /* not 0: wait would not block */
 /* Withdraws the push if none of it was sent. */
 PHUB_API phub_result phub_handle_cancel(const phub_handle* handle, phub_error** error);

@@ -234,6 +234,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "phub_key_pull": (_RESULT, [_OBJECT, _OUT, _ERROR]),
     "phub_job_broadcast": (_RESULT, [_OBJECT, _OBJECT, ctypes.c_uint32, _VIEW, _OUT, _ERROR]),
     "phub_handle_wait": (_RESULT, [_OBJECT, ctypes.c_int64, _ERROR]),
+    "phub_handle_explain": (_RESULT, [_OBJECT, _ERROR]),
     "phub_handle_test": (ctypes.c_int32, [_OBJECT]),
     "phub_handle_cancel": (_RESULT, [_OBJECT, _ERROR]),
     "phub_handle_free": (None, [_OBJECT]),

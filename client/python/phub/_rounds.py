@@ -10,6 +10,11 @@ from ._errors import DEADLINE_EXCEEDED, OK, check, error_of
 from ._library import lib
 
 
+def _explains(timeout: Optional[float]) -> bool:
+    """Shorter timeouts are often those of loops that poll, so they make no call to the daemon."""
+    return timeout is not None and timeout >= 1.0
+
+
 class Handle:
     """A started round. Dropping it does not affect the round."""
 
@@ -31,16 +36,22 @@ class Handle:
         """Blocks until the round is complete. Releases the interpreter's lock.
 
         timeout: seconds; after it :class:`phub.DeadlineExceeded` is raised, and the round
-        continues.
+        continues. After a second or more the exception says for which ranks the round waits, and
+        which ranks wait for each other in a cycle. The daemon is asked, for at most 2 s.
         """
-        rest = Slices(timeout)
+        self._wait(Slices(timeout), _explains(timeout))
+
+    def _wait(self, rest: Slices, explains: bool) -> None:
         while True:
             result = lib.phub_handle_wait(self._pointer, rest.next_ns(), None)
             if result == OK:
                 return
             if result != DEADLINE_EXCEEDED or rest.over():
                 break
-        check(lib.phub_handle_wait, self._pointer, 0)
+        if explains:
+            check(lib.phub_handle_explain, self._pointer)
+        else:
+            check(lib.phub_handle_wait, self._pointer, 0)
 
     def done(self) -> bool:
         """True if :meth:`wait` would not block."""
@@ -119,7 +130,7 @@ def as_completed(handles: Iterable[Handle], timeout: Optional[float] = None) -> 
 
 
 def wait_all(handles: Iterable[Handle], timeout: Optional[float] = None) -> None:
-    """Waits for every handle. Raises the first error."""
+    """Waits for every handle. Raises the first error. timeout: seconds for all of them."""
     rest = Slices(timeout)
     for handle in handles:
-        handle.wait(None if timeout is None else max(0.0, rest.left()))
+        handle._wait(rest, _explains(timeout))
