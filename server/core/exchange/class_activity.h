@@ -6,9 +6,8 @@
 // A class is busy while
 //   - rounds are in progress, and had kBusyBytes or more at some time since none was. Smaller ones
 //     are over before a message of a lower class is sent, and may follow each other without end.
-//   - and one of its messages was posted, sent or received a short time ago: eight times the
-//   longest
-//     time between two messages, which fades by an eighth at each.
+//   - and one of its messages was posted, sent or received a short time ago: at most eight times
+//     the longest time between two messages, which fades by an eighth at each.
 //
 // No deadlock. A round of a higher class may wait for a rank, and this rank for a round of a lower
 // class. Then no message of the higher class moves. So after kBusyTimeMax at most it is busy no
