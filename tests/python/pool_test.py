@@ -51,7 +51,7 @@ class Pools(DaemonTest):
         on_ranks(2, rank)
 
     def test_ranks_that_wait_in_crossed_order_are_named_at_the_timeout(self) -> None:
-        both_waited = threading.Barrier(2)
+        both_began, both_waited = threading.Barrier(2), threading.Barrier(2)
 
         def rank(number: int) -> str:
             with self.join(number, 2) as job:
@@ -61,6 +61,7 @@ class Pools(DaemonTest):
                 ]
                 own, other = pools[number], pools[1 - number]
                 handles = [own.all_reduce([1.0])]
+                both_began.wait(PATIENCE_S)
                 with self.assertRaises(phub.DeadlineExceeded) as caught:
                     own.all_reduce([2.0])
                 both_waited.wait(PATIENCE_S)
@@ -84,13 +85,14 @@ class Pools(DaemonTest):
                 self.assertIn(words, text)
 
     def test_waits_in_crossed_order_name_the_cycle_at_the_timeout(self) -> None:
-        both_waited = threading.Barrier(2)
+        both_began, both_waited = threading.Barrier(2), threading.Barrier(2)
 
         def rank(number: int) -> list[str]:
             with self.join(number, 2) as job:
                 pools = [job.new_group(name, [0, 1]).add_pool("pool") for name in ("x", "y")]
                 own, other = pools[number], pools[1 - number]
                 handle = own.all_reduce([1.0])
+                both_began.wait(PATIENCE_S)
                 texts = []
                 for wait in (handle.wait, lambda seconds: phub.wait_all([handle], seconds)):
                     with self.assertRaises(phub.DeadlineExceeded) as caught:

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -13,15 +12,6 @@
 #include "common/base/clock.h"
 
 namespace phub {
-
-template <typename Condition>
-bool Eventually(Condition condition) {
-  for (int i = 0; i < 60'000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
 
 template <typename Listener>
 class ListenerThread {

@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/transport/shm/shm_address.h"
 #include "common/transport/shm/shm_dial.h"
+#include "tests/support/eventually.h"
 #include "tests/support/listener_thread.h"
 #include "tests/unit/transport/shm/shm_fixture.h"
 
