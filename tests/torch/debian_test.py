@@ -1,6 +1,11 @@
 """A smoke test with Debian's PyTorch 1.13.1, which has no entry points and an older interface."""
 
+import datetime
+import os
+import signal
+import subprocess
 import sys
+import threading
 import unittest
 
 try:
@@ -28,7 +33,40 @@ def optimizer(rank: int, size: int) -> str:
     return ""
 
 
+STORE = """
+import sys
+import torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+sys.stdin.read()
+"""
+
+
 class Smoke(TorchTest):
+    def test_the_store_may_be_slow_after_phub_has_used_it(self) -> None:
+        """torch's own barrier in new_group() uses the same connection."""
+        from phub.torch._published import Published, keys_of
+
+        server = subprocess.Popen(
+            [sys.executable, "-c", STORE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.addCleanup(server.communicate)
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        limit = datetime.timedelta(seconds=60)
+        store = torch.distributed.TCPStore("127.0.0.1", port, is_master=False, timeout=limit)
+        published = Published(store)
+        self.assertIsNone(published.read("key"))
+        store.add("ranks", 1)
+        os.kill(server.pid, signal.SIGSTOP)
+        threading.Timer(0.5, os.kill, [server.pid, signal.SIGCONT]).start()
+        self.assertEqual(store.add("ranks", 1), 2)
+        published.write("key", {"waits": 1})
+        self.assertEqual(published.read("key"), {"waits": 1})
+        for key in keys_of(store, "key"):
+            store.delete_key(key)
+        self.assertIsNone(published.read("key"))
+
     def test_optimizer(self) -> None:
         self.assertIn("needs torch 2.1", self.run_ranks(1, optimizer)[0])
 

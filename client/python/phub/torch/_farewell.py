@@ -8,10 +8,12 @@ be removed stays until its job is left.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any, Callable, Sequence
 
 from ._exchange import Exchange
+from ._published import keys_of
 from ._subgroup import Subgroup
 
 _LOOK_MIN_S = 0.002
@@ -84,6 +86,7 @@ class Farewells:
         agreed = bool(store.add(same, 0) == count)
         if store.add(read, 1) == count:
             # A process may make any number of groups, so the last member removes their keys.
-            for key in (gone, same, read, *(f"{prefix}/at/{rank}" for rank in ranks)):
+            published = [keys_of(store, f"{prefix}/at/{rank}") for rank in ranks]
+            for key in (gone, same, read, *itertools.chain(*published)):
                 store.delete_key(key)
         return agreed

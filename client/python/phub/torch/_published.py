@@ -5,7 +5,6 @@ The store is a process of the run (usually rank 0), and may have died: each call
 
 from __future__ import annotations
 
-import datetime
 import json
 import threading
 from typing import Any, Callable, Optional, TypeVar
@@ -31,6 +30,17 @@ def _bounded(call: Callable[[], T]) -> Optional[T]:
     return results[0] if results else None
 
 
+def _mark_of(key: str) -> str:
+    """torch 1.13 has no check(): this key counts how often `key` was written. A wait() with a short
+    time limit cannot be used, because the limit stays on the connection, for torch's own calls."""
+    return f"{key}/written"
+
+
+def keys_of(store: Any, key: str) -> list[str]:
+    """The keys of the store that write(key, ...) has made, in the order in which to delete them."""
+    return [key] if hasattr(store, "check") else [_mark_of(key), key]
+
+
 class Published:
     """In one store. After the first call without an answer, nothing is read any more."""
 
@@ -40,7 +50,14 @@ class Published:
 
     def write(self, key: str, values: dict[str, Any]) -> None:
         text, store = json.dumps(values), self._store
-        done = _bounded(lambda: store.set(key, text) or True)
+
+        def call() -> bool:
+            store.set(key, text)
+            if not hasattr(store, "check"):
+                store.add(_mark_of(key), 1)
+            return True
+
+        done = _bounded(call)
         self.usable = self.usable and done is not None
 
     def read(self, key: str) -> Optional[dict[str, Any]]:
@@ -51,14 +68,10 @@ class Published:
 
         def call() -> bytes:
             if hasattr(store, "check"):
-                return bytes(store.get(key)) if store.check([key]) else b"{}"
-            try:  # torch 1.13
-                store.wait([key], datetime.timedelta(milliseconds=20))
-            except RuntimeError as error:
-                if "imeout" in str(error) or "imed out" in str(error):
-                    return b"{}"
-                raise
-            return bytes(store.get(key))
+                is_there = bool(store.check([key]))
+            else:
+                is_there = store.add(_mark_of(key), 0) > 0
+            return bytes(store.get(key)) if is_there else b"{}"
 
         text = _bounded(call)
         if text is None:
