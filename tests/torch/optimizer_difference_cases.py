@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 import phub.torch
-from optimizer_failure_cases import backward, fails, layers, sgd
+from optimizer_failure_cases import backward, fails, layers, sgd, train_step
 from optimizer_reference import adam, wrapped
 from phub.torch import DistributedOptimizer, OptimizerError
 
@@ -17,17 +17,12 @@ def case_hyper_parameters_that_differ(rank: int, size: int) -> None:
         return
     model = layers()
     optimizer = wrapped(model, adam)
-    backward(model)
-    optimizer.step()
+    train_step(model, optimizer)
     optimizer.param_groups[0]["lr"] = 0.1 * (1 + rank)
     optimizer.zero_grad()
     words = ["parameter group 0", "learning_rate=0.1", "learning_rate=0.2", "rank 0", "rank 1"]
 
-    def step() -> None:
-        backward(model)
-        optimizer.step()
-
-    fails(OptimizerError, words, step)
+    fails(OptimizerError, words, lambda: train_step(model, optimizer))
 
 
 def case_values_of_a_later_group_that_differ(rank: int, size: int) -> None:
@@ -37,23 +32,19 @@ def case_values_of_a_later_group_that_differ(rank: int, size: int) -> None:
     for name, values, words in (
         ("lr", (0.1, 0.2), ["learning_rate=0.1", "learning_rate=0.2"]),
         ("betas", ((0.9, 0.99), (0.8, 0.99)), ["beta1=0.9", "beta1=0.8"]),
-        ("weight_decay", (0.0, 0.01), ["weight_decay=0 ", "weight_decay=0.01"]),
+        ("weight_decay", (0.1, 0.2), ["weight_decay=0.1", "weight_decay=0.2"]),
     ):
         model = layers()
         first, second = model[0].parameters(), model[1].parameters()
         optimizer = DistributedOptimizer(
             torch.optim.AdamW([{"params": first}, {"params": second}], 0.01),
             model.named_parameters(), timeout=30.0)
-        backward(model)
-        optimizer.step()
+        train_step(model, optimizer)
         optimizer.zero_grad()
         optimizer.param_groups[1][name] = values[rank]
 
-        def step() -> None:
-            backward(model)
-            optimizer.step()
-
-        fails(OptimizerError, ["parameters 1.weight, 1.bias of parameter group 1", *words], step)
+        fails(OptimizerError, ["parameters 1.weight, 1.bias of parameter group 1", *words],
+              lambda: train_step(model, optimizer))
         dist.barrier()
         optimizer.leave()
 
@@ -65,11 +56,8 @@ def case_a_value_that_one_rank_must_not_have(rank: int, size: int) -> None:
     optimizer = wrapped(model, adam, timeout=30.0)
     optimizer.param_groups[0]["lr"] = -1.0 if rank == 1 else 0.1
 
-    def step() -> None:
-        backward(model)
-        optimizer.step()
-
-    fails(OptimizerError, ["of parameter group 0", "learning_rate is -1", "rank 1"], step)
+    fails(OptimizerError, ["of parameter group 0", "learning_rate is -1", "rank 1"],
+          lambda: train_step(model, optimizer))
     if rank == 1:
         optimizer.leave()
     dist.barrier()
@@ -91,16 +79,12 @@ def case_a_backward_pass_of_one_rank_without_a_step(rank: int, size: int) -> Non
         dist.barrier()
         optimizer.leave()
         return
-    backward(model)
-    optimizer.step()
+    train_step(model, optimizer)
     dist.barrier()
     optimizer.zero_grad()
 
-    def step() -> None:
-        backward(model)
-        optimizer.step()
-
-    fails(OptimizerError, ["step 2", "rank 1: zero_grad() was called before step()"], step)
+    fails(OptimizerError, ["step 2", "rank 1: zero_grad() was called before step()"],
+          lambda: train_step(model, optimizer))
 
 
 def case_ranks_that_wrap_different_optimizers(rank: int, size: int) -> None:

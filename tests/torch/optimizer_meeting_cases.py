@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 import phub.torch
-from optimizer_failure_cases import backward, fails, layers, sgd
+from optimizer_failure_cases import fails, layers, sgd, train_step
 from optimizer_reference import adam, wrapped
 from phub.torch import DiLoCo, OptimizerError
 
@@ -21,8 +21,7 @@ def trained() -> tuple[Any, Any]:
     """A model and its optimizer after a step."""
     model = layers()
     optimizer = wrapped(model, adam)
-    backward(model)
-    optimizer.step()
+    train_step(model, optimizer)
     optimizer.zero_grad()
     optimizer._phub.timeout = TIMEOUT_S
     return model, optimizer
@@ -90,8 +89,7 @@ def case_a_call_that_one_rank_refuses(rank: int, size: int) -> None:
     else:
         fails(OptimizerError, ["in load_state_dict()", "rank 1: ", *words],
               lambda: optimizer.load_state_dict(saved))
-    backward(model)
-    optimizer.step()
+    train_step(model, optimizer)
     optimizer.load_state_dict(saved)
     assert float(optimizer.state_dict()["state"][0]["step"]) == 1.0
     phub.torch.broadcast_parameters(model.state_dict())

@@ -41,7 +41,8 @@ class Handle:
         """
         self._wait(Slices(timeout), _explains(timeout))
 
-    def _wait(self, rest: Slices, explains: bool) -> None:
+    def _wait(self, rest: Slices, explains: bool = False) -> None:
+        """explains: asks the daemon what the round waits for if the time is over."""
         while True:
             result = lib.phub_handle_wait(self._pointer, rest.next_ns(), None)
             if result == OK:

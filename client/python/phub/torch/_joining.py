@@ -18,10 +18,10 @@ from ._group import ProcessGroup
 from ._membership import agreed, process
 from ._notes import Notes
 from ._options import Options, place
+from ._ranks import listed_ranks
 from ._rules import has_stepped
 from ._settings import Settings
 
-_LISTED = 8  # ranks in a message
 _PATIENCE_S = 10.0  # for what another rank is about to write
 
 
@@ -165,13 +165,12 @@ def _await_settings(store: Any, rank: int, size: int, timeout: float, number: in
         absent = [other for other, name in enumerate(names) if not store.check([name])]
         if not absent:
             raise
-        ranks = ", ".join(f"rank {other}" for other in absent[:_LISTED])
-        more = f" and {len(absent) - _LISTED} more" if len(absent) > _LISTED else ""
+        have = "has" if len(absent) == 1 else "have"
         raise OptimizerError(
-            f"rank {rank} wraps optimizer {number + 1} of this process group, but {ranks}{more} "
-            f"{'has' if len(absent) == 1 else 'have'} not called DistributedOptimizer() or "
-            f"DiLoCo() for it within {timeout:g} s, the timeout of the optimizer. Every rank must "
-            "wrap the same optimizers, in the same order",
+            f"rank {rank} wraps optimizer {number + 1} of this process group, but "
+            f"{listed_ranks(absent)} {have} not called DistributedOptimizer() or DiLoCo() for it "
+            f"within {timeout:g} s, the timeout of the optimizer. Every rank must wrap the same "
+            "optimizers, in the same order",
             rank=absent[0],
             own_rank=rank,
         ) from error

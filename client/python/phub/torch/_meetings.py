@@ -7,8 +7,9 @@ import json
 import time
 from typing import Any, Callable, Optional
 
+from ._ranks import listed_ranks
+
 _PAUSE_S = (0.001, 0.05)  # between two looks, the first and the longest
-_LISTED = 8
 
 
 class Absent(Exception):
@@ -62,13 +63,10 @@ class Meetings:
                 return
             check()
             if time.monotonic() >= end:
-                names = ", ".join(f"rank {rank}" for rank in waits_for[:_LISTED])
-                more = len(waits_for) - _LISTED
-                names += f" and {more} more" if more > 0 else ""
                 have = "has" if len(waits_for) == 1 else "have"
                 raise Absent(
-                    f"{names} {have} not called it within {seconds:g} s, the timeout of the "
-                    "optimizer",
+                    f"{listed_ranks(waits_for)} {have} not called it within {seconds:g} s, the "
+                    "timeout of the optimizer",
                     final=True,
                 )
             time.sleep(pause)

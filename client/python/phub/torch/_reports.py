@@ -13,8 +13,8 @@ from ._checks import not_finite
 from ._errors import NotServed, OptimizerError
 from ._meetings import Absent
 from ._notes import Notes
+from ._ranks import listed_ranks
 
-_LISTED = 8
 
 
 class Reports:
@@ -198,10 +198,8 @@ class Reports:
         if not late:
             return ""
         number = index + 1
-        names = ", ".join(f"rank {rank}" for rank in late[:_LISTED])
-        more = f" and {len(late) - _LISTED} more" if len(late) > _LISTED else ""
         return (
-            f". Rank {self._job.rank} waits in step {number}, and {names}{more} does not: it has "
-            "probably called backward(), step() or exchange() less often, waits for another "
-            "optimizer (all ranks must call them in the same order), or is slow"
+            f". Rank {self._job.rank} waits in step {number} for {listed_ranks(late)}: a rank that "
+            "does not come has probably called backward(), step() or exchange() less often, waits "
+            "for another optimizer (all ranks must call them in the same order), or is slow"
         )

@@ -22,6 +22,7 @@ from typing import Any, Callable, Iterable, Optional
 import torch
 
 from .. import _errors
+from .._blocking import Slices
 from .._job import Job
 from .._rounds import Handle
 from ._agreement import Agreement
@@ -384,7 +385,7 @@ class Updates:
         try:
             if seconds > _NOTED_S:
                 try:
-                    handle.wait(_NOTED_S)
+                    handle._wait(Slices(_NOTED_S))  # not the end: the daemon is not asked
                     return
                 except _errors.DeadlineExceeded:
                     self._reports.note_wait(step)

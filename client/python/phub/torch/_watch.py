@@ -20,13 +20,13 @@ from ._errors import CollectiveError, CollectiveMismatch, CollectiveTimeout
 from ._exchange import Exchange
 from ._operation import Operation
 from ._published import Published
+from ._ranks import listed_ranks
 from ._recorder import Report
 from ._subgroup import Subgroup
 
 _LOOK_S = 0.25
 _PUBLISH_AFTER_S = 1.0
 _WARN_AFTER_S = 5.0
-_LISTED_MAX = 8
 # How long other ranks have to publish why they failed.
 _REASON_S = 1.5
 _DEAD_S = 0.2
@@ -96,13 +96,6 @@ class _Watched:
         """The rank has left the group of torch, and perhaps never used this stream of messages."""
         values = None if self.group == self.prefix else self.read(rank, self.group)
         return values is not None and values.get("note") == _LEFT
-
-
-def _listed(ranks: list[int]) -> str:
-    shown = ", ".join(str(rank) for rank in ranks[:_LISTED_MAX])
-    word = "rank" if len(ranks) == 1 else "ranks"
-    more = f" and {len(ranks) - _LISTED_MAX} others" if len(ranks) > _LISTED_MAX else ""
-    return f"{word} {shown}{more}"
 
 
 class Watch:
@@ -371,4 +364,4 @@ def _missing(operation: Operation, others: dict[int, Optional[dict[str, Any]]]) 
     if not absent:
         return "all ranks have called it"
     verb = "has" if len(absent) == 1 else "have"
-    return f"{_listed(absent)} {verb} not called it, as far as this rank knows"
+    return f"{listed_ranks(absent)} {verb} not called it, as far as this rank knows"
