@@ -286,6 +286,9 @@ void AddTenant(Subcommand parent, const Options& options, Command& command) {
       [](const Options& given, const TenantRequest& asked) { return Suspend(given, asked, false); },
       added);
   added.AddFlag("--yes", request->yes, "Do not ask for confirmation");
+  added.SetFooter(
+      "If the control store is in etcd and etcd does not answer, the suspension applies only at\n"
+      "this daemon until it does: repeat the command at the other daemons (-e).");
   AddCommand(
       tenant, "resume", "End the suspension of a tenant", options, command,
       [](const Options& given, const TenantRequest& asked) { return Suspend(given, asked, true); },

@@ -38,6 +38,12 @@ std::string FolderOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+absl::Status SyncFolderOf(const std::string& path) {
+  const Descriptor folder(open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder || fsync(folder.get()) != 0) return FromErrno("sync the folder of", path, errno);
+  return absl::OkStatus();
+}
+
 bool WriteAll(int fd, std::string_view contents) {
   while (!contents.empty()) {
     const ssize_t written = write(fd, contents.data(), contents.size());
@@ -85,7 +91,7 @@ std::string Advice(const std::string& path, const struct stat& facts) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
+absl::StatusOr<std::string> ReadSecretFile(const std::string& path, std::size_t bytes_max) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return FromErrno("read", path, errno);
   struct stat facts {};
@@ -99,7 +105,7 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
                     "{:04o}); {}",
                     path, static_cast<unsigned>(facts.st_mode & 07777), Advice(path, facts)));
   }
-  std::string contents(kSecretFileBytesMax + 1, '\0');
+  std::string contents(bytes_max + 1, '\0');
   std::size_t size = 0;
   while (size < contents.size()) {
     const ssize_t got = read(file.get(), contents.data() + size, contents.size() - size);
@@ -108,10 +114,9 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
     if (got == 0) break;
     size += static_cast<std::size_t>(got);
   }
-  if (size > kSecretFileBytesMax) {
-    return absl::FailedPreconditionError(
-        fmt::format("{} is larger than {} bytes, the limit for a token or key; check the path",
-                    path, kSecretFileBytesMax));
+  if (size > bytes_max) {
+    return absl::FailedPreconditionError(fmt::format(
+        "{} is larger than {} bytes, the limit for such a file; check the path", path, bytes_max));
   }
   contents.resize(size);
   return contents;
@@ -150,9 +155,12 @@ absl::Status WriteFileDurably(const std::string& path, std::string_view contents
   }
   unlink(aside.c_str());
   if (!status.ok()) return status;
-  const Descriptor folder(open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder || fsync(folder.get()) != 0) return FromErrno("sync the folder of", path, errno);
-  return absl::OkStatus();
+  return SyncFolderOf(path);
+}
+
+absl::Status RemoveFileDurably(const std::string& path) {
+  if (unlink(path.c_str()) == 0) return SyncFolderOf(path);
+  return errno == ENOENT ? absl::OkStatus() : FromErrno("remove", path, errno);
 }
 
 }  // namespace phub

@@ -19,8 +19,9 @@ inline constexpr mode_t kSecretFileMode = 0600;
 // Returns the contents. FAILED_PRECONDITION if group or others have any permission on the file,
 // unless it belongs to root and only its group may read it (mode 0440 or 0640), as in a Kubernetes
 // volume with fsGroup; the message says how to correct it. NOT_FOUND, or the status of the failed
-// system call. Messages never include the contents.
-absl::StatusOr<std::string> ReadSecretFile(const std::string& path);
+// system call. Messages never include the contents. A file of more than `bytes_max` is refused.
+absl::StatusOr<std::string> ReadSecretFile(const std::string& path,
+                                           std::size_t bytes_max = kSecretFileBytesMax);
 
 // The same for a file that anybody may read, such as a certificate. FAILED_PRECONDITION if the file
 // cannot be read or is empty.
@@ -31,5 +32,7 @@ absl::StatusOr<std::string> ReadPublicFile(const std::string& path);
 // file exists. `mode`: kSecretFileMode, or another mode for a public file.
 absl::Status WriteFileDurably(const std::string& path, std::string_view contents, mode_t mode,
                               bool replace);
+// The file does not come back after a crash. OK if it did not exist.
+absl::Status RemoveFileDurably(const std::string& path);
 
 }  // namespace phub

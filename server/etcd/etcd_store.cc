@@ -55,7 +55,8 @@ EtcdStore::EtcdStore(const StoreOptions& options, Random& random, std::unique_pt
                 .read = [this] { return ReadMembers(); }}),
       mirror_(records_),
       loop_(*client_, mirror_, prefix_, options.stale_max),
-      grants_(*client_, records_, loop_, MakePlace(options, cluster_revision, random)) {
+      grants_(*client_, records_, loop_, MakePlace(options, cluster_revision, random)),
+      local_(records_, options.token_key_path, options.daemon_id) {
   mirror_.SetGrantFollower(grants_);
   mirror_.SetMemberFollower(members_);
 }

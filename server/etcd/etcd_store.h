@@ -29,6 +29,7 @@
 #include "common/base/random.h"
 #include "server/etcd/client.h"
 #include "server/etcd/grant_keeper.h"
+#include "server/etcd/local_file.h"
 #include "server/etcd/members/cluster_members.h"
 #include "server/etcd/mirror.h"
 #include "server/etcd/record.h"
@@ -83,6 +84,18 @@ class EtcdStore final : public ControlStore {
   absl::Status Follow(StoreFollower& follower) override;
   void StopFollowing() override;
   std::string Fault() const override { return loop_.Fault(); }
+  absl::Status Reachable() const override { return loop_.reachable(); }
+  LocalChangeFile* local_changes() override { return &local_; }
+  absl::StatusOr<Tenant> FindTenant(const std::string& name) override {
+    return mirror_.FindTenant(TenantKey(name));
+  }
+  absl::StatusOr<Token> FindToken(const std::string& tenant, const std::string& id) override {
+    return mirror_.FindToken(TokenKey({.id = id, .tenant = tenant}));
+  }
+  void RepeatTenant(const std::string& name) override { mirror_.Repeat(TenantKey(name)); }
+  void RepeatToken(const std::string& tenant, const std::string& id) override {
+    mirror_.Repeat(TokenKey({.id = id, .tenant = tenant}));
+  }
   Grants* grants() override { return &grants_; }
   Membership* membership() override { return &members_; }
 
@@ -129,6 +142,7 @@ class EtcdStore final : public ControlStore {
   Mirror mirror_;
   WatchLoop loop_;
   GrantKeeper grants_;
+  LocalFile local_;
 };
 
 }  // namespace phub::server::etcd

@@ -202,6 +202,35 @@ absl::Status Mirror::FaultOf(const std::string& key) const {
   return found == seen_.end() ? absl::OkStatus() : found->second.fault;
 }
 
+template <typename Record>
+absl::StatusOr<Record> Mirror::FindLocked(const std::map<std::string, Record>& records,
+                                          const std::string& key) const {
+  const auto seen = seen_.find(key);
+  if (seen != seen_.end() && !seen->second.fault.ok()) return seen->second.fault;
+  const auto found = records.find(key);
+  if (found == records.end()) return absl::NotFoundError(fmt::format("there is no {}", key));
+  return found->second;
+}
+
+absl::StatusOr<Tenant> Mirror::FindTenant(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  return FindLocked(tenants_, key);
+}
+
+absl::StatusOr<Token> Mirror::FindToken(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  return FindLocked(tokens_, key);
+}
+
+void Mirror::Repeat(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  if (follower_ == nullptr) return;
+  if (const auto tenant = tenants_.find(key); tenant != tenants_.end())
+    follower_->TenantChanged(tenant->second);
+  if (const auto token = tokens_.find(key); token != tokens_.end())
+    follower_->TokenChanged(token->second);
+}
+
 absl::StatusOr<HeadRecord> Mirror::Head(std::int64_t& revision) const {
   const std::lock_guard lock(mutex_);
   const auto found = seen_.find(std::string(kHeadKey));

@@ -68,6 +68,11 @@ class Mirror {
   std::int64_t RevisionOf(const std::string& key) const;
   // OK, or why the record cannot be read.
   absl::Status FaultOf(const std::string& key) const;
+  // NOT_FOUND, or why the record cannot be read.
+  absl::StatusOr<Tenant> FindTenant(const std::string& key) const;
+  absl::StatusOr<Token> FindToken(const std::string& key) const;
+  // Reports a tenant or token again, if it exists.
+  void Repeat(const std::string& key);
   // The end of the audit log, and its revision; sequence 0: it is empty.
   absl::StatusOr<HeadRecord> Head(std::int64_t& revision) const;
 
@@ -77,6 +82,9 @@ class Mirror {
     bool removed = false;  // kept until the watch has passed it
     absl::Status fault = {};
   };
+  template <typename Record>
+  absl::StatusOr<Record> FindLocked(const std::map<std::string, Record>& records,
+                                    const std::string& key) const;
   void PutLocked(const Item& item);
   void RemoveLocked(const std::string& key, std::int64_t revision);
   void PutTenant(const Item& item, Seen& seen);

@@ -233,8 +233,8 @@ void WatchLoop::NoteUnreachable(const absl::Status& status) {
   }
   if (!first) return;
   LogError(
-      "event=control_store_unreachable error=\"{}\" effect=\"changes are refused; reads and jobs "
-      "go on\"",
+      "event=control_store_unreachable error=\"{}\" effect=\"changes are refused, except suspend "
+      "and revoke at this daemon alone; reads and jobs go on\"",
       MessageOf(status));
 }
 

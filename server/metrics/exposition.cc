@@ -102,8 +102,9 @@ void WriteDaemon(const MetricsSample& sample, TextFormat& text) {
   text.BeginFamily("phub_state_disk_fault", Type::kGauge,
                    "1 while changes of tenants and tokens cannot be written to state_dir.");
   text.Add(sample.state_disk_fault ? 1 : 0);
-  text.BeginFamily("phub_changes_deferred", Type::kGauge,
-                   "Administrators' changes that apply and wait to be written to state_dir.");
+  text.BeginFamily(
+      "phub_changes_deferred", Type::kGauge,
+      "Changes of administrators, and audit entries, that wait to be written to the store.");
   text.Add(sample.changes_deferred);
   text.BeginFamily("phub_memory_reserved_bytes", Type::kGauge, "Memory that jobs have reserved.");
   text.Add(sample.memory_bytes);

@@ -30,14 +30,17 @@ namespace phub::server {
 
 // The part of an AuditEntry that describes the change, without its place in the log.
 struct AuditNote {
-  std::string actor;
-  std::string peer;
-  std::string action;
-  std::string subject;
-  std::string detail;
+  std::string actor = {};
+  std::string peer = {};
+  std::string action = {};
+  std::string subject = {};
+  std::string detail = {};
   std::string outcome = "ok";
   WallTimeNs at = 0;  // 0: now. Set if the entry may be written later than the change
+  friend bool operator==(const AuditNote&, const AuditNote&) = default;
 };
+
+class LocalChangeFile;
 
 // The space that the store has and uses.
 struct DiskSpace {
@@ -97,6 +100,21 @@ class ControlStore {
   virtual void StopFollowing() {}
   // Why what is in memory of a shared store may be too old for new jobs; empty: it is not.
   virtual std::string Fault() const { return {}; }
+  // Why a shared store does not answer; OK: it does, as far as known. Any thread.
+  virtual absl::Status Reachable() const { return absl::OkStatus(); }
+  // Where this daemon keeps changes while a shared store does not answer; null: it keeps none.
+  virtual LocalChangeFile* local_changes() { return nullptr; }
+  // A record of a store with local_changes(). NOT_FOUND: it does not exist; another error: it
+  // cannot be read.
+  virtual absl::StatusOr<Tenant> FindTenant(const std::string&) {
+    return absl::UnimplementedError("the store keeps no local changes");
+  }
+  virtual absl::StatusOr<Token> FindToken(const std::string& /*tenant*/, const std::string&) {
+    return absl::UnimplementedError("the store keeps no local changes");
+  }
+  // Calls the follower with a record again, as if it had changed.
+  virtual void RepeatTenant(const std::string&) {}
+  virtual void RepeatToken(const std::string& /*tenant*/, const std::string& /*id*/) {}
   // How daemons share quotas; null: quotas are this daemon's own.
   virtual Grants* grants() { return nullptr; }
   // The daemons of the cluster; null: this daemon has none.

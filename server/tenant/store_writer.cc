@@ -44,6 +44,7 @@ absl::Status StoreWriter::WriteDeferred() {
 }
 
 absl::Status StoreWriter::Write(const Change& change) {
+  if (before_) before_();
   absl::Status status = WriteDeferred();
   if (status.ok()) status = change(store_);
   if (status.ok() && !state().fault.empty()) Retry();
@@ -108,9 +109,6 @@ StoreState StoreWriter::state() const {
 std::string StoreWriter::Warning() const {
   const StoreState now = state();
   if (now.deferred == 0) return {};
-  if (now.shared) {
-    return fmt::format("{} audit entries wait for etcd, and are lost if phubd stops", now.deferred);
-  }
   return fmt::format(
       "{} change(s) are applied but not on disk, and are lost if phubd stops: {}. Free space on "
       "the "

@@ -2,7 +2,7 @@
 // must be able to make on a full disk (suspend, revoke, set-quota, drain) is deferred: it applies
 // in memory, waits here, and is written once the disk works again. Changes are written in the order
 // in which they were made. If phubd stops before that, deferred changes are lost, so everything
-// that shows them must say so.
+// that shows them must say so. A shared store has none; local_changes.h is for its outages.
 //
 // Also watches the free space of state_dir, so that new jobs are refused before the disk is full.
 // One thread at a time, except state(): any thread.
@@ -13,6 +13,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "server/tenant/control_store.h"
@@ -32,6 +33,8 @@ class StoreWriter {
 
   explicit StoreWriter(ControlStore& store) : store_(store) {}
 
+  // Is called before each change of Write and its like.
+  void SetBefore(std::function<void()> before) { before_ = std::move(before); }
   // Writes the change, after all that wait.
   absl::Status Write(const Change& change);
   // The same, but if the store fails, the change waits and the result is OK.
@@ -56,6 +59,7 @@ class StoreWriter {
   std::string FaultOf(const absl::Status& status) const;
 
   ControlStore& store_;
+  std::function<void()> before_;
   std::deque<Change> deferred_;
   mutable std::mutex mutex_;
   StoreState state_;  // under mutex_

@@ -24,16 +24,6 @@ AuditNote Note(const Caller& caller, const char* action, const std::string& subj
   return {caller.name, caller.peer, action, subject, detail, "ok", WallNow()};
 }
 
-// Tenants have a budget of audit entries; administrators and operators do not. Without identities
-// everyone is one caller, with one budget.
-bool HasBudget(const Caller& caller) {
-  return caller.open || (caller.role != Role::kAdmin && caller.role != Role::kOperator);
-}
-
-const std::string& BudgetOf(const Caller& caller) {
-  return caller.tenant.empty() ? caller.name : caller.tenant;
-}
-
 bool IsLabel(const std::string& label) {
   return label.size() <= kLabelBytesMax && std::none_of(label.begin(), label.end(), [](char c) {
            return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
@@ -141,11 +131,9 @@ absl::StatusOr<std::unique_ptr<TenantAdmin>> TenantAdmin::Create(
   const auto tokens = admin->store_->Tokens();
   if (!tokens.ok()) return tokens.status();
   directory.SetHashKey(admin->store_->hash_key());
-  for (const Tenant& tenant : *tenants) {
-    directory.SetTenant(tenant);
-    admin->hooks_.set_tenant(tenant);
-  }
-  for (const Token& token : *tokens) directory.SetToken(token);
+  if (absl::Status local = admin->LoadLocal(); !local.ok()) return local;
+  for (const Tenant& tenant : *tenants) admin->Show(tenant);
+  for (const Token& token : *tokens) directory.SetToken(admin->local_.Over(token));
   if (absl::Status keys = admin->LoadKeys(); !keys.ok()) return keys;
   if (absl::Status status = admin->store_->Follow(*admin); !status.ok()) return status;
   // Report a damaged audit log, but start, so that the error can be investigated.
@@ -153,24 +141,6 @@ absl::StatusOr<std::unique_ptr<TenantAdmin>> TenantAdmin::Create(
     LogError("event=audit_log_broken error=\"{}\"", MessageOf(status));
   }
   return admin;
-}
-
-bool TenantAdmin::MayRecord(const Caller& caller, TimeNs now) {
-  return !HasBudget(caller) || budgets_.Take(BudgetOf(caller), now);
-}
-
-absl::Status TenantAdmin::Audit(const Caller& caller, AuditNote note) {
-  note.at = WallNow();
-  if (!HasBudget(caller)) {
-    const absl::Status status =
-        writer_.WriteOrDefer([note](ControlStore& store) { return store.Audit(note); });
-    ShareStoreState();
-    return status;
-  }
-  const bool written = writer_.HasRoomForTenants() &&
-                       writer_.Write([&](ControlStore& store) { return store.Audit(note); }).ok();
-  if (!written) budgets_.NoteSuppressed(BudgetOf(caller), SystemClock().Now());
-  return absl::OkStatus();
 }
 
 absl::StatusOr<Tenant> TenantAdmin::Find(const std::string& name) const {
@@ -256,10 +226,14 @@ absl::StatusOr<Tenant> TenantAdmin::SuspendTenant(const Caller& caller, const st
 
 absl::StatusOr<Tenant> TenantAdmin::TrySuspend(const Caller& caller, const std::string& name,
                                                bool suspended) {
+  WriteLocal();
   absl::StatusOr<Tenant> tenant = Find(name);
   if (!tenant.ok()) return tenant;
+  if (!suspended && local_.Has(LocalKind::kSuspend, name)) return NotInStoreYet(name);
   tenant->suspended = suspended;
-  return Update(caller, *tenant, suspended ? "tenant.suspend" : "tenant.resume", "");
+  auto updated = Update(caller, *tenant, suspended ? "tenant.suspend" : "tenant.resume", "");
+  if (updated.ok() || !suspended || !MayKeep()) return updated;
+  return KeepSuspension(caller, *tenant, updated.status());
 }
 
 absl::Status TenantAdmin::DeleteTenant(const Caller& caller, const std::string& name) {
@@ -378,6 +352,7 @@ absl::StatusOr<Token> TenantAdmin::TryRevoke(const Caller& caller, const std::st
   const absl::Status status =
       writer_.WriteRecord([written, note = Note(caller, "token.revoke", id, token->label)](
                               ControlStore& store) { return store.RevokeToken(*written, note); });
+  if (!status.ok() && MayKeep()) return KeepRevocation(caller, *token, status);
   if (!status.ok()) return status;
   ++token->revision;  // also of a change that is written later
   Apply(*token);

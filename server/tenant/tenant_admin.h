@@ -1,7 +1,9 @@
 // The administrator's changes. Each change is checked, then made durable with its audit entry, and
 // only then applied to the directory and to admission. Suspending, revoking and changing quotas
-// also work while the disk fails: they are applied and made durable later (store_writer.h). One
-// thread at a time: the state thread, except for Create and where a function says otherwise.
+// also work while the disk fails: they are applied and made durable later (store_writer.h). While a
+// shared store does not answer, suspending and revoking apply at this daemon alone, and are durable
+// on its host (local_changes.h). One thread at a time: the state thread, except for Create and
+// where a function says otherwise.
 #pragma once
 
 #include <functional>
@@ -20,6 +22,7 @@
 #include "server/tenant/caller.h"
 #include "server/tenant/control_store.h"
 #include "server/tenant/directory.h"
+#include "server/tenant/local_changes.h"
 #include "server/tenant/store_writer.h"
 
 namespace phub::server {
@@ -75,16 +78,17 @@ class TenantAdmin : private StoreFollower {
   // Membership::Declare, with an audit entry. UNIMPLEMENTED: the daemon belongs to no cluster.
   absl::StatusOr<view::View> DeclareView(const Caller& caller, view::View view,
                                          std::optional<std::int64_t> expected);
-  // Records a change that other code makes (drain, evict), or a refused attempt. If the disk fails,
-  // the entry of an administrator is deferred, and the entry of a tenant is counted as suppressed.
+  // Records a change that other code makes (drain, evict), or a refused attempt. If the store
+  // fails, the entry of an administrator is written later, and the entry of a tenant is counted as
+  // suppressed.
   absl::Status Audit(const Caller& caller, AuditNote note);
   // Whether an entry that the caller causes may be written; counts it otherwise. Any thread.
   bool MayRecord(const Caller& caller, TimeNs now);
   // Writes what waits for the disk, and the summaries of suppressed entries. To be called every few
   // seconds; `last`: phubd is stopping.
   void Tick(TimeNs now, bool last = false);
-  // A warning for the answers to changes that are not on disk yet; empty: none. Any thread.
-  std::string Warning() const { return writer_.Warning(); }
+  // A warning for the answers to changes that are not in the store yet; empty: none. Any thread.
+  std::string Warning() const;
   ControlStore& store() { return *store_; }
 
  private:
@@ -106,6 +110,23 @@ class TenantAdmin : private StoreFollower {
   absl::StatusOr<Tenant> TrySuspend(const Caller& caller, const std::string& name, bool suspended);
   absl::Status TryDelete(const Caller& caller, const std::string& name);
   absl::StatusOr<Token> TryRevoke(const Caller& caller, const std::string& id);
+  // For changes while a shared store does not answer; tenant_local.cc.
+  absl::Status LoadLocal();
+  // Whether a suspension or revocation that could not be written may apply here alone.
+  bool MayKeep() const { return local_file_ != nullptr && !store_->Reachable().ok(); }
+  // `why`: the error of the store.
+  absl::Status NotInStoreYet(const std::string& tenant) const;
+  absl::StatusOr<Tenant> KeepSuspension(const Caller& caller, const Tenant& tenant,
+                                        const absl::Status& why);
+  absl::StatusOr<Token> KeepRevocation(const Caller& caller, const Token& token,
+                                       const absl::Status& why);
+  absl::Status Keep(const LocalChange& change);
+  // Writes to the store what was kept, if it answers.
+  void WriteLocal();
+  absl::Status WriteOut(const LocalChange& change);
+  void ReplaceLocal(std::vector<LocalChange> changes);
+  std::string MadeHere() const;  // for the audit log
+  void Show(const Tenant& tenant);
   // What is in memory follows a change. If the store is shared, the follower has done that.
   void Apply(const Tenant& tenant);
   void Apply(const Token& token);
@@ -126,6 +147,10 @@ class TenantAdmin : private StoreFollower {
   Directory& directory_;
   Random& random_;
   const AdmissionHooks hooks_;
+  LocalChangeFile* local_file_ = nullptr;  // null: the store is not shared
+  LocalChanges local_;
+  bool local_file_is_old_ = false;  // the file does not have what local_ has
+  std::string local_fault_;         // why a kept change could not be written, as it was logged
   std::mutex leaving_mutex_;
   // Tenants that another daemon has deleted and that still have jobs here.
   std::set<std::string> leaving_;

@@ -22,8 +22,13 @@ void TenantAdmin::TenantChanged(const Tenant& tenant) {
     const std::lock_guard lock(leaving_mutex_);
     leaving_.erase(tenant.name);
   }
-  directory_.SetTenant(tenant);
-  hooks_.set_tenant(tenant);
+  Show(tenant);
+}
+
+void TenantAdmin::Show(const Tenant& tenant) {
+  const Tenant shown = local_.Over(tenant);
+  directory_.SetTenant(shown);
+  hooks_.set_tenant(shown);
 }
 
 // Its jobs may still run here, and go on. It has no identity and no new jobs from now on.
@@ -38,7 +43,7 @@ void TenantAdmin::TenantRemoved(const std::string& name) {
 }
 
 void TenantAdmin::TokenChanged(const Token& token) {
-  directory_.SetToken(token);
+  directory_.SetToken(local_.Over(token));
   if (!token.key_id.empty()) NoteMissingKeys();
 }
 
@@ -78,14 +83,13 @@ void TenantAdmin::RemoveLeaving() {
 
 void TenantAdmin::Tick(TimeNs now, bool last) {
   writer_.Retry();
+  WriteLocal();
   ShareStoreState();
   RemoveLeaving();
   NoteMissingKeys();
-  if (!writer_.state().fault.empty()) {
-    if (last && writer_.state().deferred > 0)
-      LogError("event=changes_lost warning=\"{}\"", Warning());
-    return;
-  }
+  if (last && (writer_.state().deferred > 0 || (local_file_is_old_ && local_.size() > 0)))
+    LogError("event=changes_lost warning=\"{}\"", Warning());
+  if (!writer_.state().fault.empty()) return;
   for (const AuditBudgets::Summary& each : budgets_.TakeSummaries(now, last)) {
     const AuditNote note{
         "phubd", "", "audit.suppressed", each.tenant,
@@ -96,6 +100,7 @@ void TenantAdmin::Tick(TimeNs now, bool last) {
 
 void TenantAdmin::ShareStoreState() {
   StoreState now = writer_.state();
+  now.deferred += local_.size();
   if (now == shared_state_) return;
   shared_state_ = std::move(now);
   hooks_.set_store_state(shared_state_);

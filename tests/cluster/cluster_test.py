@@ -152,7 +152,9 @@ class Sharing(ClusterTest):
         self.etcd.stop()
         said = second.ask("tenant", "create", "zeta")
         self.assertIn("etcd does not answer", said)
-        self.assertIn("nothing was changed", second.ask("tenant", "suspend", "acme", "--yes"))
+        for refused in (["set-quota", "acme", "--jobs", "1"], ["resume", "acme"],
+                        ["delete", "acme", "--yes"]):
+            self.assertIn("nothing was changed", second.ask("tenant", *refused))
         self.assertIn("acme", second.ask("tenant", "list"))
         self.assertNotIn("suspended", second.ask("tenant", "list"))
         self.assertIn("role tenant", second.ask("whoami", token=token))
