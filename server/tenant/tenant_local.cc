@@ -117,11 +117,11 @@ absl::Status TenantAdmin::Keep(const LocalChange& change) {
   // A drain must also work if the disk fails: its entry waits in memory.
   if (!written.ok() && !is_entry) return written;
   local_.Set(std::move(changes));
-  LogWarning(
-      "event=change_kept_locally action={} subject=\"{}\" actor=\"{}\" reason=\"etcd does not "
-      "answer\"{}",
-      note.action, note.subject, note.actor,
-      written.ok() ? "" : fmt::format(" error=\"{}\"", MessageOf(written)));
+  const absl::Status reachable = store_->Reachable();
+  LogWarning("event=change_kept_locally action={} subject=\"{}\" actor=\"{}\" reason=\"{}\"{}",
+             note.action, note.subject, note.actor,
+             reachable.ok() ? "the control store refuses changes now" : MessageOf(reachable),
+             written.ok() ? "" : fmt::format(" error=\"{}\"", MessageOf(written)));
   return absl::OkStatus();
 }
 
