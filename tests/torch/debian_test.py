@@ -33,6 +33,37 @@ def optimizer(rank: int, size: int) -> str:
     return ""
 
 
+def mismatch(rank: int, size: int, how: str) -> str:
+    """The error of ranks that call different collectives."""
+    dist = initialize()
+    wrong = rank == 1
+    try:
+        if how == "training":
+            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+            loss = model(torch.ones(1, 2)).sum()
+            if wrong:
+                dist.broadcast(torch.ones(5), 0)
+            else:
+                loss.backward()
+        elif how == "messages":
+            values = torch.ones(4 if wrong else 5)
+            dist.send(values, 0) if wrong else dist.recv(values, 1)
+        else:
+            values = torch.ones(5)
+            asynchronous = how != "blocking"
+            if wrong:
+                work = dist.broadcast(values, 0, async_op=asynchronous)
+            else:
+                work = dist.all_reduce(values, async_op=asynchronous)
+            if how == "work":
+                work.wait()
+            elif how == "future":
+                work.get_future().wait()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 STORE = """
 import sys
 import torch.distributed as dist
@@ -69,6 +100,13 @@ class Smoke(TorchTest):
 
     def test_optimizer(self) -> None:
         self.assertIn("needs torch 2.1", self.run_ranks(1, optimizer)[0])
+
+    def test_errors_reach_those_who_wait(self) -> None:
+        """In Python, and in C++ that takes a future's value."""
+        for how in ("blocking", "work", "future", "training", "messages"):
+            with self.subTest(how=how):
+                for error in self.run_ranks(2, mismatch, how):
+                    self.assertRegex(error, "rank 0.*rank 1|rank 1.*rank 0")
 
     def test_collectives_and_training(self) -> None:
         for module in ("collective_cases", "training_cases"):

@@ -59,6 +59,22 @@ def called_in_backward() -> bool:
     return False
 
 
+def called_from_python() -> bool:
+    """True if code in Python called the group's method by its name, False if C++ called it."""
+    frame = sys._getframe(1)
+    methods: set[str] = set()
+    for _ in range(_FRAMES):
+        if frame is None:
+            return False
+        code = frame.f_code
+        place = code.co_filename
+        if not place.startswith(_OWN_FOLDER) and not place.endswith(_COMPILER):
+            return not methods.isdisjoint(code.co_names)
+        methods.add(code.co_name)
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
 def not_compiled(function: Any) -> Any:
     """Keeps torch.compile away from the function. torch.compiler.disable would import the compiler,
     also in programs that do not use it."""

@@ -8,6 +8,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed
 
+from ._arguments import called_from_python
 from ._errors import CollectiveTimeout
 from ._operation import Operation
 
@@ -63,6 +64,10 @@ class Work(c10d.Work):  # type: ignore[misc]
 
 
 def work_of(operation: Operation) -> Any:
-    if PYTHON_WORK:
+    if PYTHON_WORK or called_from_python():
         return Work(operation)
+    # wait() of this Work raises no error. C++ that takes values from its future sees the error, as
+    # DistributedDataParallel does with gradients; other C++ sees it in the next collective.
+    if operation.error is not None:
+        operation.wait()
     return c10d._create_work_from_future(operation.future())
