@@ -90,6 +90,13 @@ phub_result phub_job_barrier(phub_job* job, phub_error** error) {
   });
 }
 
+phub_result phub_job_explain_barrier(const phub_job* job, phub_error** error) {
+  return Run(job, error, [&] {
+    return job == nullptr ? NullArgument("phub_job_explain_barrier", "job")
+                          : job->job.ExplainBarrier();
+  });
+}
+
 phub_result phub_job_save_checkpoint(phub_job* job, const char* directory, uint64_t* iteration,
                                      phub_error** error) {
   return Save("phub_job_save_checkpoint", job, directory, {}, iteration, error);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/printable.h"
+#include "common/base/rank_list.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {
@@ -17,22 +18,14 @@ constexpr std::size_t kRanksNamed = 16;  // in one sentence
 constexpr std::size_t kWaitsShown = 16;
 constexpr int kRoundsShown = 8;  // of one rank
 
-using Ranks = std::set<std::uint32_t>;
+using Ranks = std::set<std::uint32_t>;  // ascending
 
 std::string PluralOf(std::size_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-// "rank 2", "ranks 0, 1 and 30 others"
 std::string Listed(const Ranks& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  std::size_t named = 0;
-  for (const std::uint32_t rank : ranks) {
-    if (named == kRanksNamed) break;
-    text += fmt::format("{}{}", named++ == 0 ? "" : ", ", rank);
-  }
-  if (ranks.size() > named) text += fmt::format(" and {} others", ranks.size() - named);
-  return text;
+  return ListedRanks(std::vector<std::uint32_t>(ranks.begin(), ranks.end()), kRanksNamed);
 }
 
 std::string ListedOrElsewhere(const Ranks& missing) {
@@ -130,6 +123,12 @@ std::string WaitText(const Wait& wait) {
                      HumanDuration(wait.since_ns), wait.program);
 }
 
+// Older daemons do not say it.
+std::string AgeText(const v1::StalledBarrier& barrier) {
+  if (barrier.since_ns() == 0) return "";
+  return fmt::format(", for {}", HumanDuration(barrier.since_ns()));
+}
+
 std::string SummaryText(const v1::JobDump& dump) {
   std::string text = "WHO WAITS FOR WHOM\n";
   const std::vector<Wait> waits = WaitsOf(dump);
@@ -143,9 +142,9 @@ std::string SummaryText(const v1::JobDump& dump) {
   if (dump.has_barrier()) {
     const Ranks waiting(dump.barrier().waiting().begin(), dump.barrier().waiting().end());
     const Ranks missing(dump.barrier().missing().begin(), dump.barrier().missing().end());
-    text += fmt::format(
-        "  {} wait{} for {} in barrier {}\n", Listed(waiting), waiting.size() == 1 ? "s" : "",
-        ListedOrElsewhere(missing), dump.barrier().number());
+    text += fmt::format("  {} wait{} for {} in barrier {}{}\n", Listed(waiting),
+                        waiting.size() == 1 ? "s" : "", ListedOrElsewhere(missing),
+                        dump.barrier().number(), AgeText(dump.barrier()));
     blamed.insert(missing.begin(), missing.end());
   }
   for (const v1::StalledRank& rank : dump.lost_elsewhere())

@@ -33,6 +33,7 @@ void MergeStalls(const v1::ListStallsResponse& part, v1::ListStallsResponse& all
     MergeRanks(stall.waiting_for(), *known->mutable_waiting_for());
   }
   MergeRanks(part.lost_elsewhere(), *all.mutable_lost_elsewhere());
+  if (part.has_barrier()) *all.mutable_barrier() = part.barrier();
   std::stable_sort(all.mutable_stalls()->begin(), all.mutable_stalls()->end(),
                    [](const v1::Stall& one, const v1::Stall& other) {
                      return one.since_ns() > other.since_ns();

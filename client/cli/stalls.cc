@@ -1,4 +1,5 @@
-// phubctl job stalls: keys that wait for ranks, for how long, and when the ranks were last seen.
+// phubctl job stalls: keys and barriers that wait for ranks, for how long, and when the ranks were
+// last seen.
 #include <fmt/format.h>
 
 #include <memory>
@@ -11,10 +12,13 @@
 #include "client/cli/rack.h"
 #include "client/cli/rpc.h"
 #include "client/cli/stall_list.h"
+#include "common/base/rank_list.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {
 namespace {
+
+constexpr std::size_t kRanksNamed = 16;  // in one cell
 
 struct StallsQuery {
   std::string job;
@@ -29,6 +33,20 @@ std::string LastSeen(const v1::StalledRank& rank) {
                                        HumanDuration(rank.last_heartbeat_age_ns()), rank.lane());
   if (rank.state() != "lost") return seen;
   return fmt::format("{}; lost, {} left", seen, HumanDuration(rank.awaited_for_ns()));
+}
+
+// "rank 2", "ranks 0, 1 and 30 others"
+template <typename Ranks>
+std::string Listed(const Ranks& ranks) {
+  return ListedRanks(std::vector<std::uint32_t>(ranks.begin(), ranks.end()), kRanksNamed);
+}
+
+void AddBarrier(const v1::StalledBarrier& barrier, Table& table) {
+  table.Add({fmt::format("barrier {}", barrier.number()), "-",
+             barrier.missing().empty() ? "other racks" : Listed(barrier.missing()),
+             HumanDuration(barrier.since_ns()),
+             fmt::format("{} {} called it", Listed(barrier.waiting()),
+                         barrier.waiting_size() == 1 ? "has" : "have")});
 }
 
 std::string StallsTable(const v1::ListStallsResponse& response) {
@@ -49,6 +67,7 @@ std::string StallsTable(const v1::ListStallsResponse& response) {
                  HumanDuration(stall.since_ns()), LastSeen(rank)});
     }
   }
+  if (response.has_barrier()) AddBarrier(response.barrier(), table);
   return table.Text();
 }
 
@@ -103,8 +122,9 @@ int Stalls(const Options& options, const StallsQuery& query) {
         for (const v1::StalledRank& rank : response.lost_elsewhere()) {
           fmt::print(stderr, "{}", LostElsewhereText(rank));
         }
-        if (response.stalls().empty()) {
-          fmt::print(stderr, "phubctl: no round of job {} is waiting for a rank\n", query.job);
+        if (response.stalls().empty() && !response.has_barrier()) {
+          fmt::print(stderr, "phubctl: no round or barrier of job {} is waiting for a rank\n",
+                     query.job);
         }
         return StallsTable(response);
       });
@@ -114,7 +134,7 @@ int Stalls(const Options& options, const StallsQuery& query) {
 
 void AddStalls(Subcommand job, const Options& options, Command& command) {
   const Subcommand stalls =
-      job.AddSubcommand("stalls", "List keys that wait for ranks, and for how long");
+      job.AddSubcommand("stalls", "List keys and barriers that wait for ranks, and for how long");
   const auto query = std::make_shared<StallsQuery>();
   stalls.AddOption("NAME", query->job, "Name of the job, or TENANT/NAME").Required().TypeName("");
   stalls

@@ -38,7 +38,10 @@ bool Job::resumed() const { return impl_->resumed(); }
 std::uint64_t Job::iteration() const { return InForkedChild() ? 0 : impl_->iteration(); }
 IterationOutcome Job::last_iteration() const { return impl_->last_iteration(); }
 Status Job::status() const { return InForkedChild() ? ForkedStatus() : impl_->status(); }
-Status Job::Barrier() { return InForkedChild() ? ForkedStatus() : impl_->Barrier(); }
+Status Job::Barrier() { return InForkedChild() ? ForkedStatus() : impl_->barriers().Wait(); }
+Status Job::ExplainBarrier() const {
+  return InForkedChild() ? ForkedStatus() : impl_->barriers().Explain();
+}
 Status Job::SetRecorder(Recorder recorder) {
   return InForkedChild() ? ForkedStatus() : impl_->SetRecorder(std::move(recorder));
 }

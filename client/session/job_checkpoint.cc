@@ -133,12 +133,12 @@ Result<std::uint64_t> JobImpl::LoadCheckpoint(const std::string& directory,
     if (!brought.ok())
       if (Status told = RefuseLoad(brought); !told.ok()) return told;
   }
-  if (Status met = BarrierAtAnchor(); !met.ok()) return met;
+  if (Status met = barriers_.Wait(); !met.ok()) return met;
   std::optional<v1::LoadedState> loaded;
   const Status fetched = FetchLoaded(loaded);
   if (!fetched.ok()) {
     if (Status verdict = status(); !verdict.ok()) return verdict;
-    if (Status met = BarrierAtAnchor(); !met.ok()) return met;
+    if (Status met = barriers_.Wait(); !met.ok()) return met;
     return fetched;
   }
   if (Status placed = PutInPlace(*loaded); !placed.ok()) return placed;

@@ -53,33 +53,6 @@ IterationOutcome JobImpl::last_iteration() const {
           .scale = outcome.scale};
 }
 
-Status JobImpl::Barrier() {
-  if (Status verdict = status(); !verdict.ok()) return verdict;
-  return BarrierAtAnchor();
-}
-
-Status JobImpl::BarrierAtAnchor() {
-  v1::BarrierRequest request;
-  request.set_session_id(calls_.links().front()->joined.session_id());
-  {
-    const std::lock_guard lock(barrier_mutex_);
-    request.set_sequence(next_barrier_++);
-  }
-  DaemonLink* const anchor = calls_.links().front().get();
-  const auto answers = calls_.Each<v1::BarrierResponse>(
-      "Barrier", {&anchor, 1},
-      [&](DaemonLink& link, auto done) {
-        link.channel->Call<rpc::Barrier>(request, /*timeout=*/0, std::move(done));
-      },
-      /*patient=*/nullptr, /*waits_for_ranks=*/true);
-  if (answers.front().ok()) return Status();
-  if (calls_.waiter().leaves() && status().ok())
-    return Status(StatusCode::kCancelled,
-                  fmt::format("rank {} leaves job {} while it waits for other ranks in a barrier",
-                              rank(), name()));
-  return calls_.StatusOf(*this, "Barrier", *anchor, answers.front().status());
-}
-
 // ---- Ending ------------------------------------------------------------------------------------
 
 void JobImpl::Fail(Status verdict, std::string key, const DaemonLink* from,

@@ -52,6 +52,7 @@
 #include "client/session/engine_thread.h"
 #include "client/session/fault_text.h"
 #include "client/session/first_verdict.h"
+#include "client/session/job_barriers.h"
 #include "client/session/job_groups.h"
 #include "client/session/key_definition.h"
 #include "client/session/key_impl.h"
@@ -119,7 +120,7 @@ class JobImpl final : public EngineListener,
   Result<std::vector<std::shared_ptr<KeyImpl>>> AddKeys(std::span<const KeySpec> specs);
   Status RemoveKeys(std::span<const std::shared_ptr<KeyImpl>> keys);  // job_removal.cc
   JobGroups& groups() { return groups_; }
-  Status Barrier();
+  JobBarriers& barriers() { return barriers_; }
   Result<std::uint64_t> SaveCheckpoint(const std::string& directory, CheckpointOptions options);
   Result<std::uint64_t> LoadCheckpoint(const std::string& directory, CheckpointOptions options);
   Status Leave();
@@ -187,7 +188,6 @@ class JobImpl final : public EngineListener,
 
   // job_impl.cc
   std::uint64_t LeastIteration() const;
-  Status BarrierAtAnchor();
   Status Drain();
   Status LeaveEverywhere();
   void LeaveElsewhere(const std::string& verdict, const DaemonLink* from, const DaemonLink* anchor);
@@ -207,6 +207,7 @@ class JobImpl final : public EngineListener,
   const JobSettings settings_;
   const SystemClock clock_;
   RackCalls calls_;
+  JobBarriers barriers_{calls_, *this, settings_.tenant};
   RackBatches rack_batches_;
   DumpAnswers dump_answers_{calls_, clock_, [this] { return AllKeys(); }};
   FirstVerdict first_verdict_{
@@ -227,8 +228,6 @@ class JobImpl final : public EngineListener,
 
   std::mutex calls_mutex_;
   std::vector<std::unique_ptr<KeyBatch>> batches_;
-  std::uint64_t next_barrier_ = 0;  // protected by barrier_mutex_
-  std::mutex barrier_mutex_;        // numbers barriers in the order of the calls
   bool left_ = false;
   Status leave_status_;
 

@@ -47,7 +47,7 @@ DurationNs RackCalls::leave_timeout() const {
   return std::min<DurationNs>(timeout(), links_.front()->joined.liveness_timeout_ns());
 }
 
-std::string RackCalls::ExplainWait(const std::string& tenant, const std::string& key) const {
+v1::ListStallsResponse RackCalls::Stalls(const std::string& tenant) const {
   v1::ListStallsRequest request;
   request.set_tenant(tenant);
   request.set_job(options_.job);
@@ -58,8 +58,17 @@ std::string RackCalls::ExplainWait(const std::string& tenant, const std::string&
        })) {
     if (!answer.ok()) continue;
     for (v1::Stall& stall : *answer->mutable_stalls()) *all.add_stalls() = std::move(stall);
+    if (answer->has_barrier()) *all.mutable_barrier() = std::move(*answer->mutable_barrier());
   }
-  return DescribeWait(all, key, options_.rank);
+  return all;
+}
+
+std::string RackCalls::ExplainWait(const std::string& tenant, const std::string& key) const {
+  return DescribeWait(Stalls(tenant), key, options_.rank);
+}
+
+std::string RackCalls::ExplainBarrier(const std::string& tenant) const {
+  return DescribeBarrierWait(Stalls(tenant), options_.rank);
 }
 
 Status RackCalls::StatusOf(const KeyOwner& job, const char* call, const DaemonLink& link,

@@ -40,6 +40,8 @@ class RackCalls {
   std::vector<DaemonLink*> All() const;
   // KeyOwner::ExplainWait().
   std::string ExplainWait(const std::string& tenant, const std::string& key) const;
+  // For whom this rank waits in a barrier; empty: it waits in none, or no daemon answers.
+  std::string ExplainBarrier(const std::string& tenant) const;
 
   DurationNs timeout() const;
   // After Leave no thread monitors the daemons, so the call needs a short timeout of its own.
@@ -62,6 +64,9 @@ class RackCalls {
                   const absl::Status& status) const;
 
  private:
+  // From all daemons that answer within 2 s.
+  v1::ListStallsResponse Stalls(const std::string& tenant) const;
+
   // The pauses between attempts, and the log of a wait.
   class Outage {
    public:

@@ -1,5 +1,5 @@
-// Why a round waits, from a daemon's list of the rounds that wait for ranks: for whom, and whether
-// ranks wait for each other in a cycle. Pure functions.
+// Why a rank waits in a round or a barrier, from a daemon's list of what waits for ranks: for whom,
+// and whether ranks wait for each other in a cycle. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -15,5 +15,7 @@ namespace phub::client {
 // rank 0". Empty: no round of the key waits for a rank.
 std::string DescribeWait(const v1::ListStallsResponse& stalls, std::string_view key,
                          std::uint32_t rank);
+// The same for the barrier that `rank` waits in. Empty: it waits in none.
+std::string DescribeBarrierWait(const v1::ListStallsResponse& stalls, std::uint32_t rank);
 
 }  // namespace phub::client

@@ -51,6 +51,7 @@ TEST_F(CApi, WrongArgumentsAreRefusedByName) {
   EXPECT_EQ(phub_connect("nowhere", nullptr, nullptr, nullptr), PHUB_INVALID_ARGUMENT);
   EXPECT_EQ(phub_handle_wait(nullptr, 0, nullptr), PHUB_INVALID_ARGUMENT);
   EXPECT_EQ(phub_handle_explain(nullptr, nullptr), PHUB_INVALID_ARGUMENT);
+  EXPECT_EQ(phub_job_explain_barrier(nullptr, nullptr), PHUB_INVALID_ARGUMENT);
 
   const JobPointer joined = JoinAs(session_.get(), OptionsOf("right", 0, 1));
   phub_optimizer sgd;

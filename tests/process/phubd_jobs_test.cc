@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <thread>
+
 #include "phub/client.h"
 #include "tests/process/daemon_process.h"
 #include "tests/process/idle.h"
+#include "tests/support/eventually.h"
 
 namespace phub::process {
 namespace {
@@ -109,7 +112,7 @@ TEST(PhubdWithAJob, PhubctlShowsTheJobAndWhomItWaitsFor) {
   EXPECT_THAT(daemon.Ask({"stats"}).output, ::testing::ContainsRegex("phub_rounds_total .* 1\n"));
   const Finished none = daemon.Ask({"job", "stalls", "digits"});
   EXPECT_EQ(none.exit, Exit::WithCode(0));
-  EXPECT_THAT(none.error, HasSubstr("no round of job digits is waiting for a rank"));
+  EXPECT_THAT(none.error, HasSubstr("no round or barrier of job digits is waiting for a rank"));
 
   // Rank 0 pushes, rank 1 does not.
   const Handle waiting = workers.first.key->PushPull();
@@ -125,6 +128,37 @@ TEST(PhubdWithAJob, PhubctlShowsTheJobAndWhomItWaitsFor) {
   Handle completing = workers.second.key->PushPull();
   EXPECT_TRUE(completing.Wait(std::chrono::nanoseconds(kPatience)).ok());
   EXPECT_TRUE(waiting.Wait(std::chrono::nanoseconds(kPatience)).ok());
+}
+
+TEST(PhubdWithAJob, RanksThatMissABarrierAreNamed) {
+  DaemonProcess daemon;
+  ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
+  TwoWorkers workers(daemon);
+  ASSERT_TRUE(workers.ready());
+  Job& first = *workers.first.job;
+  Job& second = *workers.second.job;
+  EXPECT_TRUE(first.ExplainBarrier().ok());
+  std::thread waiting([&] { EXPECT_TRUE(first.Barrier().ok()); });
+  EXPECT_TRUE(Eventually([&] { return !first.ExplainBarrier().ok(); }));
+  EXPECT_EQ(first.ExplainBarrier().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(first.ExplainBarrier().message(),
+            "rank 0 of job digits waits in a barrier; it waits for rank 1");
+  EXPECT_TRUE(second.ExplainBarrier().ok());
+  const Finished stalls = daemon.Ask({"job", "stalls", "digits"});
+  EXPECT_THAT(stalls.output, ::testing::ContainsRegex(
+                                 "barrier 0 +- +rank 1 +[0-9.]+ [mu]?s +rank 0 has called it"));
+  EXPECT_EQ(stalls.error, "");
+
+  const Handle pushed = workers.second.key->PushPull();  // rank 0 has not reached it
+  EXPECT_TRUE(Eventually([&] { return !pushed.Explain().message().ends_with("in flight"); }));
+  EXPECT_THAT(first.ExplainBarrier().message(),
+              HasSubstr("ranks wait for each other: rank 0 has reached barrier 0, which waits for "
+                        "rank 1; rank 1 has pushed key fc1.weight, which waits for rank 0"));
+  EXPECT_TRUE(second.Barrier().ok());
+  waiting.join();
+  EXPECT_TRUE(first.ExplainBarrier().ok());
+  const Handle completing = workers.first.key->PushPull();
+  EXPECT_TRUE(completing.Wait(std::chrono::nanoseconds(kPatience)).ok());
 }
 
 TEST(PhubdDrain, WaitsForJobsToEndAndThenLeaves) {

@@ -274,6 +274,10 @@ class PHUB_API Job {
 
   // Blocks until every rank has called it as often as this rank.
   Status Barrier();
+  // Why a Barrier() or LoadCheckpoint() of this rank blocks, for another thread. DEADLINE_EXCEEDED:
+  // it waits for the ranks that the text names, with the cycle if ranks wait for each other. OK: it
+  // waits for no rank, or the daemon did not answer within 2 s. The job's verdict if it has ended.
+  Status ExplainBarrier() const;
 
   // Sets what the program adds when an administrator asks what this rank is doing. phub calls
   // `recorder` on a thread of its own, one call at a time, also while other threads wait in phub.

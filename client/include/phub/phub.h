@@ -231,6 +231,9 @@ PHUB_API phub_result phub_job_last_iteration(const phub_job* job, phub_iteration
 
 /* Blocks until every rank has called it as often as this rank. */
 PHUB_API phub_result phub_job_barrier(phub_job* job, phub_error** error);
+/* Why a barrier or phub_job_load_checkpoint() of this rank blocks, for another thread:
+ * PHUB_DEADLINE_EXCEEDED, and `error` names the ranks that it waits for. PHUB_OK: for no rank. */
+PHUB_API phub_result phub_job_explain_barrier(const phub_job* job, phub_error** error);
 /* Checkpoints, as in phub/client.h. iteration: set to the saved iteration; may be NULL. */
 PHUB_API phub_result phub_job_save_checkpoint(phub_job* job, const char* directory,
                                               uint64_t* iteration, phub_error** error);

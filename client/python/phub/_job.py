@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Optional, Sequence, Union
 from . import _library, _types
 from ._blocking import run_interruptibly
 from ._compression import Compression
-from ._errors import check
+from ._errors import DeadlineExceeded, check
 from ._group import Group, new_group, new_groups
 from ._key import Key
 from ._key_spec import KeySpec, add_keys, layout_of
@@ -266,6 +266,18 @@ class Job:
     def barrier(self) -> None:
         """Blocks until every rank has called it as often as this rank."""
         run_interruptibly(lambda: check(lib.phub_job_barrier, self._pointer))
+
+    def explain_barrier(self) -> str:
+        """Which ranks barrier() or load_checkpoint() of this rank waits for; "" if none.
+
+        For another thread while one of them blocks. The text also has the cycle if ranks wait for
+        each other. "" too if the daemon does not answer within 2 s.
+        """
+        try:
+            run_interruptibly(lambda: check(lib.phub_job_explain_barrier, self._pointer))
+        except DeadlineExceeded as waits:
+            return str(waits)
+        return ""
 
     def set_recorder(self, recorder: Optional[Callable[[int], DumpRecord]]) -> None:
         """Sets what the program adds when an administrator runs `phubctl job dump`; None: nothing.

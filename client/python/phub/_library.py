@@ -199,6 +199,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "phub_job_status": (_RESULT, [_OBJECT, _ERROR]),
     "phub_job_last_iteration": (_RESULT, [_OBJECT, ctypes.POINTER(IterationOutcome), _ERROR]),
     "phub_job_barrier": (_RESULT, [_OBJECT, _ERROR]),
+    "phub_job_explain_barrier": (_RESULT, [_OBJECT, _ERROR]),
     "phub_record_set_headline": (None, [_OBJECT, _TEXT]),
     "phub_record_set_text": (None, [_OBJECT, _TEXT]),
     "phub_record_set_json": (None, [_OBJECT, _TEXT]),

@@ -8,6 +8,7 @@
 #include "server/control/admin/stall_reports.h"
 #include "server/control/on_control.h"
 #include "server/control/racks/rack_run.h"
+#include "server/control/ranks/barriers.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -64,17 +65,6 @@ std::string DescribeSilence(const Member& member, bool asked, DurationNs waited)
   }
   return asked ? fmt::format("did not answer within {}", FormatAge(waited))
                : "joined after the dump had begun";
-}
-
-void DescribeBarrier(const Job& job, v1::JobDump& dump) {
-  const auto waits = [&](const Member& each) { return each.barriers.contains(job.barriers_done); };
-  if (std::ranges::none_of(job.members, waits)) return;
-  v1::DumpedBarrier& barrier = *dump.mutable_barrier();
-  barrier.set_number(job.barriers_done);
-  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
-    const std::uint32_t in_job = rank + job.config.rank_base;
-    waits(job.members[rank]) ? barrier.add_waiting(in_job) : barrier.add_missing(in_job);
-  }
 }
 
 }  // namespace
@@ -297,7 +287,8 @@ v1::JobDump JobDumps::DescribeJob(Dump& dump) const {
   } else {
     result.set_stalls_problem(dump.stalls_problem);
   }
-  DescribeBarrier(job, result);
+  if (auto barrier = Barriers::Describe(job, context_.clock.Now()))
+    result.mutable_barrier()->Swap(&*barrier);
   return result;
 }
 

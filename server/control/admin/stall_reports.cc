@@ -8,6 +8,7 @@
 
 #include "server/control/on_control.h"
 #include "server/control/racks/rack_waiting.h"
+#include "server/control/ranks/barriers.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -22,6 +23,7 @@ constexpr std::size_t kRanksDescribedMax = 1024;
 // How many ranks that have pushed a round are listed, and among how many they are searched.
 constexpr int kPushedDescribedMax = 64;
 constexpr std::uint32_t kMembersExamined = 1024;
+constexpr std::size_t kMembersAUnit = 64;  // this many are looked at for a unit of a turn's budget
 
 // One iteration of one key, merged over all cores.
 struct Merged {
@@ -265,6 +267,10 @@ void StallReports::ListStalls(const v1::ListStallsRequest& request,
         description->asked_at = context_.clock.Now();
         description->waiting_for_min = waiting_for_min;
         description->answer = answer;
+        context_.turns.Add(job->members.size() / kMembersAUnit);
+        if (auto barrier = Barriers::Describe(*job, description->asked_at);
+            barrier && barrier->since_ns() >= waiting_for_min)
+          description->response.mutable_barrier()->Swap(&*barrier);
         query.answered_count = 0;  // still complete
         description->reports = std::exchange(query.reports, {});
         context_.turns.RunLong(

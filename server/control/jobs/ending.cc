@@ -40,7 +40,8 @@ void Ending::AnswerAllPending(Job& job, const absl::Status& status) {
   calls.swap(job.pending);
   for (PendingCall& call : calls) call.fail(status);
   for (Member& member : job.members) {
-    for (const auto& [sequence, answer] : std::exchange(member.barriers, {})) answer(status, {});
+    for (const auto& [number, pending] : std::exchange(member.barriers, {}))
+      pending.answer(status, {});
   }
   for (JobObserver* each : jobs_.observers()) each->OnOver(job, status);
 }

@@ -86,6 +86,12 @@ struct LanePlace {
   bool lost = false;        // policy wait: the lane closed, and the rank has not opened a new one
 };
 
+// A rank waits in a barrier.
+struct PendingBarrier {
+  Answer<v1::BarrierResponse> answer;
+  TimeNs since = 0;
+};
+
 struct Member {
   // kReserved: joined this daemon, but has not committed its place in the whole rack yet.
   // kLost: policy wait; the rank may return until awaited_until.
@@ -113,9 +119,9 @@ struct Member {
   std::vector<std::string> former_sessions;
   bool answers_dumps = false;  // its client knows DumpRequested
   std::uint32_t next_batch = 0;
-  std::map<std::uint64_t, Answer<v1::BarrierResponse>> barriers;  // pending, by number
-  std::vector<LanePlace> lanes;                                   // [core]
-  RankMemory memory;                                              // shared with this daemon
+  std::map<std::uint64_t, PendingBarrier> barriers;  // by number
+  std::vector<LanePlace> lanes;                      // [core]
+  RankMemory memory;                                 // shared with this daemon
 
   // Whether the rank has a place in the job, even if its process is lost.
   bool present() const { return state == State::kLive || state == State::kLost; }

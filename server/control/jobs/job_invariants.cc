@@ -35,7 +35,7 @@ void CheckMember(const Job& job, Rank rank, std::size_t core_count) {
   if (!job.running()) return;
   PHUB_CHECK(member.next_batch <= job.batches.size(), "M6 job={} rank={} batch={} batches={}",
              job.name(), rank.value, member.next_batch, job.batches.size());
-  for (const auto& [number, answer] : member.barriers) {
+  for (const auto& [number, pending] : member.barriers) {
     PHUB_CHECK(number >= job.barriers_done, "M7 job={} rank={} barrier={} done={}", job.name(),
                rank.value, number, job.barriers_done);
   }

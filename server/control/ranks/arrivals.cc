@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/printable.h"
+#include "common/base/rank_list.h"
 #include "common/base/suggest.h"
 #include "server/control/on_control.h"
 #include "server/control/text.h"
@@ -30,14 +31,6 @@ std::vector<std::uint32_t> MissingRanks(const Job& job) {
     }
   }
   return missing;
-}
-
-// "1, 3", or the first of them and "and 40 others".
-std::string RanksText(const std::vector<std::uint32_t>& ranks) {
-  const std::size_t named = std::min(ranks.size(), kRanksNamed);
-  std::string text = fmt::format("{}", fmt::join(ranks.begin(), ranks.begin() + named, ", "));
-  if (named < ranks.size()) text += fmt::format(" and {} others", ranks.size() - named);
-  return text;
 }
 
 // "digits" and "digist", "run-1" and "run-2"
@@ -107,7 +100,7 @@ void Arrivals::Notify(Job& job, TimeNs now) {
   context_.log.Info(
       "event=ranks_missing tenant={} job=\"{}\" missing=\"{}\" ranks={} waiting_s={:.0f} "
       "hints=\"{}\"",
-      job.account.tenant, job.name(), RanksText(missing), job.settings.world_size,
+      job.account.tenant, job.name(), ListedNumbers(missing, kRanksNamed), job.settings.world_size,
       static_cast<double>(now - job.created_at) / kSecond,
       Escaped(fmt::format("{}", fmt::join(job.arrivals.hints, "; "))));
   v1::SessionEvent event;
@@ -165,7 +158,7 @@ std::string Arrivals::SimilarJob(const Job& job) const {
     return fmt::format(
         "job {} of the same tenant also waits, and has {} {}, missing here; one of the two names "
         "is probably mistyped",
-        other->name(), RankOrRanks(ranks), RanksText(ranks));
+        other->name(), RankOrRanks(ranks), ListedNumbers(ranks, kRanksNamed));
   }
   return {};
 }
@@ -197,7 +190,7 @@ void Arrivals::EndInVain(Job& job) {
   std::string what = fmt::format(
       "{} {} of {} did not join within join_timeout ({}); see why they did not start, "
       "or raise join_timeout",
-      RankOrRanks(missing), RanksText(missing),
+      RankOrRanks(missing), ListedNumbers(missing, kRanksNamed),
       job.settings.ranks_of_job == 0 ? job.settings.world_size : job.settings.ranks_of_job,
       FormatAge(job.settings.join_timeout));
   for (const std::string& hint : HintsFor(job)) what += "; " + hint;

@@ -30,14 +30,17 @@ void Barriers::Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResp
             DescribeRankBriefly(job, seat->rank), job.name(), sequence, job.barriers_done)),
         {});
   }
-  Answer<v1::BarrierResponse>& place = member.barriers[sequence];
-  if (place) {  // the worker reconnected or was restarted, and calls again
-    place(absl::CancelledError(
-              fmt::format("{} of job {} called barrier {} again, which canceled this call",
-                          DescribeRankBriefly(job, seat->rank), job.name(), sequence)),
-          {});
+  const auto [place, is_new] = member.barriers.try_emplace(sequence);
+  PendingBarrier& pending = place->second;
+  if (is_new) {
+    pending.since = context_.clock.Now();
+  } else {  // the worker reconnected or was restarted, and calls again
+    pending.answer(absl::CancelledError(
+                       fmt::format("{} of job {} called barrier {} again, which canceled this call",
+                                   DescribeRankBriefly(job, seat->rank), job.name(), sequence)),
+                   {});
   }
-  place = std::move(answer);
+  pending.answer = std::move(answer);
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     if (job.members[rank].state != Member::State::kLeft) continue;
     RefuseBarriersWithout(job, DescribeRank(job, Rank{rank}));
@@ -59,7 +62,7 @@ void Barriers::CompleteBarriers(Job& job) {
     context_.counters.Add(ControlCounter::barriers);
     const std::uint64_t sequence = job.barriers_done++;
     for (Member& member : job.members) {
-      member.barriers.extract(sequence).mapped()(absl::OkStatus(), {});
+      member.barriers.extract(sequence).mapped().answer(absl::OkStatus(), {});
     }
   }
 }
@@ -67,14 +70,33 @@ void Barriers::CompleteBarriers(Job& job) {
 void Barriers::RefuseBarriersWithout(Job& job, const std::string& departed) {
   PHUB_ON_CONTROL();
   for (Member& member : job.members) {
-    for (const auto& [sequence, answer] : std::exchange(member.barriers, {})) {
+    for (const auto& [sequence, pending] : std::exchange(member.barriers, {})) {
       context_.counters.Add(ControlCounter::barriers_refused);
-      answer(
+      pending.answer(
           absl::FailedPreconditionError(fmt::format(
               "barrier {} of job {} cannot complete: {} has left", sequence, job.name(), departed)),
           {});
     }
   }
+}
+
+std::optional<v1::StalledBarrier> Barriers::Describe(const Job& job, TimeNs now) {
+  PHUB_ON_CONTROL();
+  v1::StalledBarrier described;
+  described.set_number(job.barriers_done);
+  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
+    const std::uint32_t in_job = rank + job.config.rank_base;
+    const auto& pending = job.members[rank].barriers;
+    const auto place = pending.find(job.barriers_done);
+    if (place == pending.end()) {
+      described.add_missing(in_job);
+      continue;
+    }
+    described.add_waiting(in_job);
+    described.set_since_ns(std::max(described.since_ns(), now - place->second.since));
+  }
+  if (described.waiting().empty()) return std::nullopt;
+  return described;
 }
 
 }  // namespace phub::server

@@ -3,6 +3,7 @@
 // Control; under control's lock.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "server/control/context.h"
@@ -23,6 +24,8 @@ class Barriers {
   // Refuses all pending barriers, because the rank described by `departed` has left and can never
   // reach them.
   void RefuseBarriersWithout(Job& job, const std::string& departed);
+  // The first incomplete barrier, if a rank of this rack waits in it. O(ranks).
+  static std::optional<v1::StalledBarrier> Describe(const Job& job, TimeNs now);
 
  private:
   Context& context_;

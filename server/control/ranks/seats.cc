@@ -206,8 +206,8 @@ absl::Status Seats::TakeOver(Job& job, Rank rank) {
     member.former_sessions.erase(member.former_sessions.begin());
   }
   // Barriers that the old process reached stay reached; the new process will call them again.
-  for (auto& [sequence, answer] : member.barriers) {
-    std::exchange(answer, [](const absl::Status&, const v1::BarrierResponse&) {})(over, {});
+  for (auto& [number, pending] : member.barriers) {
+    std::exchange(pending.answer, [](const absl::Status&, const v1::BarrierResponse&) {})(over, {});
   }
   for (JobObserver* each : jobs_.observers()) each->OnTakenOver(job, rank, over);
   for (LanePlace& place : member.lanes) {

@@ -127,6 +127,9 @@ class Reports:
         if not outcomes:
             self.failed = f"not all ranks have called it within {timeout:g} s, the timeout of the "
             self.failed += "optimizer"
+            why = self._job.explain_barrier()
+            if why:
+                self.failed += f": {why}"
             self._job._leave_quietly()
             raise OptimizerError(
                 f"{self.place()}, in {self._call}, which every rank must call: {self.failed}",

@@ -58,6 +58,24 @@ TEST(WaitGraph, ARankThatIsOnlyLateIsNoCycle) {
   EXPECT_EQ(DescribeWait(stalls, "c", 0), "");
 }
 
+TEST(WaitGraph, ABarrierMayBePartOfACycle) {
+  v1::ListStallsResponse stalls;
+  EXPECT_EQ(DescribeBarrierWait(stalls, 0), "");
+  AddStall(stalls, "w", {1}, {0});
+  v1::StalledBarrier& barrier = *stalls.mutable_barrier();
+  barrier.set_number(3);
+  for (const std::uint32_t rank : {0u, 2u}) barrier.add_waiting(rank);
+  for (const std::uint32_t rank : {1u, 4u}) barrier.add_missing(rank);
+  EXPECT_EQ(DescribeBarrierWait(stalls, 0),
+            "it waits for ranks 1, 4; ranks wait for each other: rank 0 has reached barrier 3, "
+            "which waits for rank 1; rank 1 has pushed key w, which waits for rank 0");
+  EXPECT_EQ(DescribeBarrierWait(stalls, 2), "it waits for ranks 1, 4");
+  EXPECT_EQ(DescribeBarrierWait(stalls, 1), "");
+  EXPECT_THAT(DescribeWait(stalls, "w", 1), HasSubstr("rank 0 has reached barrier 3, which waits"));
+  barrier.clear_missing();
+  EXPECT_EQ(DescribeBarrierWait(stalls, 0), "it waits for ranks of other racks");
+}
+
 // A rank that both pushed and is missing cannot be: an answer of several daemons may say so.
 TEST(WaitGraph, ContradictionsEnd) {
   v1::ListStallsResponse stalls;

@@ -334,6 +334,30 @@ TEST_F(AdminTest, ACoreThatDoesNotAnswerIsNamed) {
   EXPECT_THAT(call->message(), HasSubstr("core loop 1"));
 }
 
+TEST_F(AdminTest, StallsHaveTheBarrierThatRanksWaitIn) {
+  constexpr DurationNs kWait = 10 * kMillisecond;
+  const auto barrier_of = [&](DurationNs min) {
+    const auto call = StallsOf("digits", min);
+    Settle();
+    EXPECT_TRUE(call->ok()) << call->message();
+    return call->response.has_barrier() ? std::optional(call->response.barrier()) : std::nullopt;
+  };
+  const std::string first = Enter(0, 3);
+  const std::string second = Enter(1, 3);
+  Enter(2, 3);
+  EXPECT_FALSE(barrier_of(0));
+  const auto in_barrier = Barrier(second, 0);
+  Advance(kWait);
+  const auto later = Barrier(first, 0);
+  const std::optional<v1::StalledBarrier> barrier = barrier_of(kWait);
+  ASSERT_TRUE(barrier);
+  EXPECT_EQ(barrier->number(), 0u);
+  EXPECT_THAT(barrier->waiting(), ElementsAre(0u, 1u));
+  EXPECT_THAT(barrier->missing(), ElementsAre(2u));
+  EXPECT_EQ(barrier->since_ns(), kWait);
+  EXPECT_FALSE(barrier_of(kWait + 1));
+}
+
 TEST_F(AdminTest, AskingWithoutEndIsBounded) {
   Enter(0, 1);
   cores[0]->stopped = true;
