@@ -38,7 +38,7 @@
 #include "server/shared_quotas.h"
 #include "server/start_warnings.h"
 #include "server/status_ports.h"
-#include "server/sum_link.h"
+#include "server/sum_links.h"
 #include "server/tenant/tenant_admin.h"
 #include "server/transports/tcp/data_port.h"
 #include "server/transports/transport_list.h"
@@ -93,7 +93,7 @@ struct Daemon::Parts {
   std::unique_ptr<PageThread> prefaulter;
   std::unique_ptr<BackgroundThread> background;
   TransportList transports;
-  std::unique_ptr<SumLink> sum_link;      // null: no aggregator sums
+  std::unique_ptr<SumLinks> sum_links;    // null: no aggregator sums
   std::unique_ptr<PeerLinks> peer_links;  // this and the next three: null without other racks
   std::unique_ptr<RackRelay> rack_relay;
   std::unique_ptr<Prober> prober;          // also null on an aggregator
@@ -129,7 +129,7 @@ absl::Status Daemon::Parts::Build(const CpuTopology& topology) {
     CoreUnit& core = *cores[i];
     core.thread = std::make_unique<CoreThread>(
         core.loop, core.transports, clock, control_thread->doorbell(),
-        CoreThread::Options{plan.pins[i], plan.waiting, EventsOf(sum_link.get(), i)});
+        CoreThread::Options{plan.pins[i], plan.waiting, EventsOf(sum_links.get(), i)});
   }
   built = true;
   return absl::OkStatus();
@@ -152,7 +152,7 @@ absl::Status Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
   control_thread = std::make_unique<ControlThread>(*control, clock);
   transports.Connect(*control_thread, *control);
   absl::Status status =
-      MakeSumLink(settings, cores.size(), *control, *control_thread, clock, sum_link);
+      MakeSumLinks(settings, cores.size(), *control, *control_thread, clock, sum_links);
   peer_links = MakePeerLinks(settings, *control_thread, clock, transports);
   if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
   prefaulter = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });

@@ -198,8 +198,10 @@ std::string JobText(const v1::JobInfo& job, bool wide) {
   facts.Add({"screening", ScreeningText(job)});
   facts.Add({"apply", ApplyText(job)});
   if (!job.sum().empty()) facts.Add({"sum", SumText(job)});
-  for (int core = 0; core < job.sum_ways_size(); ++core)
-    facts.Add({fmt::format("sums of core {}", core), job.sum_ways(core)});
+  for (const auto& [way, cores] : CoresBySumWay(job)) {
+    const bool is_list = cores.find_first_of(",-") != std::string::npos;
+    facts.Add({fmt::format("sums of core{} {}", is_list ? "s" : "", cores), way});
+  }
   if (job.has_exchange()) AddExchange(job.exchange(), facts);
   for (const v1::WorkerInfo& worker : job.workers()) {
     if (worker.state() == "lost") facts.Add({"waiting for", AwaitedText(worker)});

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "phub/v1/admin.pb.h"
 
@@ -17,5 +19,9 @@ bool IsStalled(const v1::JobInfo& job);
 std::string IterationText(const v1::JobInfo& job);
 // "3.1 ms", or "-" before the second iteration.
 std::string IterationTimeText(const v1::JobInfo& job);
+
+// How gradients with sum=fixed reach core loops, and which ones: {"aggregator 10.0.0.9:7701",
+// "0-3, 7"}. Ordered by the first core loop.
+std::vector<std::pair<std::string, std::string>> CoresBySumWay(const v1::JobInfo& job);
 
 }  // namespace phub::client::cli

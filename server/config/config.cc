@@ -176,7 +176,7 @@ void CheckTogether(Config& config) {
         "(phubctl pki creates them)",
         EffectiveOf(config, "racks").place));
   }
-  if (const absl::Status sums = CheckSumAggregator(settings); !sums.ok()) {
+  if (const absl::Status sums = CheckSumAggregators(settings); !sums.ok()) {
     config.problems.push_back(
         fmt::format("{}: {}", EffectiveOf(config, "sum_aggregator").place, MessageOf(sums)));
   }

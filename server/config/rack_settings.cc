@@ -6,20 +6,14 @@
 
 #include "common/base/status_text.h"
 #include "common/net/host_port.h"
+#include "server/config/list_text.h"
 
 namespace phub::server {
 namespace {
 
 constexpr std::size_t kDaemonsMax = 64;
 
-std::string_view Trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(' ');
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
-}
-
 absl::Status CheckEntry(std::string_view entry) {
-  if (entry.empty()) return absl::InvalidArgumentError("has an empty entry");
   const auto address = net::ParseHostAndPort(entry);
   if (!address.ok()) {
     return absl::InvalidArgumentError(
@@ -39,21 +33,14 @@ absl::Status CheckEntry(std::string_view entry) {
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ParseDaemonList(std::string_view text) {
-  std::vector<std::string> entries;
-  if (Trimmed(text).empty()) return entries;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string entry(Trimmed(text.substr(begin, end - begin)));
+  absl::StatusOr<std::vector<std::string>> entries = SplitList(text);
+  if (!entries.ok()) return entries;
+  for (const std::string& entry : *entries) {
     if (absl::Status status = CheckEntry(entry); !status.ok()) return status;
-    if (std::find(entries.begin(), entries.end(), entry) != entries.end()) {
-      return absl::InvalidArgumentError(fmt::format("has the entry \"{}\" twice", entry));
-    }
-    entries.push_back(entry);
-    begin = end + 1;
   }
-  if (entries.size() > kDaemonsMax) {
+  if (entries->size() > kDaemonsMax) {
     return absl::InvalidArgumentError(
-        fmt::format("has {} entries; a rack has at most {} daemons", entries.size(), kDaemonsMax));
+        fmt::format("has {} entries; a rack has at most {} daemons", entries->size(), kDaemonsMax));
   }
   return entries;
 }

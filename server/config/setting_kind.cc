@@ -13,6 +13,7 @@
 #include "common/base/units.h"
 #include "common/net/host_port.h"
 #include "server/config/rack_settings.h"
+#include "server/config/sum_settings.h"
 
 namespace phub::server {
 namespace {
@@ -101,6 +102,7 @@ std::string Allowed(const SettingKind& kind) {
     case Form::kSwitch: return "true or false";
     case Form::kAddress: return "address:port";
     case Form::kDaemonList: return "address:port,address:port,...";
+    case Form::kAggregatorList: return "path or address:port,...";
     case Form::kCoreList: return "auto, a number, or a list like 0-3,8";
     case Form::kPath: return "path";
     case Form::kNames: return "name,name:port,...";
@@ -139,6 +141,11 @@ absl::StatusOr<SettingValue> ReadText(const SettingKind& kind, std::string_view 
     }
     case Form::kDaemonList: {
       const auto entries = ParseDaemonList(text);
+      if (!entries.ok()) return entries.status();
+      return SettingValue(std::string(text));
+    }
+    case Form::kAggregatorList: {
+      const auto entries = ParseSumAggregators(text);
       if (!entries.ok()) return entries.status();
       return SettingValue(std::string(text));
     }
@@ -197,6 +204,7 @@ std::string ToToml(const SettingKind& kind, const SettingValue& value) {
     case Form::kSwitch: return std::get<bool>(value) ? "true" : "false";
     case Form::kAddress:
     case Form::kDaemonList:
+    case Form::kAggregatorList:
     case Form::kCoreList:
     case Form::kNames:
     case Form::kPath: return Quoted(std::get<std::string>(value));

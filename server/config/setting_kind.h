@@ -24,6 +24,7 @@ struct SettingKind {
     kSwitch,
     kAddress,
     kDaemonList,
+    kAggregatorList,
     kCoreList,
     kPath,
     kNames,
@@ -46,6 +47,7 @@ constexpr SettingKind AddressOrEmpty() {
   return {.form = SettingKind::Form::kAddress, .may_be_empty = true};
 }
 constexpr SettingKind DaemonList() { return {.form = SettingKind::Form::kDaemonList}; }
+constexpr SettingKind AggregatorList() { return {.form = SettingKind::Form::kAggregatorList}; }
 constexpr SettingKind CoreList() { return {.form = SettingKind::Form::kCoreList}; }
 constexpr SettingKind Path() { return {.form = SettingKind::Form::kPath, .may_be_empty = true}; }
 constexpr SettingKind Names() { return {.form = SettingKind::Form::kNames, .may_be_empty = true}; }

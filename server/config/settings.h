@@ -126,14 +126,15 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "the racks and its aggregating switches are the aggregators, in order. Empty: every rack "     \
     "has one link to one switch, which is the aggregator if there is one. probe: rack 0 has the "  \
     "paths between the racks measured.")                                                           \
-  X(std::string, sum_aggregator, Path(), "",                                                       \
-    "phub-aggregator that adds up the gradients of jobs with sum=fixed on their way "              \
-    "(docs/aggregation.md): the path of its control socket, or host:port of its --control-listen " \
-    "on another host, which needs TLS. Empty: gradients are pushed over TCP.")                     \
+  X(std::string, sum_aggregator, AggregatorList(), "",                                             \
+    "phub-aggregators that add up the gradients of jobs with sum=fixed on their way "              \
+    "(docs/aggregation.md), separated by commas: the path of a control socket, or host:port of a " \
+    "--control-listen on another host, which needs TLS. The core loops of jobs are shared among "  \
+    "them. Empty: gradients are pushed over TCP.")                                                 \
   X(std::string, sum_listen, Path(), "",                                                           \
-    "Numeric address of this host at which core loops exchange datagrams with the aggregator. "    \
-    "Empty: 127.0.0.1 with a control socket, otherwise the address from which this host reaches "  \
-    "sum_aggregator. Set it if an aggregator of this host is in another network namespace.")       \
+    "Numeric address of this host at which core loops exchange datagrams with aggregators. "       \
+    "Empty: 127.0.0.1 for a control socket, otherwise the address from which this host reaches "   \
+    "the aggregator. Set it if an aggregator of this host is in another network namespace.")       \
   X(ShmMode, shm, Choice("on|off"), "on",                                                          \
     "Shared memory with workers on the same host. Gradients are summed in place, without a "       \
     "copy.")                                                                                       \

@@ -6,11 +6,12 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <array>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/process/sum_streams_fixture.h"
@@ -133,39 +134,67 @@ class SumRemote : public ::testing::Test {
   std::string control_;
 };
 
-TEST_F(SumRemote, AJobHasTheBitsOfTcpAlsoIfTheAggregatorIsKilled) {
-  const std::string address = TwoNetworks::kDataAddress;
-  std::vector<std::string> arguments = authority_.Options("server-one");
-  const TemporaryFolder state;
-  arguments.insert(arguments.end(),
-                   {"--cores", "2", "--pin", "off", "--listen", address + ":0", "--data-tls", "off",
-                    "--insecure", "--sum-aggregator", control_, "--state-dir",
-                    state.path() + "/state", "--control-socket", state.path() + "/control"});
-  DaemonProcess daemon(arguments);
-  ASSERT_FALSE(daemon.endpoint().empty()) << daemon.process().Outputs();
-  const Finished made =
-      RunToEnd(kPhubctl, {"-e", "unix:" + state.path() + "/control", "tenant", "create", "acme"});
-  ASSERT_EQ(made.exit, Exit::WithCode(0)) << made.error;
-  const std::map<const char*, std::string> variables = {{"PHUB_CA_FILE", "/ca.crt"},
-                                                        {"PHUB_CERTIFICATE", "/tenant-acme.crt"},
-                                                        {"PHUB_KEY", "/tenant-acme.key"}};
-  std::vector<std::string> environment;  // of phubctl; this process has it, too
-  for (const auto& [name, file] : variables) {
-    setenv(name, (authority_.folder() + file).c_str(), 1);
-    environment.push_back(std::string(name) + "=" + authority_.folder() + file);
+// A daemon that uses the aggregator of the other host, and this process and phubctl as its tenant.
+class SumRemoteJobs : public SumRemote {
+ protected:
+  // `more`: aggregators in front of it, with a comma.
+  void StartDaemon(const std::string& more = {}) {
+    const std::string address = TwoNetworks::kDataAddress;
+    std::vector<std::string> arguments = authority_.Options("server-one");
+    arguments.insert(arguments.end(),
+                     {"--cores", "2", "--pin", "off", "--listen", address + ":0", "--data-tls",
+                      "off", "--insecure", "--sum-aggregator", more + control_, "--state-dir",
+                      state_.path() + "/state", "--control-socket", state_.path() + "/control"});
+    daemon_ = std::make_unique<DaemonProcess>(arguments);
+    ASSERT_FALSE(daemon_->endpoint().empty()) << daemon_->process().Outputs();
+    const Finished made = RunToEnd(
+        kPhubctl, {"-e", "unix:" + state_.path() + "/control", "tenant", "create", "acme"});
+    ASSERT_EQ(made.exit, Exit::WithCode(0)) << made.error;
+    for (const auto& [name, file] : kVariables) {
+      setenv(name, (authority_.folder() + file).c_str(), 1);
+      environment_.push_back(std::string(name) + "=" + authority_.folder() + file);
+    }
+    endpoint_ = address + daemon_->endpoint().substr(daemon_->endpoint().rfind(':'));
   }
-  const std::string endpoint = address + daemon.endpoint().substr(daemon.endpoint().rfind(':'));
-  const auto await_streams = [&] {
+  void TearDown() override { ForgetIdentity(); }
+  static void ForgetIdentity() {
+    for (const auto& [name, file] : kVariables) unsetenv(name);
+  }
+  // The last answer of `phubctl job get`, once a stream is open on every core loop.
+  std::string AwaitStreams() {
     std::string way;
     const auto is_open = [&] {
-      way = RunToEnd(kPhubctl, {"--endpoint", endpoint, "job", "get", "job"}, environment).output;
+      way = RunToEnd(kPhubctl, {"--endpoint", endpoint_, "job", "get", "job"}, environment_).output;
       return way.find("aggregator ") != std::string::npos && way.find("tcp: ") == std::string::npos;
     };
     for (int i = 0; i < 300 && !is_open(); ++i) Sleep(100 * kMillisecond);
     return way;
-  };
-  Training job(endpoint, Options("job"));
-  ASSERT_THAT(await_streams(), HasSubstr("aggregator 10.2.0.2:7701")) << daemon.process().Outputs();
+  }
+  // Trains the same job over tcp.
+  static void ExpectBitsOfTcp(const Training& job, int iterations) {
+    ForgetIdentity();
+    DaemonProcess plain({"--cores", "1", "--pin", "off"});
+    Training expected(plain.endpoint(), Options("job"));
+    expected.Train(iterations);
+    for (std::size_t rank = 0; rank < kRanks; ++rank)
+      ASSERT_EQ(job.Parameters(rank), expected.Parameters(rank)) << "rank " << rank;
+  }
+
+  static constexpr std::array<std::pair<const char*, const char*>, 3> kVariables = {
+      {{"PHUB_CA_FILE", "/ca.crt"},
+       {"PHUB_CERTIFICATE", "/tenant-acme.crt"},
+       {"PHUB_KEY", "/tenant-acme.key"}}};
+  const TemporaryFolder state_;
+  std::unique_ptr<DaemonProcess> daemon_;
+  std::vector<std::string> environment_;  // of phubctl; this process has it, too
+  std::string endpoint_;
+};
+
+TEST_F(SumRemoteJobs, HaveTheBitsOfTcpAlsoIfTheAggregatorIsKilled) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  Training job(endpoint_, Options("job"));
+  ASSERT_THAT(AwaitStreams(), HasSubstr("aggregator 10.2.0.2:7701"))
+      << daemon_->process().Outputs();
   job.Train(10);
   EXPECT_EQ(aggregator_->Counter("verdicts_total/add_last"), 10 * kBlocks);
   const v1::ListLeasesResponse list = aggregator_->List();
@@ -177,16 +206,32 @@ TEST_F(SumRemote, AJobHasTheBitsOfTcpAlsoIfTheAggregatorIsKilled) {
   aggregator_->process().Signal(SIGKILL);
   ASSERT_NO_FATAL_FAILURE(job.End());
   aggregator_->Restart();
-  EXPECT_THAT(await_streams(), HasSubstr("aggregator 10.2.0.2:7701"));
+  EXPECT_THAT(AwaitStreams(), HasSubstr("aggregator 10.2.0.2:7701"));
   job.Train(10);
   EXPECT_GT(aggregator_->Counter("verdicts_total/add_last"), 0u);
+  ExpectBitsOfTcp(job, 21);
+}
 
-  for (const auto& [name, file] : variables) unsetenv(name);
-  DaemonProcess plain({"--cores", "1", "--pin", "off"});
-  Training expected(plain.endpoint(), Options("job"));
-  expected.Train(21);
-  for (std::size_t rank = 0; rank < kRanks; ++rank)
-    ASSERT_EQ(job.Parameters(rank), expected.Parameters(rank)) << "rank " << rank;
+// Each of the two sends to the address at which this host reaches it.
+TEST_F(SumRemoteJobs, MayAlsoUseAnAggregatorOfTheDaemonsHost) {
+  AggregatorProcess local;
+  ASSERT_NO_FATAL_FAILURE(StartDaemon(local.control() + ","));
+  Training job(endpoint_, Options("job"));
+  EXPECT_THAT(AwaitStreams(), AllOf(HasSubstr("aggregator 10.2.0.2:7701 (10.2.0.2:7702)"),
+                                    HasSubstr("(" + local.control() + ")")))
+      << daemon_->process().Outputs();
+  job.Train(10);
+  const auto sums = [](AggregatorProcess& each) { return each.Counter("verdicts_total/add_last"); };
+  EXPECT_GE(sums(*aggregator_), 10u);
+  EXPECT_GE(sums(local), 10u);
+  EXPECT_EQ(sums(*aggregator_) + sums(local), 10 * kBlocks);
+  const v1::ListLeasesResponse of_remote = aggregator_->List();
+  const v1::ListLeasesResponse of_local = local.List();
+  ASSERT_EQ(of_remote.leases_size(), 1);
+  ASSERT_EQ(of_local.leases_size(), 1);
+  EXPECT_EQ(of_remote.leases(0).daemon(), "spiffe://phub/server/one");
+  EXPECT_EQ(of_local.leases(0).daemon(), "local");
+  ExpectBitsOfTcp(job, 10);
 }
 
 TEST_F(SumRemote, ALeaseBelongsToTheDaemonThatGotIt) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -99,6 +100,11 @@ class Training {
 
 class SumStreams : public ::testing::Test {
  protected:
+  explicit SumStreams(bool two_aggregators = false)
+      : second_(two_aggregators ? std::make_unique<AggregatorProcess>() : nullptr),
+        daemon_({"--cores", "2", "--pin", "off", "--sum-aggregator",
+                 aggregator_.control() + (two_aggregators ? "," + second_->control() : "")}) {}
+
   std::string Way(const std::string& job) { return daemon_.Ask({"job", "get", job}).output; }
   // The last answer of `phubctl job get`, with the text unless that takes too long.
   std::string AwaitWay(const std::string& job, const std::string& text) {
@@ -132,8 +138,8 @@ class SumStreams : public ::testing::Test {
   }
 
   AggregatorProcess aggregator_;
-  DaemonProcess daemon_{
-      {"--cores", "2", "--pin", "off", "--sum-aggregator", aggregator_.control()}};
+  std::unique_ptr<AggregatorProcess> second_;  // null unless there are two
+  DaemonProcess daemon_;
   DaemonProcess plain_{{"--cores", "1", "--pin", "off"}};
 };
 

@@ -1,5 +1,8 @@
-// How control reaches an aggregator, and how core loops receive its sums. The daemon implements it
-// with sockets (server/sum_link.h).
+// How control reaches aggregators, and how core loops receive their sums. The daemon implements it
+// with sockets (server/sum_links.h).
+//
+// The number of a lease identifies it at one aggregator only: two aggregators may grant leases with
+// equal numbers.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +15,7 @@
 #include "common/aggregation/packet.h"
 #include "common/aggregation/stream.h"
 #include "common/base/ids.h"
+#include "server/control/jobs/job_sums.h"
 #include "server/core/shard_sums.h"
 
 namespace phub::server {
@@ -28,14 +32,19 @@ struct SumLeaseRequest {
 class SumNetwork {
  public:
   virtual ~SumNetwork() = default;
+  virtual std::uint32_t aggregator_count() const = 0;  // at least 1
+  // As the setting sum_aggregator names it.
+  virtual const std::string& NameOf(AggregatorIndex aggregator) const = 0;
   // A socket for the stream, whose datagrams wake the core loop. `here` gets its address.
-  virtual absl::StatusOr<std::unique_ptr<SumPort>> MakePort(CoreIndex core,
+  virtual absl::StatusOr<std::unique_ptr<SumPort>> MakePort(AggregatorIndex aggregator,
+                                                            CoreIndex core,
                                                             const aggregation::Geometry& geometry,
                                                             aggregation::CoreStream& stream,
                                                             phub_endpoint& here) = 0;
   // Answered by SumStreams::HandleGranted().
-  virtual void Grant(SumLeaseRequest request, Incarnation job, CoreIndex core) = 0;
-  virtual void End(aggregation::LeaseNumber number) = 0;
+  virtual void Grant(AggregatorIndex aggregator, SumLeaseRequest request, Incarnation job,
+                     CoreIndex core) = 0;
+  virtual void End(AggregatorIndex aggregator, aggregation::LeaseNumber number) = 0;
 };
 
 }  // namespace phub::server

@@ -7,6 +7,7 @@
 #include "common/aggregation/endpoint_text.h"
 #include "common/base/check.h"
 #include "common/base/status_text.h"
+#include "server/control/lanes/aggregator_shares.h"
 #include "server/control/on_control.h"
 #include "server/control/text.h"
 
@@ -27,6 +28,13 @@ bool IsSame(const phub_endpoint& a, const phub_endpoint& b) {
   return phub_endpoint_equals(&a, &b) != 0;
 }
 
+// Where workers of an open stream send; with several aggregators also the entry of sum_aggregator.
+std::string AggregatorOf(const JobSums& sums) {
+  const std::string address = aggregation::TextOf(sums.lease.aggregator);
+  if (sums.aggregator_name.empty()) return address;
+  return fmt::format("{} ({})", address, sums.aggregator_name);
+}
+
 }  // namespace
 
 std::string SumStreams::WhyNever(const Job& job) const {
@@ -45,15 +53,30 @@ std::string SumStreams::WhyNever(const Job& job) const {
   return {};
 }
 
+std::vector<std::uint32_t> SumStreams::CountStreams() const {
+  std::vector<std::uint32_t> streams(network_->aggregator_count());
+  for (const auto& job : jobs_.jobs()) {
+    for (const JobSums& sums : job->sums)
+      if (sums.state != State::kOff) ++streams[sums.aggregator.value];
+  }
+  return streams;
+}
+
 void SumStreams::Begin(Job& job) const {
   PHUB_ON_CONTROL();
   if (job.settings.sum_block == 0) return;
   const std::string never = WhyNever(job);
+  const std::size_t cores = job.shards.size();
+  std::vector<AggregatorIndex> aggregators;
+  if (never.empty())
+    aggregators = ShareAggregators(CountStreams(), cores, context_.options.rack_self * cores);
   for (const std::unique_ptr<JobShard>& shard : job.shards) {
     JobSums& sums = job.sums.emplace_back();
     sums.reason = never;
     if (!never.empty()) continue;
     sums.state = State::kClosed;
+    sums.aggregator = aggregators[job.sums.size() - 1];
+    if (network_->aggregator_count() > 1) sums.aggregator_name = network_->NameOf(sums.aggregator);
     sums.workers.resize(job.settings.world_size);
     const std::uint32_t block = job.settings.sum_block;
     shard->sums = std::make_unique<ShardSums>(StreamGeometry(job.settings.chunk_bytes, block),
@@ -88,7 +111,7 @@ void SumStreams::Ask(Job& job, CoreIndex core) {
   JobSums& sums = job.sums[core.value];
   ShardSums& shard = *job.shards[core.value]->sums;
   if (sums.here.port == 0) {
-    auto port = network_->MakePort(core, shard.geometry, shard.stream, sums.here);
+    auto port = network_->MakePort(sums.aggregator, core, shard.geometry, shard.stream, sums.here);
     if (!port.ok()) {
       sums.reason = std::string(MessageOf(port.status()));
       sums.retry_at = context_.clock.Now() + kRetryAfter;
@@ -104,18 +127,19 @@ void SumStreams::Ask(Job& job, CoreIndex core) {
                           .workers = {}};
   for (const auto& worker : sums.workers) request.workers.push_back(*worker);
   sums.state = State::kAsked;
-  sums.reason = "waiting for the aggregator's answer";
-  network_->Grant(std::move(request), job.account.incarnation, core);
+  sums.reason = fmt::format("waiting for the answer of phub-aggregator at {}",
+                            network_->NameOf(sums.aggregator));
+  network_->Grant(sums.aggregator, std::move(request), job.account.incarnation, core);
 }
 
-void SumStreams::HandleGranted(Incarnation incarnation, CoreIndex core,
+void SumStreams::HandleGranted(AggregatorIndex aggregator, Incarnation incarnation, CoreIndex core,
                                const absl::StatusOr<phub_lease>& lease) {
   PHUB_ON_CONTROL();
   Job* const job = jobs_.FindIncarnation(incarnation);
   const bool wanted = job != nullptr && job->running() && !job->sums.empty() &&
                       job->sums[core.value].state == State::kAsked;
   if (!wanted) {
-    if (lease.ok()) network_->End(LeaseNumber{lease->number});
+    if (lease.ok()) network_->End(aggregator, LeaseNumber{lease->number});
     return;
   }
   JobSums& sums = job->sums[core.value];
@@ -137,8 +161,10 @@ void SumStreams::HandleGranted(Incarnation incarnation, CoreIndex core,
 
 void SumStreams::Close(Job& job, CoreIndex core, std::string reason, DurationNs pause) {
   JobSums& sums = job.sums[core.value];
-  context_.log.Info("event=sum_stream_closed tenant={} job=\"{}\" core={} lease={} reason=\"{}\"",
-                    job.account.tenant, job.name(), core.value, sums.lease.number, reason);
+  context_.log.Info(
+      "event=sum_stream_closed tenant={} job=\"{}\" core={} aggregator={} lease={} reason=\"{}\"",
+      job.account.tenant, job.name(), core.value, aggregation::TextOf(sums.lease.aggregator),
+      sums.lease.number, reason);
   context_.cores[core.value].Send(
       {.kind = Command::Kind::kCloseStream, .shard = job.shards[core.value].get()});
   sums.state = State::kClosed;
@@ -146,12 +172,14 @@ void SumStreams::Close(Job& job, CoreIndex core, std::string reason, DurationNs 
   sums.retry_at = context_.clock.Now() + pause;
 }
 
-void SumStreams::HandleLost(LeaseNumber number, const absl::Status& why) {
+void SumStreams::HandleLost(AggregatorIndex aggregator, LeaseNumber number,
+                            const absl::Status& why) {
   PHUB_ON_CONTROL();
   for (const auto& job : jobs_.jobs()) {
     for (std::size_t core = 0; core < job->sums.size() && job->running(); ++core) {
       const JobSums& sums = job->sums[core];
-      if (sums.state != State::kOpen || sums.lease.number != number.value) continue;
+      if (sums.state != State::kOpen || sums.aggregator != aggregator) continue;
+      if (sums.lease.number != number.value) continue;
       return Close(*job, CoreAt(core), std::string(MessageOf(why)), kRetryAfter);
     }
   }
@@ -167,7 +195,7 @@ std::string SumStreams::WhyClosed(const Job& job, CoreIndex core, TimeNs now) co
   const auto since = static_cast<TimeNs>(job.shards[core.value]->sums->silent_since.Get());
   if (since == 0 || now - since < kSilenceMax) return {};
   return fmt::format("no sum has arrived from {} for {} s; check that UDP reaches it",
-                     aggregation::TextOf(sums.lease.aggregator), kSilenceMax / kSecond);
+                     AggregatorOf(sums), kSilenceMax / kSecond);
 }
 
 void SumStreams::AdvanceCore(Job& job, CoreIndex core, TimeNs now) {
@@ -175,7 +203,7 @@ void SumStreams::AdvanceCore(Job& job, CoreIndex core, TimeNs now) {
   if (sums.state == State::kOpen) {
     std::string why = WhyClosed(job, core, now);
     if (why.empty()) return;
-    network_->End(LeaseNumber{sums.lease.number});
+    network_->End(sums.aggregator, LeaseNumber{sums.lease.number});
     const bool silent = why.starts_with("no sum");
     return Close(job, core, std::move(why), silent ? kRetryAfterSilence : 0);
   }
@@ -195,7 +223,7 @@ void SumStreams::Advance(Job& job, TimeNs now) {
     if (job.running()) {
       AdvanceCore(job, CoreAt(core), now);
     } else if (std::exchange(sums.state, State::kOff) == State::kOpen) {
-      network_->End(LeaseNumber{sums.lease.number});
+      network_->End(sums.aggregator, LeaseNumber{sums.lease.number});
       sums.reason = "the job has ended";
     }
   }
@@ -218,9 +246,8 @@ bool SumStreams::MayStream(const Job& job) {
 std::vector<std::string> SumStreams::WaysOf(const Job& job) {
   std::vector<std::string> ways;
   for (const JobSums& sums : job.sums) {
-    ways.push_back(sums.state == State::kOpen
-                       ? "aggregator " + aggregation::TextOf(sums.lease.aggregator)
-                       : "tcp: " + sums.reason);
+    ways.push_back(sums.state == State::kOpen ? "aggregator " + AggregatorOf(sums)
+                                              : "tcp: " + sums.reason);
   }
   return ways;
 }

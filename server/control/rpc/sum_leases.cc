@@ -38,15 +38,16 @@ v1::GrantLeaseRequest RequestOf(const SumLeaseRequest& wanted, DurationNs keep_a
   return request;
 }
 
-absl::StatusOr<phub_lease> LeaseOf(const SumLeaseRequest& wanted,
+absl::StatusOr<phub_lease> LeaseOf(const std::string& asked, const SumLeaseRequest& wanted,
                                    const v1::GrantLeaseResponse& response) {
   phub_lease lease{};
   const auto aggregator = aggregation::ParseEndpoint(response.aggregator());
   if (response.number() == 0 || response.key().size() != sizeof lease.key.words ||
       !aggregator.ok()) {
     return absl::InternalError(
-        fmt::format("a lease with number {}, a key of {} bytes and address \"{}\" is not valid",
-                    response.number(), response.key().size(), response.aggregator()));
+        fmt::format("phub-aggregator at {}: a lease with number {}, a key of {} bytes and address "
+                    "\"{}\" is not valid",
+                    asked, response.number(), response.key().size(), response.aggregator()));
   }
   lease.number = response.number();
   lease.slot_count = wanted.slot_count;
@@ -186,7 +187,7 @@ void SumLeases::MakeGrant(const SumLeaseRequest& wanted, const Granted& granted)
     return stub_->stub->Grant(context, request, &response);
   });
   if (!status.ok()) return granted(Explain(status));
-  const absl::StatusOr<phub_lease> lease = LeaseOf(wanted, response);
+  const absl::StatusOr<phub_lease> lease = LeaseOf(options_.aggregator, wanted, response);
   if (lease.ok()) renewed_[LeaseNumber{lease->number}] = before;
   granted(lease);
 }

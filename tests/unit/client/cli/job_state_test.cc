@@ -36,6 +36,22 @@ TEST(JobState, RanksThatHaveNotJoinedMakeItWait) {
   EXPECT_EQ(StateText(job), "failed");
 }
 
+TEST(JobState, CoreLoopsAreGroupedByTheWayOfTheirSums) {
+  using Ways = std::vector<std::pair<std::string, std::string>>;
+  v1::JobInfo job = Job("running", 0, 0);
+  EXPECT_EQ(CoresBySumWay(job), Ways{});
+  job.add_sum_ways("aggregator a");
+  EXPECT_EQ(CoresBySumWay(job), (Ways{{"aggregator a", "0"}}));
+  job.add_sum_ways("aggregator a");
+  EXPECT_EQ(CoresBySumWay(job), (Ways{{"aggregator a", "0, 1"}}));
+  for (const char* way : {"tcp: b is gone", "aggregator a", "aggregator a", "aggregator a",
+                          "tcp: b is gone", "aggregator c"})
+    job.add_sum_ways(way);
+  EXPECT_EQ(
+      CoresBySumWay(job),
+      (Ways{{"aggregator a", "0, 1, 3-5"}, {"tcp: b is gone", "2, 6"}, {"aggregator c", "7"}}));
+}
+
 TEST(JobState, Texts) {
   EXPECT_EQ(IterationText(Job("running", 0, 0)), "-");
   EXPECT_EQ(IterationTimeText(Job("running", 0, 0)), "-");

@@ -1,106 +1,10 @@
-// Which jobs have streams of sums, and from when to when. The test acts as the aggregator, the
-// workers and the core loops.
-#include "server/control/lanes/sum_streams.h"
-
-#include "common/aggregation/endpoint_text.h"
-#include "common/aggregation/stream_terms.h"
-#include "server/control/lanes/sum_network.h"
-#include "tests/unit/server/control/control_fixture.h"
+// Which jobs have streams of sums, and from when to when.
+#include "tests/unit/server/control/sum_streams_fixture.h"
 
 namespace phub::server {
 namespace {
 
 using ::testing::HasSubstr;
-
-class DeafPort final : public SumPort {
- public:
-  void Open(const phub_lease&) override {}
-  bool Receive(TimeNs, const OnSum&) override { return false; }
-  void NoteAssigned(aggregation::Position, TimeNs) override {}
-  std::uint32_t AskAgain(TimeNs) override { return 0; }
-  TimeNs deadline() const override { return INT64_MAX; }
-  void SendParameters(const phub_parameters&, std::span<const std::byte>, std::uint8_t) override {}
-  void Flush() override {}
-};
-
-struct ScriptedAggregator final : SumNetwork {
-  absl::StatusOr<std::unique_ptr<SumPort>> MakePort(CoreIndex, const aggregation::Geometry&,
-                                                    aggregation::CoreStream&,
-                                                    phub_endpoint& here) override {
-    if (!ports.ok()) return ports;
-    here = *aggregation::ParseEndpoint("127.0.0.1:6000");
-    return std::make_unique<DeafPort>();
-  }
-  void Grant(SumLeaseRequest request, Incarnation job, CoreIndex core) override {
-    asked.push_back({std::move(request), job, core});
-  }
-  void End(aggregation::LeaseNumber number) override { ended.push_back(number.value); }
-
-  struct Asked {
-    SumLeaseRequest request;
-    Incarnation job;
-    CoreIndex core;
-  };
-  absl::Status ports;
-  std::vector<Asked> asked;
-  std::vector<std::uint32_t> ended;
-};
-
-class SumStreamsTest : public ControlTest {
- protected:
-  SumStreamsTest() : ControlTest(/*core_count=*/1) {}
-
-  void Enter(const std::function<void(v1::JobOptions&)>& change = {}) {
-    if (has_aggregator_) control().SetSumNetwork(aggregator_);
-    for (std::uint32_t rank = 0; rank < 2; ++rank) {
-      v1::JoinRequest request = JoinOf(rank, 2);
-      request.mutable_options()->set_sum(v1::SUM_FIXED);
-      if (change) change(*request.mutable_options());
-      sessions_.push_back(EnterAs(request));
-    }
-  }
-  void OpenLane(std::uint32_t rank, const std::string& endpoint,
-                std::uint8_t version = wire::kLaneVersion, const std::string& transport = "tcp") {
-    v1::OpenLanesRequest request;
-    request.set_session_id(sessions_[rank]);
-    request.add_cores(0);
-    if (!endpoint.empty()) request.add_sum_endpoints(endpoint);
-    const auto grants = OpenLanes(request);
-    ASSERT_TRUE(grants->ok()) << grants->message();
-    const wire::LaneHello hello = HelloOf(grants->response, rank, 0);
-    ASSERT_EQ(control().lanes().AdmitLane(hello), wire::LaneRefusal::kNone);
-    auto connection = std::make_unique<FakeConnection>(connections_live);
-    connection->SetVersion(version);
-    control().lanes().AttachLane(hello, std::move(connection), 0, transport, "10.0.0.5:40112");
-    Settle();
-  }
-  void OpenBoth() {
-    OpenLane(0, "10.0.0.5:100");
-    OpenLane(1, "10.0.0.6:101");
-  }
-  void Grant(std::uint32_t number) {
-    const ScriptedAggregator::Asked& asked = aggregator_.asked.back();
-    phub_lease lease{};
-    lease.number = number;
-    lease.worker_count = static_cast<__u8>(asked.request.workers.size());
-    lease.aggregator = *aggregation::ParseEndpoint("10.0.0.9:7701");
-    std::ranges::copy(asked.request.workers, lease.workers);
-    control().sum_streams().HandleGranted(asked.job, asked.core, lease);
-    Settle();
-  }
-  std::string Way() {
-    v1::GetJobRequest request;
-    request.set_job("digits");
-    const auto info = GetJob(request);
-    EXPECT_TRUE(info->ok()) << info->message();
-    return info->response.sum_ways_size() == 1 ? info->response.sum_ways(0) : "?";
-  }
-  std::size_t Commands(Command::Kind kind) { return cores[0]->Executed(kind).size(); }
-
-  bool has_aggregator_ = true;
-  ScriptedAggregator aggregator_;
-  std::vector<std::string> sessions_;
-};
 
 TEST_F(SumStreamsTest, AStreamOpensOnceEveryRankHasALane) {
   Enter();
@@ -129,9 +33,11 @@ TEST_F(SumStreamsTest, ALostLeaseClosesTheStreamAndAnotherIsAskedForLater) {
   Enter();
   OpenBoth();
   Grant(5);
-  control().sum_streams().HandleLost(aggregation::LeaseNumber{4}, absl::UnavailableError("old"));
+  control().sum_streams().HandleLost(AggregatorIndex{0}, aggregation::LeaseNumber{4},
+                                     absl::UnavailableError("old"));
   EXPECT_EQ(Commands(Command::Kind::kCloseStream), 0u);
-  control().sum_streams().HandleLost(aggregation::LeaseNumber{5}, absl::UnavailableError("gone"));
+  control().sum_streams().HandleLost(AggregatorIndex{0}, aggregation::LeaseNumber{5},
+                                     absl::UnavailableError("gone"));
   Settle();
   EXPECT_EQ(Commands(Command::Kind::kCloseStream), 1u);
   EXPECT_EQ(Way(), "tcp: gone");
@@ -149,8 +55,8 @@ TEST_F(SumStreamsTest, ALostLeaseClosesTheStreamAndAnotherIsAskedForLater) {
 TEST_F(SumStreamsTest, ARefusalIsTheReasonForTcp) {
   Enter();
   OpenBoth();
-  const ScriptedAggregator::Asked& asked = aggregator_.asked.back();
-  control().sum_streams().HandleGranted(asked.job, asked.core,
+  const ScriptedAggregators::Asked& asked = aggregator_.asked.back();
+  control().sum_streams().HandleGranted(asked.aggregator, asked.job, asked.core,
                                         absl::ResourceExhaustedError("the pool is full"));
   EXPECT_EQ(Way(), "tcp: the pool is full");
   EXPECT_EQ(Commands(Command::Kind::kOpenStream), 0u);
@@ -163,9 +69,9 @@ TEST_F(SumStreamsTest, ALeaseThatNobodyWantsAnyMoreIsGivenBack) {
   Leave(sessions_[0]);
   Leave(sessions_[1]);
   Settle();
-  EXPECT_EQ(aggregator_.ended, std::vector<std::uint32_t>{5});
+  EXPECT_EQ(aggregator_.Ended(), std::vector<std::uint32_t>{5});
   Grant(6);  // it was on its way
-  EXPECT_EQ(aggregator_.ended, (std::vector<std::uint32_t>{5, 6}));
+  EXPECT_EQ(aggregator_.Ended(), (std::vector<std::uint32_t>{5, 6}));
 }
 
 TEST_F(SumStreamsTest, AStreamWithoutSumsCloses) {
@@ -185,7 +91,7 @@ TEST_F(SumStreamsTest, AStreamWithoutSumsCloses) {
   wait(2);
   EXPECT_EQ(Commands(Command::Kind::kCloseStream), 1u);
   EXPECT_THAT(Way(), HasSubstr("tcp: no sum has arrived from 10.0.0.9:7701 for 5 s"));
-  EXPECT_EQ(aggregator_.ended, std::vector<std::uint32_t>{5});
+  EXPECT_EQ(aggregator_.Ended(), std::vector<std::uint32_t>{5});
   wait(30);
   EXPECT_EQ(aggregator_.asked.size(), 1u);
   wait(31);
@@ -198,7 +104,7 @@ TEST_F(SumStreamsTest, AnotherSocketOfAWorkerNeedsAnotherLease) {
   Grant(5);
   OpenLane(1, "10.0.0.6:102");
   EXPECT_EQ(Commands(Command::Kind::kCloseStream), 1u);
-  EXPECT_EQ(aggregator_.ended, std::vector<std::uint32_t>{5});
+  EXPECT_EQ(aggregator_.Ended(), std::vector<std::uint32_t>{5});
   ASSERT_EQ(aggregator_.asked.size(), 2u);
   EXPECT_EQ(aggregation::TextOf(aggregator_.asked[1].request.workers[1]), "10.0.0.6:102");
 }
