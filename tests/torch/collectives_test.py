@@ -1,6 +1,7 @@
 """Collectives of the backend "phub" of torch.distributed, against a real daemon."""
 
 import os
+import tempfile
 import threading
 import unittest
 
@@ -155,6 +156,10 @@ class Collectives(TorchTest):
 
     def test_groups_of_other_ranks_after_a_new_default_group(self) -> None:
         self.assertEqual(self.run_ranks(3, growth_cases.groups_of_other_ranks), [4.0, 2.0, 2.0])
+
+    def test_a_group_that_the_garbage_collector_finds_leaves(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.run_ranks(1, growth_cases.collected_group, folder), [True])
 
     def test_tags_in_a_loop_hold_nothing(self) -> None:
         first, last = self.run_ranks(2, growth_cases.tags_in_a_loop, 30)[0]

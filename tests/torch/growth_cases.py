@@ -201,3 +201,21 @@ def reductions_of_many_kinds(rank: int, size: int, pools: bool, transport: str) 
     assert "rank 0 called all_reduce(SUM) of 10 float32" in error or rank == 1, error
     dist.destroy_process_group()
     return keys
+
+
+def collected_group(rank: int, size: int, folder: str) -> bool:
+    """The garbage collector finds a group, in a thread that holds locks. Whether the group leaves
+    its job."""
+    import phub.torch
+    from phub.torch._membership import process
+
+    store = torch.distributed.FileStore(os.path.join(folder, "store"), 1)
+    group = phub.torch.create_group(store, 0, 1)
+    group.allreduce([torch.ones(3)]).wait()
+    membership = group._membership
+    cycle: list[Any] = [group]
+    cycle.append(cycle)
+    del group, cycle
+    with process().watch._lock, membership._lock:
+        gc.collect()
+    return bool(membership._gone.wait(PATIENCE_S))

@@ -39,7 +39,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._collected: Optional[list[Any]] = None
         self._group_name = ""
         self._group_desc = ""
-        weakref.finalize(self, membership.leave)
+        weakref.finalize(self, membership.leave_unreferenced)
 
     # ---- What the group is -----------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import secrets
@@ -14,6 +15,7 @@ from .. import _errors
 from .._job import Job
 from .._record import DumpRecord
 from .._session import Session, connect
+from . import _collector
 from ._board import Board, Seat
 from ._collectives import Collectives
 from ._errors import CollectiveError
@@ -29,6 +31,7 @@ DEFAULT = "world"  # name of the default group
 _INSIDE = "inside:"  # instead of the name of a job: the group's name in the default group's job
 LEAVE_S = 5.0  # for collectives that other ranks have called, too
 _DRAIN_S = 1.0  # then for rounds that cannot complete
+_GONE_S = 20.0  # for another thread that leaves
 _ARRIVE_S = 0.1  # before, for results that other ranks have not received yet
 
 
@@ -46,6 +49,7 @@ class _Process:
         self._worlds = 0  # default groups of phub
         self._subgroups: dict[str, int] = {}  # of the last default group, by name
         atexit.register(self.end)
+        _collector.watch()
 
     def session(self, options: Options) -> Session:
         with self.lock:
@@ -193,6 +197,7 @@ class Membership:
         self._prefix = f"phub/{generation}"
         self._lock = threading.Lock()
         self._left = False
+        self._gone = threading.Event()
         # In this group's job, if it has one of its own: other groups of torch, and exchanges of
         # those and of messages.
         self._guests: list[Membership] = []
@@ -311,13 +316,28 @@ class Membership:
 
     def leave(self, patience: Optional[float] = None) -> None:
         """Waits `patience` seconds (default: LEAVE_S) for collectives in flight, and leaves the
-        group's jobs."""
+        group's jobs. If another thread does so already, waits for it."""
         with self._lock:
-            if self._left:
-                return
-            self._left = True
+            begun, self._left = self._left, True
             guests = list(self._guests)
-        patience = LEAVE_S if patience is None else patience
+        if begun:
+            self._gone.wait(_GONE_S)
+            return
+        try:
+            self._leave_all(guests, LEAVE_S if patience is None else patience)
+        finally:
+            self._gone.set()
+
+    def leave_unreferenced(self) -> None:
+        """As leave(), of a group that nothing refers to any more."""
+        if self._left:
+            return
+        if _collector.runs_here():  # perhaps in a thread that holds a lock that leave() needs
+            _thread.start_new_thread(self.leave, ())  # takes no lock of Python, unlike Thread
+        else:
+            self.leave()  # the store must be free before torch's next group
+
+    def _leave_all(self, guests: Sequence["Membership"], patience: float) -> None:
         for guest in guests:
             guest.leave(patience)
         exchanges = [*self.messages.close(), self.exchange]
