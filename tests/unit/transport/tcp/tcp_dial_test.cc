@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "common/transport/tcp/tcp_transport.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/transport/tcp/listener_fixture.h"
 
 namespace phub::transport {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tests/support/eventually.h"
 #include "tests/support/failing_calls.h"
 #include "tests/unit/transport/tcp/listener_fixture.h"
 

@@ -8,6 +8,7 @@
 
 #include "common/transport/tls/tls_connection.h"
 #include "common/transport/tls/tls_dial.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/transport/tcp/listener_fixture.h"
 
 namespace phub::transport {

@@ -2,6 +2,7 @@
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 
+#include "tests/support/eventually.h"
 #include "tests/unit/transport/tls/tls_fixture.h"
 
 namespace phub::transport {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "tests/support/eventually.h"
 #include "tests/unit/transport/tls/tls_fixture.h"
 
 namespace phub::transport {
