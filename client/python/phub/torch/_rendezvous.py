@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from ._create import use_url
 from ._options import Options, place
+from ._work import VERSION
 
 
 def rendezvous(
@@ -55,16 +56,24 @@ def _store(
         store = None
         if rank == 0:
             host = _own_address(daemon)
-            store = dist.TCPStore(host, 0, size, True, timeout, wait_for_workers=False)
+            store = dist.TCPStore(host, 0, size, True, timeout, **_store_options())
             text = f"{host} {store.port}".encode()
             key.gradients[: len(text)] = list(text)
             key.gradients[len(text) :] = 0
         key.broadcast(0, key.gradients).wait(seconds)
         if store is None:
             host, port = bytes(key.parameters).rstrip(b"\0").decode().split()
-            store = dist.TCPStore(host, int(port), size, False, timeout, wait_for_workers=False)
+            store = dist.TCPStore(host, int(port), size, False, timeout, **_store_options())
         job.barrier()
     return store
+
+
+def _store_options() -> dict[str, bool]:
+    """USE_LIBUV=0 as in torch's own rendezvous: Debian's torch 2.6 is built without libuv."""
+    options = {"wait_for_workers": False}
+    if VERSION >= (2, 4) and os.environ.get("USE_LIBUV", "1") != "1":
+        options["use_libuv"] = False
+    return options
 
 
 def _own_address(daemon: str) -> str:
