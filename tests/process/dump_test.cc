@@ -95,7 +95,7 @@ TEST_F(DumpTest, ShowsBarriersAndTheProgramsRecord) {
   std::string text;
   for (int i = 0; i < 100 && text.find("in barrier 0") == std::string::npos; ++i)
     text = Dump({"--wait", "30s"}).output;
-  EXPECT_THAT(text, AllOf(HasSubstr("  rank 0 waits for rank 1 in barrier 0\n"),
+  EXPECT_THAT(text, AllOf(HasSubstr("  rank 0 waits for rank 1 in barrier 0, for "),
                           HasSubstr(") reads a file ?[31mslowly; has no round in flight"),
                           HasSubstr("waits in Barrier for "),
                           HasSubstr("  | line one\n  | RANKS\n"), Not(HasSubstr("\x1b"))));

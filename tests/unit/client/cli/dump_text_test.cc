@@ -113,6 +113,9 @@ TEST(DumpText, ShowsBarriersProgramsAndRanksThatCompute) {
             HasSubstr("rank 0 (node0, pid 4700): waits in Barrier for 12.0 s\n"),
             HasSubstr("  rank 1 (node1, pid 4701) sleeps; has no round in flight"),
             HasSubstr("  | first\n  | second\n"), HasSubstr("  note: a part is missing\n")));
+  dump.mutable_barrier()->set_since_ns(12 * kSecond);
+  EXPECT_THAT(DumpText(dump, false),
+              HasSubstr("  rank 0 waits for rank 1 in barrier 3, for 12.0 s\n"));
 }
 
 TEST(DumpText, HasNoControlCharactersOfRanksAndMarksTheirLines) {
