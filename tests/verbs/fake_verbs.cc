@@ -14,10 +14,21 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/transport/verbs/verbs_library.h"
 
 // The library's own names, since macros of its header replace some of them.
 #undef ibv_reg_mr
 #undef ibv_query_port
+
+namespace phub {
+
+// The fake takes the place of the library, so nothing is loaded.
+const std::string& transport::VerbsLibraryProblem() {
+  static const std::string none;
+  return none;
+}
+
+}  // namespace phub
 
 namespace phub::fake_verbs {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/base/errno_text.h"
+#include "common/transport/verbs/verbs_library.h"
 
 namespace phub::transport {
 namespace {
@@ -69,12 +70,18 @@ std::vector<std::string> VerbsDevice::Names() {
   return names;
 }
 
+std::string VerbsDevice::NoDeviceText() {
+  if (VerbsLibraryProblem().empty()) return "this host has no RDMA device";
+  return fmt::format("no RDMA device can be used without the package libibverbs1 ({})",
+                     VerbsLibraryProblem());
+}
+
 absl::StatusOr<std::shared_ptr<const VerbsDevice>> VerbsDevice::Open(
     const VerbsDeviceOptions& options) {
   const DeviceList list;
   if (list.size() == 0) {
-    return absl::NotFoundError(
-        "this host has no RDMA device; if it has an RDMA NIC, load the NIC's driver and ib_uverbs");
+    return absl::NotFoundError(fmt::format(
+        "{}; if it has an RDMA NIC, load the NIC's driver and ib_uverbs", NoDeviceText()));
   }
   absl::Status last = absl::NotFoundError(fmt::format(
       "there is no RDMA device {}; this host has: {}", options.name, fmt::join(Names(), ", ")));

@@ -51,6 +51,8 @@ class VerbsDevice {
   // The names of all devices of this host, in the order of the system. Empty if it has none, or
   // if the kernel has no RDMA support.
   static std::vector<std::string> Names();
+  // Why Names() is empty: "this host has no RDMA device", or libibverbs cannot be used.
+  static std::string NoDeviceText();
 
   // kNotFound: no such device, or no device at all. kFailedPrecondition: no port is active, or the
   // port has no address. kPermissionDenied: no permission to open the device file. The messages say

@@ -63,7 +63,7 @@ void LogWhatIsWrong(const std::optional<Gid>& peer) {
 
 VerbsSide::VerbsSide(const std::string& daemon_host) {
   const std::optional<Gid> peer = GidOf(daemon_host);
-  why_not_ = "this host has no RDMA device";
+  why_not_ = VerbsDevice::NoDeviceText();
   const auto wanted = DevicesWanted(named_);
   if (!wanted.ok()) {
     why_not_ = fmt::format("{}: {}", kDevicesVariable, MessageOf(wanted.status()));

@@ -46,7 +46,7 @@ absl::StatusOr<Devices> OpenDevices(const Settings& settings) {
     }
   }
   Devices devices;
-  absl::Status last = absl::NotFoundError("this host has no RDMA device");
+  absl::Status last = absl::NotFoundError(transport::VerbsDevice::NoDeviceText());
   for (transport::VerbsDeviceOptions& one : wanted) {
     one.peer = OwnAddress(settings);
     auto device = transport::VerbsDevice::Open(one);
