@@ -176,9 +176,8 @@ void AddToken(Subcommand parent, const Options& options, Command& command) {
   revoke.AddFlag("--yes", revocation->yes, "Do not ask for confirmation");
   revoke.SetFooter(
       "Jobs that were joined with the token keep running; end them with `phubctl job evict`.\n"
-      "If the control store is in etcd and etcd does not answer, the token is revoked only at "
-      "this\n"
-      "daemon until it does: repeat the command at the other daemons (-e).");
+      "If the control store is in etcd and etcd does not answer, the token is revoked only at\n"
+      "this daemon until it does: repeat the command at the other daemons (-e).");
   revoke.OnNamed(
       [&, revocation] { command = [&, revocation] { return RevokeToken(options, *revocation); }; });
 }

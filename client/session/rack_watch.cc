@@ -14,6 +14,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
+#include "common/base/rank_list.h"
 #include "common/base/shortage.h"
 
 namespace phub::client {
@@ -189,7 +190,7 @@ void RackWatch::LogLate(const v1::RoundLate& late, const std::string& daemon) {
   for (const v1::LateRank& rank : late.ranks())
     ranks += fmt::format("{}rank {} ({})", ranks.empty() ? "" : ", ", rank.rank(), rank.host());
   const auto named = static_cast<std::uint32_t>(late.ranks_size());
-  if (named < late.late_count()) ranks += fmt::format(" and {} others", late.late_count() - named);
+  if (named < late.late_count()) ranks += AndOthers(late.late_count() - named);
   LogWarning(
       "event=round_late job={} rank={} waiting_for=\"{}\" key=\"{}\" iteration={} waiting_s={:.1f} "
       "usual_s={:.3f} daemon={}",

@@ -7,12 +7,14 @@
 
 namespace phub {
 
+std::string AndOthers(std::size_t count) {
+  return count == 0 ? "" : fmt::format(" and {} other{}", count, count == 1 ? "" : "s");
+}
+
 std::string ListedNumbers(std::span<const std::uint32_t> numbers, std::size_t named_max) {
   const std::size_t named = std::min(numbers.size(), named_max);
-  std::string text = fmt::format("{}", fmt::join(numbers.first(named), ", "));
-  const std::size_t others = numbers.size() - named;
-  if (others > 0) text += fmt::format(" and {} other{}", others, others == 1 ? "" : "s");
-  return text;
+  return fmt::format("{}{}", fmt::join(numbers.first(named), ", "),
+                     AndOthers(numbers.size() - named));
 }
 
 std::string ListedRanks(std::span<const std::uint32_t> ranks, std::size_t named_max) {

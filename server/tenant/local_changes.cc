@@ -116,14 +116,16 @@ std::string LocalChanges::Warning(const std::string& path) const {
   std::string text;
   if (changes > 0) {
     text = fmt::format(
-        "{} suspension(s) and revocation(s) apply only at this daemon until etcd answers; phubd "
-        "then writes them to etcd",
-        changes);
+        "{} {} only at this daemon, and will be written to etcd when it answers", changes,
+        changes == 1 ? "suspension or revocation applies" : "suspensions and revocations apply");
   }
-  if (entries > 0)
-    text += fmt::format("{}{} audit entries wait for etcd", text.empty() ? "" : "; ", entries);
-  if (!file_fault_.empty()) return text + "; they are lost if phubd stops: " + file_fault_;
-  return text + "; they are kept in " + path;
+  if (entries > 0) {
+    text += fmt::format(
+        "{}{} for etcd", text.empty() ? "" : "; ",
+        entries == 1 ? "1 audit entry waits" : fmt::format("{} audit entries wait", entries));
+  }
+  if (!file_fault_.empty()) return text + "; lost if phubd stops: " + file_fault_;
+  return text + "; kept in " + path;
 }
 
 }  // namespace phub::server

@@ -52,7 +52,7 @@ absl::Status MergeInto(ControlStore& store, const LocalChange& change,
   if (!written.ok()) return written;
   if (*outcome == LocalOutcome::kOverrides) {
     LogWarning(
-        "event=local_change_overrides action={} subject={} reason=\"another daemon changed the "
+        "event=local_change_overrode action={} subject={} reason=\"another daemon changed the "
         "record in etcd meanwhile; the stricter state wins\"",
         note.action, note.subject);
   }

@@ -35,11 +35,11 @@ class CutOff(ClusterTest):
         self.assertNotIn("suspended", self.join(second, worker))
         self.etcd.stop()
         said = second.ask("tenant", "suspend", "acme", "--yes")
-        self.assertIn("phubctl: warning: 1 suspension(s)", said)
+        self.assertIn("phubctl: warning: 1 suspension or revocation applies only at", said)
         said = second.ask("-o", "json", "token", "revoke", token.read_text().split("_")[1], "--yes")
-        self.assertIn('"warning": "2 suspension(s) and revocation(s) apply only at this', said)
+        self.assertIn('"warning": "2 suspensions and revocations apply only at this', said)
         said = second.ask("server", "drain", "--yes", token=operator)
-        self.assertIn("1 audit entries wait for etcd", said)
+        self.assertIn("1 audit entry waits for etcd", said)
         second.ask("server", "undrain", token=operator)
         self.assertIn("not in etcd yet", second.ask("tenant", "resume", "acme"))
         for what in "as it was asked", "after a kill and a restart":
@@ -86,7 +86,7 @@ class CutOff(ClusterTest):
         self.assertIn("active", first.ask("tenant", "get", "acme"))
         file.write_bytes(right)
         second.start()
-        second.wait_for("event=local_change_overrides action=tenant.suspend subject=acme")
+        second.wait_for("event=local_change_overrode action=tenant.suspend subject=acme")
         self.says(first, "suspended", "tenant", "get", "acme")
 
 

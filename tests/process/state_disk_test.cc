@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,22 +16,12 @@
 #include "common/base/descriptor.h"
 #include "tests/process/identity_fixture.h"
 #include "tests/process/steady_training.h"
+#include "tests/support/eventually.h"
 
 namespace phub::process {
 namespace {
 
 constexpr DurationNs kPatience = 60 * kSecond;
-
-bool Eventually(const std::function<bool()>& condition) {
-  const SystemClock clock;
-  const TimeNs end = clock.Now() + kPatience;
-  while (!condition()) {
-    if (clock.Now() > end) return false;
-    const timespec pause{0, 100'000'000};
-    nanosleep(&pause, nullptr);
-  }
-  return true;
-}
 
 std::size_t CountOf(const std::string& text, const std::string& part) {
   std::size_t count = 0;

@@ -6,13 +6,15 @@
 
 namespace phub {
 
+// False: it is not true after a minute.
 template <typename Condition>
 bool Eventually(Condition condition) {
-  for (int i = 0; i < 60'000; ++i) {
-    if (condition()) return true;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return false;
+  return true;
 }
 
 }  // namespace phub

@@ -71,18 +71,19 @@ std::vector<std::string> VerbsDevice::Names() {
 }
 
 std::string VerbsDevice::NoDeviceText() {
-  if (VerbsLibraryProblem().empty()) return "this host has no RDMA device";
-  return fmt::format("no RDMA device can be used without the package libibverbs1 ({})",
-                     VerbsLibraryProblem());
+  if (!VerbsLibraryProblem().empty()) {
+    return fmt::format(
+        "libibverbs cannot be loaded, so no RDMA device is found ({}); install the package "
+        "libibverbs1",
+        VerbsLibraryProblem());
+  }
+  return "this host has no RDMA device; if it has an RDMA NIC, load the NIC's driver and ib_uverbs";
 }
 
 absl::StatusOr<std::shared_ptr<const VerbsDevice>> VerbsDevice::Open(
     const VerbsDeviceOptions& options) {
   const DeviceList list;
-  if (list.size() == 0) {
-    return absl::NotFoundError(fmt::format(
-        "{}; if it has an RDMA NIC, load the NIC's driver and ib_uverbs", NoDeviceText()));
-  }
+  if (list.size() == 0) return absl::NotFoundError(NoDeviceText());
   absl::Status last = absl::NotFoundError(fmt::format(
       "there is no RDMA device {}; this host has: {}", options.name, fmt::join(Names(), ", ")));
   for (std::size_t i = 0; i < list.size(); ++i) {

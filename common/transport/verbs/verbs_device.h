@@ -51,7 +51,7 @@ class VerbsDevice {
   // The names of all devices of this host, in the order of the system. Empty if it has none, or
   // if the kernel has no RDMA support.
   static std::vector<std::string> Names();
-  // Why Names() is empty: "this host has no RDMA device", or libibverbs cannot be used.
+  // Why Names() is empty, and what to do.
   static std::string NoDeviceText();
 
   // kNotFound: no such device, or no device at all. kFailedPrecondition: no port is active, or the

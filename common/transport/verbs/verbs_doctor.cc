@@ -155,6 +155,13 @@ void JudgeHugePages(const VerbsHostFacts& facts, Findings& findings) {
 
 Findings JudgeVerbs(const VerbsHostFacts& facts, const VerbsNeeds& needs) {
   Findings findings;
+  // Without a driver in the kernel nobody needs the library.
+  if (!facts.library_problem.empty() && facts.kernel_support) {
+    return {
+        {Level::kBad, "libibverbs",
+         fmt::format("cannot be loaded, so RDMA devices cannot be used: {}", facts.library_problem),
+         "install the package libibverbs1, and ibverbs-providers for the NIC's driver"}};
+  }
   if (facts.devices.empty()) {
     return {{Level::kGood, "devices",
              fmt::format("this host has no RDMA devices{}; lanes use tcp or shared memory",

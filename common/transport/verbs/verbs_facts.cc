@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "common/transport/verbs/verbs_device.h"
+#include "common/transport/verbs/verbs_library.h"
 
 namespace phub::transport {
 namespace {
@@ -118,6 +119,7 @@ VerbsHostFacts ReadVerbsHostFacts() {
   VerbsHostFacts facts;
   std::error_code ignored;
   facts.kernel_support = std::filesystem::exists("/sys/class/infiniband_verbs", ignored);
+  facts.library_problem = VerbsLibraryProblem();
   int count = 0;
   ibv_device** const devices = ibv_get_device_list(&count);
   for (int i = 0; devices != nullptr && i < count; ++i) {

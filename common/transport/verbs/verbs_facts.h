@@ -33,11 +33,12 @@ inline constexpr std::uint64_t kUnlimitedBytes = UINT64_MAX;
 struct VerbsHostFacts {
   std::vector<VerbsDeviceFacts> devices;
   bool kernel_support = false;                            // ib_uverbs is loaded
+  std::string library_problem;                            // of libibverbs; empty: none
   std::uint64_t pinned_bytes_max = kUnlimitedBytes;       // RLIMIT_MEMLOCK of this process
   std::uint64_t pinned_bytes_max_hard = kUnlimitedBytes;  // hard limit; users may raise it to this
   bool may_exceed_limit = false;                          // CAP_IPC_LOCK: the limit does not apply
-  bool in_slurm_job = false;  // Slurm gives its tasks the limits of the shell that ran srun
-  std::uint64_t huge_bytes_free = 0;                      // free in the pool of huge pages
+  bool in_slurm_job = false;          // Slurm gives its tasks the limits of the shell that ran srun
+  std::uint64_t huge_bytes_free = 0;  // free in the pool of huge pages
   std::string transparent_huge_pages;  // "always", "madvise", "never"; empty: unknown
 };
 

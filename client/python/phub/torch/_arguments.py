@@ -32,10 +32,24 @@ def operation_of(options: Any, default: Any) -> Any:
     return getattr(options, "reduceOp", options)
 
 
-_FRAMES = 12
 _OWN_FOLDER = os.path.dirname(__file__)
 # Calls what not_compiled() returns.
 _COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
+
+
+def _caller() -> tuple[Any, set[str]]:
+    """The code that called this package (None: C++, in a thread without other Python), and the
+    names of this package's functions that run because of it."""
+    own: set[str] = set()
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(_OWN_FOLDER):
+            own.add(code.co_name)
+        elif not code.co_filename.endswith(_COMPILER):
+            return code, own
+        frame = frame.f_back  # type: ignore[assignment]
+    return None, own
 
 
 def called_in_backward() -> bool:
@@ -45,34 +59,17 @@ def called_in_backward() -> bool:
     functional collective, which waits for the Work. A hook in Python would be in between; it may
     expect its tensor to be changed.
     """
-    frame = sys._getframe(1)
-    for _ in range(_FRAMES):
-        if frame is None:
-            return True  # a thread of autograd
-        code = frame.f_code
-        place = code.co_filename
-        if not place.startswith(_OWN_FOLDER) and not place.endswith(_COMPILER):
-            return code.co_name in ("_engine_run_backward", "backward") and (
-                os.path.basename(os.path.dirname(place)) == "autograd"
-            )
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+    code, _ = _caller()
+    if code is None:
+        return True  # a thread of autograd
+    folder = os.path.basename(os.path.dirname(code.co_filename))
+    return folder == "autograd" and code.co_name in ("_engine_run_backward", "backward")
 
 
 def called_from_python() -> bool:
     """True if code in Python called the group's method by its name, False if C++ called it."""
-    frame = sys._getframe(1)
-    methods: set[str] = set()
-    for _ in range(_FRAMES):
-        if frame is None:
-            return False
-        code = frame.f_code
-        place = code.co_filename
-        if not place.startswith(_OWN_FOLDER) and not place.endswith(_COMPILER):
-            return not methods.isdisjoint(code.co_names)
-        methods.add(code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+    code, own = _caller()
+    return code is not None and not own.isdisjoint(code.co_names)
 
 
 def not_compiled(function: Any) -> Any:
@@ -81,28 +78,28 @@ def not_compiled(function: Any) -> Any:
     disabled: list[Any] = []
 
     @functools.wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
+    def not_compiled_call(*arguments: Any, **options: Any) -> Any:
         if "torch._dynamo" not in sys.modules:
             return function(*arguments, **options)
         if not disabled:
             disabled.append(sys.modules["torch._dynamo"].disable(function))
         return disabled[0](*arguments, **options)
 
-    setattr(call, "_torchdynamo_disable", True)  # what torch.compiler.disable sets
-    return call
+    setattr(not_compiled_call, "_torchdynamo_disable", True)  # what torch.compiler.disable sets
+    return not_compiled_call
 
 
 def collective(method: Any) -> Any:
     """Tensors that are made in inference mode could not be written by the engine thread."""
 
     @functools.wraps(method)
-    def call(*arguments: Any, **options: Any) -> Any:
+    def collective_call(*arguments: Any, **options: Any) -> Any:
         if not torch.is_inference_mode_enabled():
             return method(*arguments, **options)
         with torch.inference_mode(False):
             return method(*arguments, **options)
 
-    return not_compiled(call)
+    return not_compiled(collective_call)
 
 
 class Together:

@@ -3,15 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <functional>
 #include <numeric>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/log.h"
 #include "phub/client.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/client/session/fake_rack.h"
 
 namespace phub::client {
@@ -27,13 +26,6 @@ using ::testing::HasSubstr;
 constexpr milliseconds kRackLiveness{400};
 
 FakeDaemonOptions Options() { return {.liveness_timeout = kRackLiveness.count() * kMillisecond}; }
-
-bool Eventually(const std::function<bool()>& condition) {
-  const auto deadline = steady_clock::now() + std::chrono::seconds(10);
-  while (!condition() && steady_clock::now() < deadline)
-    std::this_thread::sleep_for(milliseconds(1));
-  return condition();
-}
 
 class RackTest : public ::testing::Test {
  protected:

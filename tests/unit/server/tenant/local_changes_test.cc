@@ -90,7 +90,7 @@ TEST_F(LocalChangesTest, ApplyHereAtOnceAndInTheStoreLater) {
   EXPECT_NE(token->revoked_at, 0);
   EXPECT_FALSE(IsTokenValid());
   EXPECT_EQ(disk_.contents.size(), 2u);
-  EXPECT_THAT(admin_->Warning(), HasSubstr("2 suspension(s) and revocation(s) apply only at this"));
+  EXPECT_THAT(admin_->Warning(), HasSubstr("2 suspensions and revocations apply only at this"));
   EXPECT_THAT(admin_->Warning(), HasSubstr(disk_.name));
   // Again: nothing more is kept.
   EXPECT_TRUE(admin_->SuspendTenant(caller_, "acme", true).ok());
@@ -238,7 +238,7 @@ TEST_F(LocalChangesTest, AChangeThatIsNotDurableIsRefusedButADrainIsNot) {
   disk_.fault = absl::OkStatus();
   admin_->Tick(0);
   EXPECT_EQ(disk_.contents.size(), 1u);
-  EXPECT_THAT(admin_->Warning(), HasSubstr("1 audit entries wait for etcd; they are kept in"));
+  EXPECT_THAT(admin_->Warning(), HasSubstr("1 audit entry waits for etcd; kept in"));
   ASSERT_TRUE(Start().ok());
   Reconnect();
   EXPECT_THAT(Log(), ElementsAre("server.drain: "));

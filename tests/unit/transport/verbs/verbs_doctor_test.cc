@@ -70,6 +70,16 @@ TEST(VerbsDoctor, HostWithoutDevicesIsInOrderAndSaysSo) {
   EXPECT_EQ(UsableVerbsDevices({}, {}), 0u);
 }
 
+TEST(VerbsDoctor, WithoutTheLibraryADriverIsOfNoUse) {
+  VerbsHostFacts facts;
+  facts.library_problem = "libibverbs.so.1: cannot open shared object file";
+  EXPECT_EQ(JudgeVerbs(facts, {})[0].level, Level::kGood);
+  facts.kernel_support = true;
+  const VerbsFinding finding = Only(facts, Level::kBad);
+  EXPECT_THAT(finding.text, HasSubstr("libibverbs.so.1: cannot open shared object file"));
+  EXPECT_THAT(finding.fix, HasSubstr("libibverbs1"));
+}
+
 TEST(VerbsDoctor, DeviceFileThatIsNotOurs) {
   VerbsHostFacts facts = GoodHost();
   facts.devices[0].open_error = EACCES;
